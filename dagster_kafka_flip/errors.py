@@ -1,0 +1,130 @@
+"""Every error this package raises, under one base class.
+
+A message names what happened, to which topic partition or table, with which numbers, and what to do next. The classes
+say which of those situations it is, so that an alert can be routed and a policy can be set by class.
+"""
+
+from __future__ import annotations
+
+
+class KafkaFlipError(Exception):
+    """Base class of all errors of this package."""
+
+
+# --- before anything runs -----------------------------------------------------------------------------------------
+
+
+class ConfigurationError(KafkaFlipError):
+    """A source, table, format or resource was described in a way that can't work; nothing was read or written."""
+
+
+# --- the development broker ---------------------------------------------------------------------------------------
+
+
+class JavaNotFoundError(KafkaFlipError):
+    """There is no Java, or it is too old for Spark 4 and Kafka 4 (both need Java 17 or newer)."""
+
+
+class JarDownloadError(KafkaFlipError):
+    """Jars could not be brought into the local cache."""
+
+
+class BrokerError(KafkaFlipError):
+    """The development broker could not be started, stopped or found."""
+
+
+# --- Kafka --------------------------------------------------------------------------------------------------------
+
+
+class ClusterUnreachableError(KafkaFlipError):
+    """No broker answered in time, or none let this client in."""
+
+
+class ClusterRequestError(KafkaFlipError):
+    """The cluster answered a metadata or offsets request with an error."""
+
+
+class TopicNotFoundError(KafkaFlipError):
+    """A listed topic, or a named topic partition, does not exist (or may not be described)."""
+
+
+class OffsetNotFoundError(KafkaFlipError):
+    """A start or stop could not be turned into an offset, such as a group without a committed offset."""
+
+
+class OffsetOutOfRangeError(KafkaFlipError):
+    """A start or stop offset that was asked for lies outside of what the log can hold."""
+
+
+class RetentionOvertookPositionError(KafkaFlipError):
+    """Records between the position and the beginning of the log were deleted before they were read."""
+
+
+class EndBeforePositionError(KafkaFlipError):
+    """The log ends before the position: it was truncated, or the topic is another one."""
+
+
+class TopicRecreatedError(KafkaFlipError):
+    """A topic has the name, but not the id, of the topic whose position is known."""
+
+
+class ClusterChangedError(KafkaFlipError):
+    """Another cluster answers under the address than the one whose position is known."""
+
+
+# --- records ------------------------------------------------------------------------------------------------------
+
+
+class RecordsRejectedError(KafkaFlipError):
+    """Records could not be decoded; nothing of the batch was written."""
+
+
+# --- the table ----------------------------------------------------------------------------------------------------
+
+
+class SparkSessionError(KafkaFlipError):
+    """There is no Spark session that can read Kafka and write Delta."""
+
+
+class TableError(KafkaFlipError):
+    """The place named as the table can't be used as a Delta table."""
+
+
+class SchemaMismatchError(KafkaFlipError):
+    """The records' columns don't fit the table's columns; nothing was written."""
+
+
+class UnsafeStoreError(KafkaFlipError):
+    """The table's store can't keep two writers apart, and nothing says that there is only one."""
+
+
+class ForeignRowsError(KafkaFlipError):
+    """The table has rows that no stream wrote, and the stream has no position in it."""
+
+
+class StreamOverlapError(KafkaFlipError):
+    """Two streams of one table read the same topic partitions."""
+
+
+class TableReplacedError(KafkaFlipError):
+    """The table's content was replaced or wiped since the stream's last commit."""
+
+
+class TableChangedError(KafkaFlipError):
+    """The table was restored or replaced between the look at the position and the commit."""
+
+
+class PositionLostError(KafkaFlipError):
+    """The position can't be found, or not be trusted, in the table's history."""
+
+
+class DocumentVersionError(KafkaFlipError):
+    """A commit's document was written by a newer version of this package."""
+
+
+class ConcurrentIngestionError(KafkaFlipError):
+    """Another run committed to the same stream first; nothing of this batch was written."""
+
+
+class WriteFailedError(KafkaFlipError):
+    """The commit did not happen, and the table's history shows that it did not."""
