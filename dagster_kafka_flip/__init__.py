@@ -1,0 +1,1 @@
+"""Lands Kafka topics in Delta Lake tables, exactly once, in bounded batches."""

@@ -1,0 +1,137 @@
+"""Kafka records to the columns of a table, with what is to be observed on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.reader.columns import KafkaColumns
+
+REJECTED = "[dagster-kafka-flip: record rejected]"
+"""Marks Spark's error as ours: a record could not be decoded."""
+
+_KEY = "_dagster_kafka_flip_key"
+_VALUE = "_dagster_kafka_flip_value"
+_KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
+_VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How a source's records become columns.
+
+    Attributes:
+        key_format: How to read keys.
+        value_format: How to read values.
+        columns: Which of the record's own fields are kept, and under which names.
+    """
+
+    key_format: Format
+    value_format: Format
+    columns: KafkaColumns
+
+    def stage(self, records: DataFrame) -> DataFrame:
+        """Adds, to the records as they were read, their parsed form and what is wrong with it. Fails on no record."""
+        from pyspark.sql import functions as f
+
+        key, value = f.col("key"), f.col("value")
+        # Two steps, so that Spark parses each record once although parsed form and problem both use it.
+        parsed = records.select(
+            "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
+        )
+        none = f.lit(None).cast("string")
+        key_problem = self.key_format.problem(key, f.col(_KEY))
+        value_problem = self.value_format.problem(value, f.col(_VALUE))
+        return parsed.select(
+            "*",
+            (none if key_problem is None else f.concat(f.lit("key: "), key_problem)).alias(_KEY_PROBLEM),
+            (none if value_problem is None else value_problem).alias(_VALUE_PROBLEM),
+        )
+
+    def problem(self) -> Column:
+        """On a staged DataFrame: what is wrong with a record, null if nothing is."""
+        from pyspark.sql import functions as f
+
+        return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
+
+    def finish(self, staged: DataFrame) -> DataFrame:
+        """The columns to land, of a staged DataFrame. Fails when it runs on a record that must not be rejected.
+
+        Raises:
+            ConfigurationError: Two columns have the same name.
+        """
+        from pyspark.sql import functions as f
+
+        fatal = self._fatal()
+        if fatal is not None:
+            where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" offset "), f.col("offset"))
+            message = f.concat(f.lit(f"{REJECTED} "), where, f.lit(": "), fatal)
+            # A filter, because a column that the transform drops would not be computed, and not be checked.
+            staged = staged.where(f.when(fatal.isNull(), f.lit(True)).otherwise(f.raise_error(message).cast("boolean")))
+        columns = self._landed()
+        _check_names([name for name, _ in columns])
+        return staged.select(*(column.alias(name) for name, column in columns))
+
+    def _fatal(self) -> Column | None:
+        from pyspark.sql import functions as f
+
+        problems: list[Column] = []
+        if self.value_format.on_error == "fail":
+            problems.append(f.col(_VALUE_PROBLEM))
+        if self.key_format.on_error == "fail":
+            problems.append(f.col(_KEY_PROBLEM))
+        return f.coalesce(*problems) if problems else None
+
+    def _landed(self) -> list[tuple[str, Column]]:
+        from pyspark.sql import functions as f
+
+        names = self.columns
+        value, key = f.col(_VALUE), f.col(_KEY)
+        spread = self.value_format.spread(value)
+        sound = f.col(_VALUE_PROBLEM).isNull()
+        landed: list[tuple[str, Column]] = []
+        own: dict[str, Column] = {
+            "topic": f.col("topic"),
+            "partition": f.col("partition"),
+            "offset": f.col("offset"),
+            "timestamp": f.col("timestamp"),
+            "timestamp_type": f.col("timestampType"),
+            "headers": f.col("headers"),
+            "key": f.when(f.col(_KEY_PROBLEM).isNull(), self.key_format.as_one(key)),
+        }
+        if spread is not None:
+            landed.extend((name, f.when(sound, column)) for name, column in spread)
+            own["value"] = f.col("value")
+        else:
+            own["value"] = f.when(sound, self.value_format.as_one(value))
+            if "value" not in names.fields:
+                landed.append((names.name("value"), own["value"]))
+        landed.extend((names.name(field), own[field]) for field in names.fields)
+        if self.value_format.on_error == "null":
+            landed.append((names.name("rejected_value"), f.when(~sound, f.col("value"))))
+        if self.key_format.on_error == "null":
+            landed.append((names.name("rejected_key"), f.when(f.col(_KEY_PROBLEM).isNotNull(), f.col("key"))))
+        if "null" in {self.value_format.on_error, self.key_format.on_error}:
+            landed.append((names.name("error"), self.problem()))
+        return landed
+
+
+def _check_names(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        # Spark and Delta tell columns apart without regard to case.
+        if name.lower() in seen:
+            msg = (
+                f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename "
+                "the field, choose another prefix in KafkaColumns, or leave the field out of KafkaColumns.fields"
+            )
+            raise ConfigurationError(msg)
+        seen.add(name.lower())

@@ -1,0 +1,50 @@
+"""What a format is: how to turn a record's bytes into columns, and how to tell that they can't be."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+OnError = Literal["fail", "null"]
+
+
+class Format(BaseModel, ABC):
+    """How to read the key or the value of a record.
+
+    A format never touches records by itself: it gives Spark expressions. A null (a tombstone's value, a missing key) is
+    decoded to null and never rejected.
+
+    Attributes:
+        on_error: What happens to a record that can't be decoded: `fail` (default) ends the run before anything is
+            written; `null` keeps the record, with nulls for what would have been decoded, and its bytes and the reason
+            in columns of their own (`kafka_rejected_value` or `kafka_rejected_key`, and `kafka_error`).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    on_error: OnError = "fail"
+
+    @abstractmethod
+    def parse(self, data: Column) -> Column:
+        """The decoded form of a binary column, as one column.
+
+        Must not fail on any bytes: what can't be decoded is told by `problem`.
+        """
+
+    @abstractmethod
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """Why a record can't be decoded, as a string column that is null where it can; None if it always can."""
+
+    def as_one(self, parsed: Column) -> Column:
+        """The decoded form as one column, as it is landed."""
+        return parsed
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """Names and columns of a value that is spread over several; None if it is landed as one."""
+        del parsed
+        return None

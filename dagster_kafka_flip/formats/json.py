@@ -1,0 +1,149 @@
+"""JsonFormat: a JSON object as typed columns."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, field_validator
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.format import Format, OnError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+# Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
+_CORRUPT = "_dagster_kafka_flip_corrupt"
+
+
+class JsonFormat(Format):
+    """Decodes a JSON object into columns with declared types.
+
+    As a value format its fields become columns of their own; as a key format it is one STRUCT column.
+
+    Strict: a record is rejected if it is no UTF-8, no JSON object, holds a value that does not fit its field's type, or
+    lacks a field that is declared NOT NULL. Fields that are not declared are left out. A STRING field takes any JSON
+    value as its text, as Spark does, so that nested JSON can be landed unparsed. Text behind the object's closing brace
+    is not looked at.
+
+    Attributes:
+        declared: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType.
+        on_error: See Format.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    declared: Any
+
+    def __init__(self, schema: str | StructType, *, on_error: OnError = "fail") -> None:
+        super().__init__(declared=schema, on_error=on_error)  # pyright: ignore[reportCallIssue]
+
+    @field_validator("declared")
+    @classmethod
+    def _check_declared(cls, declared: Any) -> Any:
+        if isinstance(declared, str):
+            if not declared.strip():
+                msg = "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
+                raise ConfigurationError(msg)
+        elif type(declared).__name__ != "StructType":
+            # By name, because importing pyspark to check a definition would cost every code location a second.
+            msg = f"a JsonFormat's schema is DDL text or a StructType, not {type(declared).__name__}"
+            raise ConfigurationError(msg)
+        return declared
+
+    def struct(self) -> StructType:
+        """The fields as a StructType. Needs a running Spark if they were given as DDL.
+
+        Raises:
+            ConfigurationError: The DDL can't be parsed.
+        """
+        if not isinstance(self.declared, str):
+            return self.declared
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        try:
+            struct = StructType.fromDDL(self.declared)
+        except PySparkException as error:
+            first_line = str(error).strip().splitlines()[0]
+            msg = f"the JsonFormat's schema {self.declared!r} is no DDL that Spark understands: {first_line}"
+            raise ConfigurationError(msg) from error
+        if not isinstance(struct, StructType):
+            msg = f"the JsonFormat's schema {self.declared!r} is a single type; write fields, such as 'flight INT'"
+            raise ConfigurationError(msg)
+        return struct
+
+    def parse(self, data: Column) -> Column:
+        """The parsed struct, with the text of what could not be parsed in a field of its own."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        struct = self.struct()
+        with_corrupt = StructType([*struct.fields, StructField(_CORRUPT, StringType())])
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        return f.from_json(data.cast("string"), with_corrupt, options)
+
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """The first rule that the record breaks."""
+        from pyspark.sql import functions as f
+
+        text = data.cast("string")
+        # To Spark an empty text and an array are no errors: it makes nulls of the one, keeps one element of the other.
+        is_object = f.startswith(f.ltrim(text, f.lit(" \t\r\n")), f.lit("{"))
+        problem = (
+            f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
+            .when(~is_object, f.lit("not a JSON object"))
+            .when(
+                parsed.isNull() | parsed.getField(_CORRUPT).isNotNull(),
+                f.lit("not valid JSON, or a value does not fit its field's type"),
+            )
+        )
+        for path, is_missing in _required(self.struct(), parsed, ""):
+            problem = problem.when(is_missing, f.lit(f"the required field {path} is missing or null"))
+        return f.when(data.isNotNull(), problem)
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """One column for each declared field."""
+        return [(field.name, parsed.getField(field.name)) for field in self.struct().fields]
+
+    def as_one(self, parsed: Column) -> Column:
+        """The parsed struct without the field for what could not be parsed."""
+        from pyspark.sql import functions as f
+
+        return f.when(parsed.isNotNull(), parsed.dropFields(_CORRUPT))
+
+
+def _required(struct: StructType, parent: Column, prefix: str) -> list[tuple[str, Column]]:
+    """For each NOT NULL field, at any depth: its path, and whether it is missing though its parent is there."""
+    conditions: list[tuple[str, Column]] = []
+    for field in struct.fields:
+        path, column = f"{prefix}{field.name}", parent.getField(field.name)
+        if not field.nullable:
+            conditions.append((path, parent.isNotNull() & column.isNull()))
+        conditions.extend(_required_inside(field.dataType, column, path))
+    return conditions
+
+
+def _required_inside(data_type: DataType, column: Column, path: str) -> list[tuple[str, Column]]:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(data_type, StructType):
+        return _required(data_type, column, f"{path}.")
+    if isinstance(data_type, ArrayType):
+        element_type, elements, path = data_type.elementType, column, f"{path}[]"
+    elif isinstance(data_type, MapType):
+        element_type, elements, path = data_type.valueType, f.map_values(column), f"{path}{{}}"
+    else:
+        return []
+    # Whether there are rules inside does not depend on the element, so any column will do to find out.
+    paths = [inner for inner, _ in _required_inside(element_type, column, path)]
+    if not paths:
+        return []
+
+    def broken(element: Column) -> Column:
+        return reduce(lambda a, b: a | b, (rule for _, rule in _required_inside(element_type, element, path)))
+
+    return [(" or ".join(paths), f.exists(elements, broken))]

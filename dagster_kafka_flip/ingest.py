@@ -1,0 +1,486 @@
+"""ingest(): one bounded run of one stream, from the position to the stop. The use case, with no Dagster in it.
+
+The order of steps is what makes it exactly once: the position is read from the table, the plan is fixed, and one Delta
+commit carries the rows and the new position. Everything after that commit is telling.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import (
+    ClusterUnreachableError,
+    ConfigurationError,
+    KafkaFlipError,
+    TableError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.observation import BatchObservation, Observed
+from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.reader.kafka_reader import read
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.table.delta_table import Committed, DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.history import Anchor
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.offsets import OffsetsInitializer
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+_logger = logging.getLogger(__name__)
+
+# A plan is made anew this often after somebody else's change to the table came in between.
+_MAX_PLANS = 4
+
+DEFAULT_VERIFY_AFTER = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class KnownPosition:
+    """A copy of the position that is at hand without Spark, such as in Dagster's record of the last run.
+
+    It is believed only when it says that there is nothing new.
+
+    Attributes:
+        stream: Id of the stream.
+        table: The table, as its DeltaTarget prints it.
+        state: Where the stream stood.
+        verified_at: When that was last seen in the table itself.
+        table_version: The table's version then.
+        table_rows: The table's rows then, if they were known.
+    """
+
+    stream: str
+    table: str
+    state: EnumeratorState
+    verified_at: datetime
+    table_version: int
+    table_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """One commit of a run.
+
+    Attributes:
+        plan: What was planned.
+        committed: What the table's history says.
+        observed: What was observed while reading; None if Spark had nothing to tell.
+        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
+        confirm_seconds: Time for making sure of the commit.
+    """
+
+    plan: ReadPlan
+    committed: Committed
+    observed: Observed | None
+    read_and_write_seconds: float
+    confirm_seconds: float
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What a run did.
+
+    Attributes:
+        plan: The whole run's plan; its batches read it in turn.
+        batches: One for each commit, none if there was nothing to do.
+        known: The position reached, for the next run to know.
+        location: The table's location, where it is known.
+        columns: Names and types of the columns landed, where Spark was started.
+        overrides_start: Whether this run was told to start elsewhere than at the position.
+        started_spark: Whether a Spark session was asked for.
+        plan_seconds: Time for looking up the position and planning, without the start of Spark.
+        spark_seconds: Time until a Spark session was there.
+    """
+
+    plan: ReadPlan
+    batches: tuple[BatchResult, ...]
+    known: KnownPosition
+    location: str | None
+    columns: tuple[tuple[str, str], ...] = ()
+    overrides_start: bool = False
+    started_spark: bool = False
+    plan_seconds: float = 0.0
+    spark_seconds: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there was nothing to do, so that no commit was made."""
+        return not self.batches
+
+    @property
+    def state(self) -> EnumeratorState:
+        """Where the stream stands after the run."""
+        return self.known.state
+
+    @property
+    def records(self) -> int | None:
+        """Records read; None if Spark had nothing to tell."""
+        seen = [batch.observed for batch in self.batches]
+        return None if None in seen else sum(observed.records for observed in seen if observed is not None)
+
+    @property
+    def rows(self) -> int:
+        """Rows committed."""
+        return sum(batch.committed.rows for batch in self.batches)
+
+    @property
+    def lag_after(self) -> int:
+        """Offsets between the position reached and the end offsets that were seen when planning."""
+        position = self.state.position
+        return sum(max(0, end - position[tp]) for tp, end in self.plan.end_offsets.items())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a run does at once.
+
+    Attributes:
+        max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
+        max_batches: Largest number of commits in one run. Default: no limit.
+    """
+
+    max_records_per_batch: int | None = None
+    max_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_records_per_batch", self.max_records_per_batch), ("max_batches", self.max_batches)):
+            if value is not None and value < 1:
+                msg = f"{name} is {value}; it is at least 1"
+                raise ConfigurationError(msg)
+
+
+def ingest(
+    source: KafkaSource,
+    table: DeltaTarget | str,
+    *,
+    spark: Callable[[], SparkSession],
+    connection: KafkaConnection | None = None,
+    key_format: Format | None = None,
+    value_format: Format | None = None,
+    columns: KafkaColumns | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    limits: Limits | None = None,
+    starting_offsets: OffsetsInitializer | None = None,
+    known: KnownPosition | None = None,
+    verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+    run_id: str = "",
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
+) -> IngestResult:
+    """Lands what a source holds, from the stream's position to the source's stop, in a Delta table, exactly once.
+
+    Args:
+        source: What to read.
+        table: Where to; a text stands for a DeltaTarget of that table.
+        spark: Gives a Spark session; called only if there is something to do.
+        connection: Where Kafka is, unless the source says so.
+        key_format: How to read keys. Default: RawFormat.
+        value_format: How to read values. Default: RawFormat.
+        columns: Which of the record's own fields are kept. Default: all but the value.
+        transform: From the batch's records to the rows to land, both lazy.
+        limits: How much to do at once. Default: everything in one commit.
+        starting_offsets: For this run alone, start here instead of at the position: records in between are read again
+            or skipped.
+        known: A copy of the position; lets a run find out without Spark that there is nothing new.
+        verify_after: How long such a copy is believed. Default 24 hours.
+        run_id: Kept in the commit. Default: none.
+        logger: Where to tell each step. Default: this module's.
+
+    Returns:
+        What was done.
+
+    Raises:
+        KafkaFlipError: Whatever is in the way; its classes are in `dagster_kafka_flip.errors`.
+    """
+    run = _Run(
+        source=source,
+        target=DeltaTarget(table=table) if isinstance(table, str) else table,
+        spark=spark,
+        connection=resolve_connection(source, connection),
+        decoder=Decoder(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns()),
+        transform=transform,
+        limits=limits or Limits(),
+        starting_offsets=starting_offsets,
+        run_id=run_id,
+        log=logger or _logger,
+    )
+    return run.idle(known, verify_after) or run.execute()
+
+
+def resolve_connection(source: KafkaSource, connection: KafkaConnection | None) -> KafkaConnection:
+    """The one connection of a run.
+
+    Raises:
+        ConfigurationError: There is none, or two different ones.
+    """
+    if source.connection is None and connection is None:
+        msg = "there is no Kafka connection: give one to ingest(), or call set_bootstrap_servers on the builder"
+        raise ConfigurationError(msg)
+    if source.connection is not None and connection is not None and source.connection != connection:
+        msg = (
+            f"two different Kafka connections: the source has {source.connection.bootstrap_servers}, the run is given "
+            f"{connection.bootstrap_servers}. Leave set_bootstrap_servers out where a KafkaResource says where Kafka is"
+        )
+        raise ConfigurationError(msg)
+    found = connection or source.connection
+    assert found is not None  # noqa: S101 - the first check left one of the two
+    return found
+
+
+@dataclass
+class _Run:
+    source: KafkaSource
+    target: DeltaTarget
+    spark: Callable[[], SparkSession]
+    connection: KafkaConnection
+    decoder: Decoder
+    transform: Callable[[DataFrame], DataFrame] | None
+    limits: Limits
+    starting_offsets: OffsetsInitializer | None
+    run_id: str
+    log: logging.Logger | logging.LoggerAdapter[Any]
+    _cluster: KafkaCluster = field(init=False)
+    _session: SparkSession = field(init=False)
+    _table: DeltaTable = field(init=False)
+    _columns: tuple[tuple[str, str], ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self._cluster = KafkaCluster(self.connection)
+
+    def _enumerate(self, state: EnumeratorState | None, starting_offsets: OffsetsInitializer | None) -> ReadPlan:
+        return KafkaSourceEnumerator(self.source, self._cluster).plan(state, starting_offsets=starting_offsets)
+
+    def idle(self, known: KnownPosition | None, verify_after: timedelta) -> IngestResult | None:
+        """The result of a run with nothing to do, if that can be told without Spark; else None."""
+        if known is None or self.starting_offsets is not None:
+            return None
+        if known.stream != self.target.stream or known.table != str(self.target):
+            return None
+        if datetime.now(tz=timezone.utc) - known.verified_at >= verify_after:
+            return None
+        clock = _Clock()
+        try:
+            plan = self._enumerate(known.state, None)
+        except ClusterUnreachableError:
+            raise
+        except KafkaFlipError as error:
+            # The copy may be out of date. The table has the last word, and will raise the same if it agrees.
+            self.log.info("the last known position does not fit the log (%s); asking the table", type(error).__name__)
+            return None
+        if not _changes_nothing(plan, known.state):
+            return None
+        self.log.info(
+            "nothing new on %s: %d topic partitions stand at their stop; Spark is not started",
+            self.source.subscription,
+            len(plan.end_offsets),
+        )
+        return IngestResult(
+            plan=plan,
+            batches=(),
+            known=known,
+            location=self.target.uri,
+            plan_seconds=clock.lap(),
+        )
+
+    def execute(self) -> IngestResult:
+        """Plans with the position that the table holds, and commits batch after batch."""
+        # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
+        self._cluster.describe_topics(self.source.subscription.topics)
+        clock = _Clock()
+        self._session = self.spark()
+        spark_seconds = clock.lap()
+        self._table = DeltaTable(self._session, self.target)
+
+        anchor, plan = self._look(self.starting_offsets)
+        plan_seconds = clock.lap()
+        left = self._worth_doing(anchor, plan)
+        batches: list[BatchResult] = []
+        plans = 1
+        while left is not None and len(batches) != self.limits.max_batches:
+            batch, rest = left.take(self.limits.max_records_per_batch)
+            overrides_start = self.starting_offsets is not None and not batches
+            try:
+                done = self._commit(anchor, batch, overrides_start, batches[-1].observed if batches else None)
+            except ForeignConflictError as conflict:
+                if plans == _MAX_PLANS:
+                    msg = (
+                        f"{plans} plans in a row met somebody else's change to {self.target}, the last one with "
+                        f"{conflict}; nothing of the batch was written. Run again when the table is quiet"
+                    )
+                    raise WriteFailedError(msg) from conflict
+                plans += 1
+                self.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.target, conflict)
+                anchor, again = self._look(None if batches else self.starting_offsets)
+                left = self._worth_doing(anchor, again)
+                continue
+            batches.append(done)
+            left = rest
+            anchor = Anchor(
+                table_version=done.committed.version,
+                version=done.committed.version,
+                state=batch.state,
+                table_rows=done.committed.table_rows,
+                other_streams=anchor.other_streams,
+            )
+        if anchor.state is None:
+            msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
+            raise KafkaFlipError(msg)
+        return IngestResult(
+            plan=plan,
+            batches=tuple(batches),
+            known=KnownPosition(
+                stream=self.target.stream,
+                table=str(self.target),
+                state=anchor.state,
+                verified_at=datetime.now(tz=timezone.utc),
+                table_version=anchor.table_version,
+                table_rows=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+            ),
+            location=self._table.location(),
+            columns=self._columns,
+            overrides_start=self.starting_offsets is not None,
+            started_spark=True,
+            plan_seconds=plan_seconds,
+            spark_seconds=spark_seconds,
+        )
+
+    def _look(self, starting_offsets: OffsetsInitializer | None) -> tuple[Anchor, ReadPlan]:
+        """Where the stream stands, and what there is to read from there; makes the table if there is none."""
+        anchor = self._table.anchor()
+        if anchor is None:
+            # Planned before the table is made, so that a source that can't be read leaves nothing behind.
+            plan = self._enumerate(None, starting_offsets)
+            self._table.create(self._rows(plan).schema)
+            anchor = self._table.anchor()
+            if anchor is None:
+                msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
+                raise TableError(msg)
+            if anchor.state is None:
+                return anchor, plan
+        plan = self._enumerate(anchor.state, starting_offsets)
+        self._table.check_overlap(anchor, plan.end_offsets)
+        if starting_offsets is not None and anchor.state is not None:
+            self._tell_override(anchor.state, plan)
+        return anchor, plan
+
+    def _tell_override(self, state: EnumeratorState, plan: ReadPlan) -> None:
+        moved = {tp: plan.starting_position[tp] - state.position[tp] for tp in plan.end_offsets if tp in state.position}
+        again = -sum(offsets for offsets in moved.values() if offsets < 0)
+        skipped = sum(offsets for offsets in moved.values() if offsets > 0)
+        self.log.warning(
+            "this run starts at %s instead of at the position: up to %d records are read again, up to %d are skipped",
+            self.starting_offsets,
+            again,
+            skipped,
+        )
+
+    def _worth_doing(self, anchor: Anchor, plan: ReadPlan) -> ReadPlan | None:
+        """The plan, unless it neither reads anything nor moves the position.
+
+        A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
+        stream that begins at "latest" must not begin later still the next time.
+        """
+        for tp, offsets in sorted(plan.held_back.items()):
+            self.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
+        if plan.removed:
+            self.log.warning(
+                "%s: no longer read, because they are gone or no longer asked for; their position is kept",
+                ", ".join(map(str, plan.removed)),
+            )
+        self.log.info(
+            "planned %d splits of %s with %d offsets; lag %d",
+            len(plan.splits),
+            self.source.subscription,
+            plan.offset_span,
+            sum(plan.lag_before.values()),
+        )
+        return None if anchor.state is not None and _changes_nothing(plan, anchor.state) else plan
+
+    def _commit(self, anchor: Anchor, batch: ReadPlan, overrides_start: bool, previous: Observed | None) -> BatchResult:
+        watch = BatchObservation(batch.splits)
+        rows = self._rows(batch, watch)
+        self._columns = self._table.check_schema(rows.schema)
+        document = CommitDocument(
+            stream=self.target.stream,
+            attempt=uuid.uuid4().hex,
+            run_id=self.run_id,
+            base_version=anchor.table_version,
+            anchor_version=anchor.version,
+            splits=batch.splits,
+            state=batch.state,
+            rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+            overrides_start=overrides_start,
+            observed=None if previous is None else previous.to_json(),
+        )
+        clock = _Clock()
+        try:
+            committed = self._table.commit(rows, document)
+        except WriteFailedError as error:
+            if is_rejection(error):
+                raise rejected_records(self._records(batch), self.decoder) from None
+            raise
+        seconds = clock.lap()
+        observed = watch.get()
+        self.log.info(
+            "committed version %d of %s: %d rows from %d splits in %.1f s",
+            committed.version,
+            self.target,
+            committed.rows,
+            len(batch.splits),
+            seconds,
+        )
+        return BatchResult(
+            plan=batch,
+            committed=committed,
+            observed=observed,
+            read_and_write_seconds=seconds - committed.confirm_seconds,
+            confirm_seconds=committed.confirm_seconds,
+        )
+
+    def _records(self, plan: ReadPlan) -> DataFrame:
+        return read(self._session, plan.splits, self.source, self.connection)
+
+    def _rows(self, plan: ReadPlan, watch: BatchObservation | None = None) -> DataFrame:
+        staged = self.decoder.stage(self._records(plan))
+        if watch is not None:
+            staged = watch.watch(staged, self.decoder.problem())
+        rows = self.decoder.finish(staged)
+        if self.transform is None:
+            return rows
+        transformed = self.transform(rows)
+        if not hasattr(transformed, "writeTo"):
+            msg = f"the transform has to return a DataFrame, and returned {type(transformed).__name__}"
+            raise ConfigurationError(msg)
+        return transformed
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds since the last call."""
+        last, self._last = self._last, time.monotonic()
+        return self._last - last
+
+
+def _changes_nothing(plan: ReadPlan, state: EnumeratorState) -> bool:
+    return plan.is_empty and dict(plan.state.position) == dict(state.position)

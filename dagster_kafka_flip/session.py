@@ -1,0 +1,179 @@
+"""A Spark session that can read Kafka and write Delta: local, on a cluster, or through Spark Connect."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.jars import retrieve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+# What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
+_BROUGHT_BY_SPARK = (
+    "org.scala-lang:scala-library",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.slf4j:slf4j-api",
+    "org.lz4:lz4-java",
+    "org.xerial.snappy:snappy-java",
+    "com.github.luben:zstd-jni",
+    "com.google.code.findbugs:jsr305",
+    "org.antlr:antlr4-runtime",
+    "org.scala-lang.modules:scala-parallel-collections_2.13",
+)
+
+
+def spark_packages() -> tuple[str, ...]:
+    """Maven coordinates of the Kafka source and of Delta that fit the installed pyspark and delta-spark.
+
+    From Delta 4.1 on, the artifact of Delta carries the version of Spark in its name.
+    """
+    spark = Version(importlib.metadata.version("pyspark"))
+    delta = Version(importlib.metadata.version("delta-spark"))
+    infix = f"_{spark.major}.{spark.minor}" if (delta.major, delta.minor) >= (4, 1) else ""
+    return (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
+        f"io.delta:delta-spark{infix}_2.13:{delta}",
+    )
+
+
+def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
+    """Paths of the jars a session needs, fetched on the first call and kept in the cache from then on.
+
+    Args:
+        packages: Further Maven coordinates.
+
+    Raises:
+        JarDownloadError: Something could not be fetched.
+    """
+    return [str(path) for path in retrieve([*spark_packages(), *packages], excludes=_BROUGHT_BY_SPARK)]
+
+
+def session_settings() -> dict[str, str]:
+    """Settings that may be changed while a session runs: UTC, the faster Kafka source, and small commits made cheap."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        # The default list without Kafka, whose second version of the source saves a round trip through rows.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+        # 50 tasks to read a log of a few files take longer than the files do.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.shuffle.partitions": "8",
+    }
+
+
+def build_session(
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+    packages: Sequence[str] = (),
+    app_name: str = "dagster-kafka-flip",
+) -> SparkSession:
+    """Makes a session, or joins the one that is already active in this process.
+
+    Args:
+        master: A cluster's master URL. Default: `local[*]`.
+        remote: A Spark Connect server, such as `sc://host:15002`; it has to bring the jars and Delta's extension.
+        config: Further Spark settings; they win over this package's own.
+        packages: Further Maven coordinates, for a session with a master.
+        app_name: The application's name in Spark's UI.
+
+    Raises:
+        ConfigurationError: Both master and remote are given.
+        JarDownloadError: The jars could not be fetched.
+        SparkSessionError: Spark did not start, or the session that is there can't write Delta.
+    """
+    if master is not None and remote is not None:
+        msg = f"a Spark session has a master ({master}) or a remote ({remote}), not both"
+        raise ConfigurationError(msg)
+    if remote is not None:
+        return _connect(remote, {**session_settings(), **(config or {})})
+
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        check_session(active)
+        return active
+
+    settings = {
+        **session_settings(),
+        "spark.app.name": app_name,
+        "spark.master": master or "local[*]",
+        "spark.sql.extensions": _EXTENSION,
+        "spark.sql.catalog.spark_catalog": _CATALOG,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        **(config or {}),
+    }
+    if "spark.jars" not in settings and "spark.jars.packages" not in settings:
+        settings["spark.jars"] = ",".join(fetch_jars(packages))
+    if settings["spark.master"].startswith("local"):
+        # A laptop's own name may lead to an address that nothing listens on.
+        settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        settings.setdefault("spark.driver.host", "127.0.0.1")
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        msg = (
+            f"Spark did not start with master {settings['spark.master']}: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}. It needs Java 17 or newer "
+            "(JAVA_HOME, or java on the PATH)"
+        )
+        raise SparkSessionError(msg) from error
+
+
+def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession.builder.remote(remote).getOrCreate()
+        for key, value in settings.items():
+            session.conf.set(key, value)
+    except Exception as error:
+        msg = (
+            f"no Spark Connect session with {remote}: {type(error).__name__}: {error}; check the address and the server"
+        )
+        raise SparkSessionError(msg) from error
+    check_session(session)
+    return session
+
+
+def check_session(session: SparkSession) -> None:
+    """Makes sure that a session can write Delta tables.
+
+    Raises:
+        SparkSessionError: The session lacks Delta's extension or catalog.
+    """
+    extensions = session.conf.get("spark.sql.extensions", "") or ""
+    catalog = session.conf.get("spark.sql.catalog.spark_catalog", "") or ""
+    missing = [
+        f"{key}={value}"
+        for key, value, found in (
+            ("spark.sql.extensions", _EXTENSION, extensions),
+            ("spark.sql.catalog.spark_catalog", _CATALOG, catalog),
+        )
+        if value not in found
+    ]
+    if missing:
+        msg = (
+            f"the Spark session that is already there can't write Delta tables: it was started without "
+            f"{' and '.join(missing)}. Start it with them and with the packages {', '.join(spark_packages())}"
+        )
+        raise SparkSessionError(msg)

@@ -1,0 +1,238 @@
+"""KafkaSourceEnumerator: finds the topic partitions and fixes where each of them starts and stops.
+
+FLIP-27's split enumerator for a bounded read. It looks at Kafka's metadata alone, with a fixed number of round trips
+whatever the number of topic partitions, and nothing is read before all numbers are fixed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    EndBeforePositionError,
+    OffsetOutOfRangeError,
+    RetentionOvertookPositionError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.source.kafka_source import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.offsets import OffsetsKind
+from dagster_kafka_flip.source.plan import ReadPlan
+from dagster_kafka_flip.source.split import KafkaPartitionSplit
+from dagster_kafka_flip.source.state import EnumeratorState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from dagster_kafka_flip.source.cluster import TopicMetadata
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.offsets import OffsetsInitializer
+    from dagster_kafka_flip.source.split import TopicPartition
+
+
+class Cluster(Protocol):
+    """What the enumerator needs of a cluster; `KafkaCluster` is the one there is."""
+
+    def cluster_id(self) -> str | None:
+        """The cluster's id, or None where it does not tell."""
+        ...
+
+    def describe_topics(self, topics: Collection[str]) -> Mapping[str, TopicMetadata]:
+        """Ids and partitions of topics."""
+        ...
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The log start offset of each topic partition."""
+        ...
+
+    def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> Mapping[TopicPartition, int]:
+        """The end offset of each under an isolation level."""
+        ...
+
+    def offsets_for_time(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int, isolation_level: str
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset of each at or after a timestamp; partitions without one are left out."""
+        ...
+
+    def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:
+        """The group's committed offsets; partitions without one are left out."""
+        ...
+
+
+class KafkaSourceEnumerator:
+    """Turns a source and a position into a ReadPlan.
+
+    Args:
+        source: What to read.
+        cluster: Where from.
+    """
+
+    def __init__(self, source: KafkaSource, cluster: Cluster) -> None:
+        self._source = source
+        self._cluster = cluster
+
+    def plan(self, state: EnumeratorState | None, *, starting_offsets: OffsetsInitializer | None = None) -> ReadPlan:
+        """Fixes the splits of a run.
+
+        Args:
+            state: Where the stream stands; None if it never ran. State wins over the source's starting offsets.
+            starting_offsets: For this run alone, start here instead of at the position. Records between the two are
+                read again or skipped; whoever asks for it answers for that.
+
+        Raises:
+            TopicNotFoundError: A topic is missing.
+            ClusterChangedError: The state is of another cluster.
+            TopicRecreatedError: The state is of an earlier topic with the same name.
+            RetentionOvertookPositionError: The log begins after the position.
+            EndBeforePositionError: The log ends before the position.
+            OffsetOutOfRangeError: A specific offset lies outside of the log.
+            OffsetNotFoundError: The consumer group has no committed offset.
+            ClusterUnreachableError: No broker answered.
+        """
+        cluster_id = self._cluster.cluster_id()
+        topics = self._cluster.describe_topics(self._source.subscription.topics)
+        partitions = [tp for topic in topics.values() for tp in topic.partitions]
+        topic_ids = {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
+        if state is not None:
+            _check_identity(state, cluster_id, topic_ids)
+
+        log = _Log(self._source, self._cluster, partitions)
+        position = {} if state is None else state.position
+        override = starting_offsets is not None
+        known = [] if override else [tp for tp in partitions if tp in position]
+        _check_position({tp: position[tp] for tp in known}, log)
+        unknown = [tp for tp in partitions if tp not in set(known)]
+        if override or state is None:
+            starts = self._initial_starts(starting_offsets or self._source.starting_offsets, unknown, log)
+        else:
+            # Flink's rule: what appears later is read from its beginning, whatever the initializer says.
+            starts = dict(log.beginning_offsets(unknown))
+        starts |= {tp: position[tp] for tp in known}
+        stops = self._stops(partitions, starts, log)
+
+        after = dict(position) | stops
+        return ReadPlan(
+            splits=tuple(
+                sorted(KafkaPartitionSplit(tp, starts[tp], stops[tp]) for tp in partitions if starts[tp] < stops[tp])
+            ),
+            state=EnumeratorState(
+                position=after,
+                cluster_id=cluster_id,
+                topic_ids=({} if state is None else dict(state.topic_ids)) | topic_ids,
+            ),
+            beginning_offsets=log.beginning_offsets(partitions),
+            end_offsets=log.end_offsets(partitions),
+            high_watermarks=log.high_watermarks,
+            starting_position=dict(position) | starts,
+            discovered=() if state is None else tuple(sorted(tp for tp in partitions if tp not in position)),
+            removed=tuple(sorted(tp for tp in position if tp not in set(partitions))),
+        )
+
+    def _initial_starts(
+        self, initializer: OffsetsInitializer, partitions: Collection[TopicPartition], log: _Log
+    ) -> dict[TopicPartition, int]:
+        _check_named_partitions(initializer, log)
+        starts = initializer.starting_offsets(partitions, log)
+        beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
+        for tp, start in starts.items():
+            # A time look-up may find a record that arrived after the end was read: it starts there in the next run.
+            if start < beginning[tp] or (start > end[tp] and initializer.kind is not OffsetsKind.TIMESTAMP):
+                msg = (
+                    f"{tp}: reading can't start at offset {start} ({initializer}): the log holds offsets "
+                    f"{beginning[tp]} to {end[tp]}; choose an offset in that range, or earliest or latest"
+                )
+                raise OffsetOutOfRangeError(msg)
+        return starts
+
+    def _stops(
+        self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int], log: _Log
+    ) -> dict[TopicPartition, int]:
+        initializer = self._source.stopping_offsets
+        _check_named_partitions(initializer, log)
+        wanted = initializer.stopping_offsets(partitions, log)
+        end = log.end_offsets(partitions)
+        # Never beyond the end (Spark would wait for records that an open transaction holds back), never backwards.
+        return {tp: max(starts[tp], min(wanted.get(tp, starts[tp]), end[tp])) for tp in partitions}
+
+
+class _Log:
+    """The topic partitions' ends and beginnings, each read once for the whole plan; ends first."""
+
+    def __init__(self, source: KafkaSource, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
+        self._source = source
+        self._cluster = cluster
+        self._end = cluster.end_offsets(partitions, source.isolation_level)
+        self._beginning = cluster.beginning_offsets(partitions)
+        self.high_watermarks = (
+            cluster.end_offsets(partitions, READ_UNCOMMITTED)
+            if source.isolation_level == READ_COMMITTED
+            else dict(self._end)
+        )
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self._beginning[tp] for tp in partitions}
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        # The log's beginning is read after its end, and retention may have moved it past that end in between.
+        return {tp: max(self._end[tp], self._beginning[tp]) for tp in partitions}
+
+    def offsets_for_time(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        return self._cluster.offsets_for_time(partitions, timestamp_ms, self._source.isolation_level)
+
+    def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if self._source.group_id is None:
+            return {}
+        return self._cluster.committed_offsets(partitions, self._source.group_id)
+
+    def __contains__(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self._end
+
+
+def _check_identity(state: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
+    if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
+        msg = (
+            f"the position is of the Kafka cluster {state.cluster_id}, but {cluster_id} answers now; its offsets mean "
+            "something else, so nothing was read. Correct the address, or start a new stream id for the new cluster"
+        )
+        raise ClusterChangedError(msg)
+    for topic, topic_id in topic_ids.items():
+        known = state.topic_ids.get(topic)
+        if known is not None and known != topic_id:
+            msg = (
+                f"the topic {topic} was deleted and made again: the position is of topic id {known}, and now it is "
+                f"{topic_id}. Offsets of the old topic mean nothing in the new one, so nothing was read. Start a new "
+                "stream id to read the new topic from its beginning"
+            )
+            raise TopicRecreatedError(msg)
+
+
+def _check_position(position: Mapping[TopicPartition, int], log: _Log) -> None:
+    beginning = log.beginning_offsets(position)
+    for tp, offset in sorted(position.items()):
+        # The high watermark, not the end offset: an open transaction moves nothing backwards.
+        end = log.high_watermarks[tp]
+        if offset < beginning[tp]:
+            msg = (
+                f"{tp}: retention has overtaken the position. The next offset to read is {offset}, and the log begins "
+                f"at {beginning[tp]}: up to {beginning[tp] - offset} records are gone that were never read. Nothing "
+                "was written. To go on without them, run once with start set to earliest"
+            )
+            raise RetentionOvertookPositionError(msg)
+        if offset > end:
+            msg = (
+                f"{tp}: the log ends at offset {end}, before the position {offset}: it was truncated, or it is "
+                "another topic. Nothing was written. Find out which; to read from the log as it is now, run once "
+                "with start set to earliest or to specific offsets"
+            )
+            raise EndBeforePositionError(msg)
+
+
+def _check_named_partitions(initializer: OffsetsInitializer, log: _Log) -> None:
+    for tp in sorted(initializer.offsets or {}):
+        if tp not in log:
+            msg = f"an offset is given for {tp}, which does not exist; correct the topic or the partition number"
+            raise TopicNotFoundError(msg)

@@ -1,0 +1,270 @@
+"""Where reading starts and stops: Flink's OffsetsInitializer, in bounded form.
+
+An initializer turns into one number for each topic partition before anything is read (FLIP-27). The rules, as a start
+and as a stop, are the table in section 5 of docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
+from dagster_kafka_flip.source.split import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class OffsetResetStrategy(enum.Enum):
+    """What to do where a consumer group has no committed offset. The Java client's `auto.offset.reset`."""
+
+    NONE = "none"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class OffsetsKind(enum.Enum):
+    """The five ways to name an offset."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+    COMMITTED = "committed"
+    SPECIFIC = "specific"
+
+
+class PartitionOffsetsRetriever(Protocol):
+    """What an initializer may ask the cluster. Named after Flink's interface of the same purpose."""
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The log start offset of each topic partition."""
+        ...
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The end offset of each under the source's isolation level, read once for the whole plan."""
+        ...
+
+    def offsets_for_time(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset with a timestamp at or after `timestamp_ms`; partitions without one are left out."""
+        ...
+
+    def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The group's committed offsets; partitions without one are left out."""
+        ...
+
+
+class OffsetsInitializer(BaseModel):
+    """Names a starting or stopping offset for each topic partition of a source.
+
+    Made by `earliest`, `latest`, `timestamp`, `committed_offsets`, `specific_offsets`, or from text by
+    `parse`. The same initializer means slightly different things as a start and as a stop; see docs/architecture.md.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: OffsetsKind
+    timestamp_ms: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    reset: OffsetResetStrategy = OffsetResetStrategy.NONE
+
+    @classmethod
+    def earliest(cls) -> OffsetsInitializer:
+        """The beginning of the log. Only as a start."""
+        return cls(kind=OffsetsKind.EARLIEST)
+
+    @classmethod
+    def latest(cls) -> OffsetsInitializer:
+        """The end offset, read once when the plan is made."""
+        return cls(kind=OffsetsKind.LATEST)
+
+    @classmethod
+    def timestamp(cls, timestamp: int | datetime | str) -> OffsetsInitializer:
+        """The first record at or after a point in time; where there is none, the end read before the look-up.
+
+        Args:
+            timestamp: Milliseconds since the epoch, an aware datetime, or an ISO 8601 text with an offset from UTC.
+
+        Raises:
+            ConfigurationError: The time is negative, no time at all, or has no offset from UTC.
+        """
+        return cls(kind=OffsetsKind.TIMESTAMP, timestamp_ms=_epoch_milliseconds(timestamp))
+
+    @classmethod
+    def committed_offsets(cls, reset: OffsetResetStrategy | str = OffsetResetStrategy.NONE) -> OffsetsInitializer:
+        """What the source's consumer group has committed.
+
+        Args:
+            reset: What to do for a topic partition without a committed offset. Default: an error.
+        """
+        return cls(kind=OffsetsKind.COMMITTED, reset=OffsetResetStrategy(reset))
+
+    @classmethod
+    def specific_offsets(
+        cls,
+        offsets: Mapping[TopicPartition | tuple[str, int], int],
+        reset: OffsetResetStrategy | str = OffsetResetStrategy.EARLIEST,
+    ) -> OffsetsInitializer:
+        """A number for each topic partition.
+
+        Args:
+            offsets: Topic partition to offset. As a start, a topic partition that is not named starts at the group's
+                committed offset and else at `reset`; as a stop, it is not read.
+            reset: What to do for a start that is neither named nor committed. Default: earliest, as in Flink.
+
+        Raises:
+            ConfigurationError: The map is empty or an offset is negative.
+        """
+        named = {TopicPartition(*topic_partition): offset for topic_partition, offset in offsets.items()}
+        if not named:
+            msg = "specific offsets need at least one topic partition"
+            raise ConfigurationError(msg)
+        for topic_partition, offset in named.items():
+            if offset < 0:
+                msg = f"{topic_partition}: the offset {offset} is negative"
+                raise ConfigurationError(msg)
+        return cls(kind=OffsetsKind.SPECIFIC, offsets=named, reset=OffsetResetStrategy(reset))
+
+    @classmethod
+    def parse(cls, text: str) -> OffsetsInitializer:
+        """Reads the form used in run config and on the command line.
+
+        Args:
+            text: `earliest`, `latest`, `committed`, `committed:earliest`, `timestamp:2026-01-31T00:00:00Z`,
+                `timestamp:1769817600000`, or `offsets:{"topic": {"0": 17}}`.
+
+        Raises:
+            ConfigurationError: The text is none of these.
+        """
+        kind, _, argument = text.strip().partition(":")
+        if kind in {"earliest", "latest"} and not argument:
+            return cls(kind=OffsetsKind(kind))
+        if kind == "committed" and argument in {"", *(strategy.value for strategy in OffsetResetStrategy)}:
+            return cls.committed_offsets(argument or OffsetResetStrategy.NONE)
+        if kind == "timestamp" and argument:
+            return cls.timestamp(int(argument) if argument.isdigit() else argument)
+        if kind == "offsets" and argument:
+            return cls.specific_offsets(_parse_offsets(argument))
+        msg = (
+            f"{text!r} names no offsets; write earliest, latest, committed, committed:earliest, "
+            'timestamp:2026-01-31T00:00:00Z, timestamp:<epoch milliseconds> or offsets:{"topic": {"0": 17}}'
+        )
+        raise ConfigurationError(msg)
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether there is no answer without a consumer group."""
+        return self.kind is OffsetsKind.COMMITTED
+
+    def starting_offsets(
+        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
+    ) -> dict[TopicPartition, int]:
+        """The first offset to read of each topic partition.
+
+        Raises:
+            OffsetNotFoundError: A topic partition has no committed offset and the reset strategy is NONE.
+        """
+        if self.kind is OffsetsKind.EARLIEST:
+            return dict(retriever.beginning_offsets(partitions))
+        if self.kind in {OffsetsKind.LATEST, OffsetsKind.TIMESTAMP}:
+            return self._latest_or_time(partitions, retriever)
+        named = {tp: offset for tp, offset in (self.offsets or {}).items() if tp in partitions}
+        return named | self._committed([tp for tp in partitions if tp not in named], retriever)
+
+    def stopping_offsets(
+        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
+    ) -> dict[TopicPartition, int]:
+        """The first offset that is no longer read; topic partitions that are not to be read are left out.
+
+        Raises:
+            OffsetNotFoundError: A topic partition has no committed offset and the reset strategy is NONE.
+        """
+        if self.kind is OffsetsKind.SPECIFIC:
+            return {tp: offset for tp, offset in (self.offsets or {}).items() if tp in partitions}
+        if self.kind is OffsetsKind.COMMITTED:
+            return self._committed(partitions, retriever)
+        return self._latest_or_time(partitions, retriever)
+
+    def _latest_or_time(
+        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
+    ) -> dict[TopicPartition, int]:
+        # The end comes first: a record that arrives between the two look-ups must not lie beyond an "end" read later.
+        end = dict(retriever.end_offsets(partitions))
+        if self.timestamp_ms is None:
+            return end
+        return end | dict(retriever.offsets_for_time(partitions, self.timestamp_ms))
+
+    def _committed(
+        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
+    ) -> dict[TopicPartition, int]:
+        committed = dict(retriever.committed_offsets(partitions)) if partitions else {}
+        missing = sorted(tp for tp in partitions if tp not in committed)
+        if not missing:
+            return committed
+        if self.reset is OffsetResetStrategy.EARLIEST:
+            return committed | dict(retriever.beginning_offsets(missing))
+        if self.reset is OffsetResetStrategy.LATEST:
+            return committed | dict(retriever.end_offsets(missing))
+        msg = (
+            f"{missing[0]}: the consumer group has committed no offset for it"
+            + (f" (nor for {len(missing) - 1} more topic partitions)" if len(missing) > 1 else "")
+            + ", and there is no reset strategy; name one, as in committed_offsets(OffsetResetStrategy.EARLIEST)"
+        )
+        raise OffsetNotFoundError(msg)
+
+    def __str__(self) -> str:
+        if self.kind is OffsetsKind.TIMESTAMP:
+            return f"timestamp:{self.timestamp_ms}"
+        if self.kind is OffsetsKind.COMMITTED:
+            return f"committed:{self.reset.value}"
+        if self.kind is OffsetsKind.SPECIFIC:
+            nested: dict[str, dict[str, int]] = {}
+            for topic_partition, offset in (self.offsets or {}).items():
+                nested.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offset
+            return f"offsets:{json.dumps(nested)}"
+        return self.kind.value
+
+
+def _epoch_milliseconds(timestamp: int | datetime | str) -> int:
+    if isinstance(timestamp, str):
+        try:
+            # Python 3.10 does not read a trailing Z.
+            timestamp = datetime.fromisoformat(timestamp.strip().replace("Z", "+00:00"))
+        except ValueError as error:
+            msg = f"{timestamp!r} is no ISO 8601 time, such as 2026-01-31T00:00:00Z"
+            raise ConfigurationError(msg) from error
+    if isinstance(timestamp, datetime):
+        if timestamp.tzinfo is None:
+            msg = (
+                f"the time {timestamp.isoformat()} has no offset from UTC; write one, such as {timestamp.isoformat()}Z"
+            )
+            raise ConfigurationError(msg)
+        # Rounded up: a record's timestamp is whole milliseconds, and "at or after" must not take in one before.
+        timestamp = -((_EPOCH - timestamp) // timedelta(milliseconds=1))
+    if timestamp < 0:
+        msg = f"the timestamp {timestamp} lies before 1970, where Kafka has none"
+        raise ConfigurationError(msg)
+    return timestamp
+
+
+def _parse_offsets(text: str) -> dict[TopicPartition | tuple[str, int], int]:
+    try:
+        nested = json.loads(text)
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in nested.items()
+            for partition, offset in partitions.items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        msg = f'{text!r} is no map of offsets, such as {{"flights": {{"0": 17, "1": 23}}}}'
+        raise ConfigurationError(msg) from error

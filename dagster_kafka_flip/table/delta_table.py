@@ -1,0 +1,363 @@
+"""DeltaTable: looks up a stream's position in a table, and commits a batch to it exactly once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    KafkaFlipError,
+    PositionLostError,
+    StreamOverlapError,
+    TableError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor
+from dagster_kafka_flip.table.schema import all_nullable, check_schema
+from dagster_kafka_flip.table.store_lock import check_store, store_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_logger = logging.getLogger(__name__)
+
+_NOT_THERE = frozenset(
+    {
+        "DELTA_TABLE_ONLY_OPERATION",
+        "DELTA_MISSING_DELTA_TABLE",
+        "DELTA_TABLE_NOT_FOUND",
+        "DELTA_PATH_DOES_NOT_EXIST",
+        "PATH_NOT_FOUND",
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "SCHEMA_NOT_FOUND",
+    }
+)
+_ALREADY_THERE = frozenset({"TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS"})
+
+# Delta's names for "somebody else changed the table meanwhile"; our own fence is the one that ends in Transaction.
+_CONFLICTS = (
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentWriteException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+    "DELTA_CONCURRENT_APPEND",
+    "DELTA_CONCURRENT_DELETE_READ",
+    "DELTA_CONCURRENT_DELETE_DELETE",
+    "DELTA_CONCURRENT_WRITE",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+)
+
+_FIRST_PAGE = 10
+
+
+class ForeignConflictError(KafkaFlipError):
+    """Somebody else changed the table during the write; nothing was written, and a new plan can be made."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A commit that is known to be in the table.
+
+    Attributes:
+        version: The version it made.
+        rows: Rows it added.
+        bytes: Bytes of the files it added.
+        files: Number of the files it added.
+        table_rows: Rows of the table at that version; None where history does not tell.
+        confirm_seconds: Time for asking history whether it is there.
+    """
+
+    version: int
+    rows: int
+    bytes: int
+    files: int
+    table_rows: int | None
+    confirm_seconds: float
+
+
+class DeltaTable:
+    """One stream's view of one Delta table.
+
+    Args:
+        spark: The session to read and write with.
+        target: The table and the stream.
+    """
+
+    def __init__(self, spark: SparkSession, target: DeltaTarget) -> None:
+        self._spark = spark
+        self._target = target
+        self._location: str | None = target.location if target.is_path else None
+        if self._location is not None:
+            check_store(spark, self._location, single_writer=target.single_writer)
+
+    def anchor(self) -> Anchor | None:
+        """Where the stream stands; None if there is no table yet.
+
+        Raises:
+            TableError: There is something else in the table's place.
+            KafkaFlipError: The walk through history stopped; see `find_anchor`.
+        """
+        try:
+            return find_anchor(self._commits(), self._target.stream, str(self._target))
+        except _TableNotThereError:
+            self._check_place_is_free()
+            return None
+
+    def check_overlap(self, anchor: Anchor, partitions: Iterable[TopicPartition]) -> None:
+        """Refuses a stream that would read what another stream of the same table reads.
+
+        Raises:
+            StreamOverlapError: A topic partition is in the position of another stream.
+        """
+        wanted = set(partitions)
+        for stream, state in anchor.other_streams.items():
+            both = sorted(wanted & set(state.position))
+            if both:
+                msg = (
+                    f"{both[0]}: the stream {stream!r} of the table {self._target} reads it already"
+                    + (f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else "")
+                    + f"; the stream {self._target.stream!r} would land the same records a second time. Take the topic "
+                    "out of one of the two, or land into another table"
+                )
+                raise StreamOverlapError(msg)
+
+    def create(self, schema: StructType) -> None:
+        """Creates the table, empty. Does nothing if somebody else was faster.
+
+        A write that creates its table would lose the document, and with it the position.
+
+        Raises:
+            TableError: The table can't be created.
+        """
+        target = self._target
+        clauses = [f"CREATE TABLE {target.identifier} ({all_nullable(schema).toDDL()}) USING delta"]
+        if target.partition_by:
+            clauses.append(f"PARTITIONED BY ({', '.join(_quote(name) for name in target.partition_by)})")
+        if target.cluster_by:
+            clauses.append(f"CLUSTER BY ({', '.join(_quote(name) for name in target.cluster_by)})")
+        if target.properties:
+            pairs = (f"{_literal(key)} = {_literal(value)}" for key, value in target.properties.items())
+            clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
+        try:
+            with store_lock(self._location or "catalog:", is_remote=self._is_remote):
+                self._spark.sql(" ".join(clauses))
+        except Exception as error:
+            if _condition(error) in _ALREADY_THERE:
+                return
+            msg = f"the table {target} can't be created: {_first_line(error)}"
+            raise TableError(msg) from error
+
+    def check_schema(self, schema: StructType) -> tuple[tuple[str, str], ...]:
+        """Makes sure that a batch's columns fit.
+
+        Returns:
+            Names and types of the table's columns as they are after the batch.
+
+        Raises:
+            SchemaMismatchError: They don't fit.
+        """
+        existing = self._spark.table(self._target.identifier).schema
+        check_schema(schema, existing, str(self._target), may_add=self._target.schema_evolution)
+        known = {field.name.lower() for field in existing.fields}
+        added = [field for field in schema.fields if field.name.lower() not in known]
+        return tuple((field.name, field.dataType.simpleString()) for field in [*existing.fields, *added])
+
+    def count_rows(self) -> int:
+        """Rows of the table, which Delta answers from its statistics where it can."""
+        return self._spark.table(self._target.identifier).count()
+
+    def location(self) -> str:
+        """The table's location as a URI or absolute path."""
+        if self._location is None:
+            detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select("location").first()
+            if detail is None:
+                msg = f"the table {self._target} has no location"
+                raise TableError(msg)
+            self._location = str(detail["location"])
+            check_store(self._spark, self._location, single_writer=self._target.single_writer)
+        return self._location
+
+    def commit(self, rows: DataFrame, document: CommitDocument) -> Committed:
+        """Appends a batch in one commit together with its document, and makes sure of it.
+
+        However the write ends, the table's history is asked whether it happened.
+
+        Args:
+            rows: The batch. Runs at most once if it is committed, and not at all if the fence holds.
+            document: The batch's document.
+
+        Raises:
+            ConcurrentIngestionError: Another run of the stream committed first.
+            TableChangedError: The table was restored or replaced meanwhile.
+            ForeignConflictError: Somebody else's change came in between; nothing was written.
+            WriteFailedError: The write failed, and the table's history shows no commit of it.
+        """
+        failure: Exception | None = None
+        with store_lock(self.location(), is_remote=self._is_remote):
+            try:
+                self._append(rows, document)
+            except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
+                failure = error
+                _logger.info("the write ended with %s; looking whether it was committed", type(error).__name__)
+            begin = time.monotonic()
+            since = self._commits_since(document.base_version)
+            confirm_seconds = time.monotonic() - begin
+        return self._judge(since, document, failure, confirm_seconds)
+
+    def _append(self, rows: DataFrame, document: CommitDocument) -> None:
+        writer = (
+            rows.writeTo(self._target.identifier)
+            .option("txnAppId", self._target.transaction_id)
+            .option("txnVersion", document.anchor_version)
+            .option("userMetadata", document.to_text())
+        )
+        if self._target.schema_evolution:
+            writer = writer.option("mergeSchema", "true")
+        writer.append()
+
+    def _judge(
+        self, since: list[Commit], document: CommitDocument, failure: Exception | None, confirm_seconds: float
+    ) -> Committed:
+        documents = [(commit, own) for commit in since if (own := commit.document()) is not None]
+        streams = [(commit, own) for commit, own in documents if own.stream == document.stream]
+        for commit, own in streams:
+            if own.attempt == document.attempt:
+                check_between(since, document, commit.version, str(self._target))
+                return Committed(
+                    version=commit.version,
+                    rows=commit.metric("numOutputRows"),
+                    bytes=commit.metric("numOutputBytes"),
+                    files=commit.metric("numFiles"),
+                    table_rows=_rows_after(since, commit, document),
+                    confirm_seconds=confirm_seconds,
+                )
+        if streams:
+            commit, own = streams[0]
+            msg = (
+                f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to the stream "
+                f"{document.stream!r} of {self._target} first; this batch was planned at version "
+                f"{document.base_version} and was not written. Nothing is lost: the next run goes on from there"
+            )
+            raise ConcurrentIngestionError(msg) from failure
+        if failure is None:
+            msg = (
+                f"Delta skipped the write to {self._target} without an error, and no commit of the stream "
+                f"{document.stream!r} explains it: its transaction version is at or above {document.anchor_version}. "
+                "Somebody set it by hand, or the table was restored meanwhile; nothing was written. Run again"
+            )
+            raise PositionLostError(msg)
+        if _is_conflict(failure):
+            raise ForeignConflictError(_first_line(failure)) from failure
+        msg = f"the write to {self._target} failed and nothing of it was committed: {_first_line(failure)}"
+        raise WriteFailedError(msg) from failure
+
+    def _commits(self) -> Iterator[Commit]:
+        """The table's commits, newest first, a few at a time. Versions that come in meanwhile are left out."""
+        newest: int | None = None
+        oldest: int | None = None
+        limit = _FIRST_PAGE
+        while oldest is None or oldest > 0:
+            page = self._page(limit)
+            newest = page[0].version if newest is None and page else newest
+            fresh = [
+                commit
+                for commit in page
+                if newest is not None and commit.version <= newest and (oldest is None or commit.version < oldest)
+            ]
+            yield from fresh
+            if len(page) < limit:
+                return
+            oldest = page[-1].version
+            limit *= 10
+
+    def _commits_since(self, version: int) -> list[Commit]:
+        return list(_take_while_after(self._commits(), version))
+
+    def _page(self, limit: int) -> list[Commit]:
+        try:
+            rows = (
+                self._spark.sql(f"DESCRIBE HISTORY {self._target.identifier} LIMIT {limit}")
+                .select("version", "operation", "operationParameters", "operationMetrics", "userMetadata")
+                .collect()
+            )
+        except Exception as error:
+            if _condition(error) in _NOT_THERE:
+                raise _TableNotThereError from error
+            raise
+        return [
+            Commit(
+                version=row["version"],
+                operation=row["operation"],
+                parameters=row["operationParameters"] or {},
+                metrics=row["operationMetrics"] or {},
+                user_metadata=row["userMetadata"],
+            )
+            for row in rows
+        ]
+
+    def _check_place_is_free(self) -> None:
+        path = self._target.local_path
+        if path is not None and path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
+            msg = f"{path} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
+            raise TableError(msg)
+
+    @property
+    def _is_remote(self) -> bool:
+        # Spark Connect's session is a class of its own, and asking it for its JVM would fail.
+        return "connect" in type(self._spark).__module__
+
+
+class _TableNotThereError(Exception):
+    """There is no such table."""
+
+
+def _take_while_after(commits: Iterable[Commit], version: int) -> Iterator[Commit]:
+    for commit in commits:
+        if commit.version <= version:
+            return
+        yield commit
+
+
+def _rows_after(since: list[Commit], commit: Commit, document: CommitDocument) -> int | None:
+    between = [other for other in since if other.version < commit.version]
+    if document.rows_before is None or between:
+        return None
+    return document.rows_before + commit.metric("numOutputRows")
+
+
+def _condition(error: BaseException) -> str | None:
+    get: Callable[[], str | None] | None = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    condition = None if get is None else get()
+    return None if condition is None else condition.split(".")[0]
+
+
+def _is_conflict(error: BaseException) -> bool:
+    text = f"{type(error).__name__} {error}"
+    return any(name in text for name in _CONFLICTS)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
+
+
+def _quote(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

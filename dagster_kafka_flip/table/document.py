@@ -1,0 +1,99 @@
+"""The document that every commit of a stream carries: the position, atomically with the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.source.state import EnumeratorState, splits_from_json, splits_to_json
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+
+DOCUMENT_VERSION = 1
+_MARK = "dagster-kafka-flip"
+
+
+@dataclass(frozen=True)
+class CommitDocument:
+    """What is kept in a commit's `userMetadata`. Fixed before the write starts.
+
+    Attributes:
+        stream: Id of the stream.
+        attempt: Id of the planned batch, kept across its retries.
+        run_id: Id of the run that wrote it.
+        base_version: Version of the table at which the position was read.
+        anchor_version: Version of the commit that defined that position.
+        splits: What was read.
+        state: Where the stream stands after it.
+        rows_before: Rows of the table at `base_version`.
+        overrides_start: Whether the run was told to start elsewhere than at the position.
+        observed: What was observed of the batch before this one in the same run: what is known only after reading
+            can't be in its own commit.
+    """
+
+    stream: str
+    attempt: str
+    run_id: str
+    base_version: int
+    anchor_version: int
+    splits: tuple[KafkaPartitionSplit, ...]
+    state: EnumeratorState
+    rows_before: int | None = None
+    overrides_start: bool = False
+    observed: dict[str, Any] | None = None
+
+    def to_text(self) -> str:
+        """The document as compact JSON."""
+        document: dict[str, Any] = {
+            _MARK: DOCUMENT_VERSION,
+            "stream": self.stream,
+            "attempt": self.attempt,
+            "run": self.run_id,
+            "base": self.base_version,
+            "anchor": self.anchor_version,
+            "splits": splits_to_json(self.splits),
+            "state": self.state.to_json(),
+            "rows_before": self.rows_before,
+        }
+        if self.overrides_start:
+            document["overrides_start"] = True
+        if self.observed is not None:
+            document["observed"] = self.observed
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str | None) -> CommitDocument | None:
+        """Reads a commit's `userMetadata`; None if it is nobody's or somebody else's.
+
+        Raises:
+            DocumentVersionError: A newer version of this package wrote it.
+        """
+        if text is None or _MARK not in text:
+            return None
+        try:
+            document = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(document, dict) or _MARK not in document:
+            return None
+        if document[_MARK] > DOCUMENT_VERSION:
+            msg = (
+                f"a commit of this table was written by a newer dagster-kafka-flip (document version "
+                f"{document[_MARK]}; this installation reads up to {DOCUMENT_VERSION}): upgrade this one"
+            )
+            raise DocumentVersionError(msg)
+        return cls(
+            stream=document["stream"],
+            attempt=document["attempt"],
+            run_id=document["run"],
+            base_version=document["base"],
+            anchor_version=document["anchor"],
+            splits=splits_from_json(document["splits"]),
+            state=EnumeratorState.from_json(document["state"]),
+            rows_before=document["rows_before"],
+            overrides_start=document.get("overrides_start", False),
+            observed=document.get("observed"),
+        )

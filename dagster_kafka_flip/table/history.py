@@ -1,0 +1,329 @@
+"""Finding a stream's position in its table's history: the walk from the newest commit backwards.
+
+Pure: it is handed commits and answers. The rules are section 6 of docs/architecture.md; the names of operations are
+those that Delta's DeltaOperations writes into the log.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ForeignRowsError, PositionLostError, TableChangedError, TableReplacedError
+from dagster_kafka_flip.table.document import CommitDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One row of `DESCRIBE HISTORY`.
+
+    Attributes:
+        version: The table's version that the commit made.
+        operation: Delta's name of the operation.
+        parameters: The operation's parameters, as Delta prints them.
+        metrics: The operation's metrics, as Delta prints them.
+        user_metadata: What the writer left there.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, str | None]
+    metrics: Mapping[str, str]
+    user_metadata: str | None = None
+
+    def document(self) -> CommitDocument | None:
+        """The document of a stream, if this commit wrote one.
+
+        An OPTIMIZE can carry the document of the write it follows; it defines nothing.
+        """
+        return CommitDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
+
+    def metric(self, name: str) -> int:
+        """A metric as a number, 0 where it is not there."""
+        return int(self.metrics.get(name) or 0)
+
+
+class Effect(enum.Enum):
+    """What an operation that is not the stream's own does to what the stream has written."""
+
+    CREATES = "creates"
+    APPENDS = "appends"
+    KEEPS_ROWS = "keeps rows"
+    CHANGES_ROWS = "changes rows"
+    REPLACES = "replaces"
+    RESTORES = "restores"
+    UNKNOWN = "unknown"
+
+
+_KEEPS_ROWS = frozenset(
+    {
+        "OPTIMIZE",
+        "OPTIMIZE CHECKPOINT",
+        "VACUUM START",
+        "VACUUM END",
+        "REORG",
+        "REORG TABLE UPGRADE UNIFORM",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "ADD COLUMNS",
+        "CHANGE COLUMN",
+        "CHANGE COLUMNS",
+        "RENAME COLUMN",
+        "DROP COLUMNS",
+        "REPLACE COLUMNS",
+        "UPDATE SCHEMA",
+        "UPDATE COLUMN METADATA",
+        "REMOVE COLUMN MAPPING",
+        "SET COLUMN",
+        "ADD CONSTRAINT",
+        "DROP CONSTRAINT",
+        "UPGRADE PROTOCOL",
+        "DROP FEATURE",
+        "COMPUTE STATS",
+        "CLUSTER BY",
+        "DOMAIN METADATA CLEANUP",
+        "ROW TRACKING BACKFILL",
+        "ROW TRACKING UNBACKFILL",
+        "Deletion Vector Tombstones",
+        "Empty Commit",
+        "UPDATE",
+    }
+)
+_CREATES = frozenset({"CREATE TABLE", "CREATE TABLE AS SELECT"})
+_REPLACES = frozenset(
+    {
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "TRUNCATE",
+        "CLONE",
+        "CONVERT",
+    }
+)
+_NO_PREDICATE = frozenset({None, "", "[]", '["true"]'})
+
+
+def effect_of(commit: Commit) -> Effect:  # noqa: PLR0911 - one line for each kind of operation
+    """What a commit does, judged by its operation and parameters alone."""
+    operation, parameters = commit.operation, commit.parameters
+    if operation == "RESTORE":
+        return Effect.RESTORES
+    if commit.version == 0 or operation in _CREATES:
+        return Effect.CREATES
+    if operation == "WRITE":
+        return _effect_of_write(parameters)
+    if operation == "STREAMING UPDATE":
+        return Effect.APPENDS if parameters.get("outputMode") == "Append" else Effect.REPLACES
+    if operation == "DELETE":
+        return Effect.REPLACES if parameters.get("predicate") in _NO_PREDICATE else Effect.CHANGES_ROWS
+    if operation == "MERGE":
+        return Effect.CHANGES_ROWS
+    if operation in _KEEPS_ROWS:
+        return Effect.KEEPS_ROWS
+    return Effect.REPLACES if operation in _REPLACES else Effect.UNKNOWN
+
+
+def _effect_of_write(parameters: Mapping[str, str | None]) -> Effect:
+    if parameters.get("mode") != "Overwrite":
+        return Effect.APPENDS
+    by_condition = parameters.get("predicate") not in _NO_PREDICATE or any(
+        parameters.get(name) for name in ("replaceOnCond", "replaceUsingCols")
+    )
+    if by_condition or parameters.get("isDynamicPartitionOverwrite") == "true":
+        return Effect.CHANGES_ROWS
+    return Effect.REPLACES
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where a stream stands, and which commit says so.
+
+    Attributes:
+        table_version: The newest version of the table when it was looked at.
+        version: The version of the commit that defines the position. It is the fence: the next commit of the stream
+            carries it as its transaction version.
+        state: Where the stream stands; None if it has no commit yet.
+        table_rows: Rows of the table at `table_version`; None where history alone does not tell.
+        other_streams: Where the other streams stand whose commits were met on the way.
+    """
+
+    table_version: int
+    version: int
+    state: EnumeratorState | None
+    table_rows: int | None
+    other_streams: Mapping[str, EnumeratorState]
+
+
+def find_anchor(commits: Iterable[Commit], stream: str, table: str) -> Anchor:
+    """Walks from the newest commit backwards to the one that defines the stream's position.
+
+    Args:
+        commits: The table's commits, newest first, as far back as history goes; only as many are taken as are needed.
+        stream: Id of the stream.
+        table: The table's name, for messages.
+
+    Raises:
+        ForeignRowsError: The stream has no commit, and the table has rows that no stream wrote.
+        TableReplacedError: The table's content was replaced since the stream's last commit.
+        TableChangedError: The table was restored or replaced while the stream's last commit was being written.
+        PositionLostError: History ends before the position is found, or holds something unknown.
+    """
+    return _Walk(stream, table).run(iter(commits))
+
+
+class _Walk:
+    def __init__(self, stream: str, table: str) -> None:
+        self._stream = stream
+        self._table = table
+        self._newest: int | None = None
+        self._oldest = -1
+        self._restore: Commit | None = None
+        self._visible_up_to: int | None = None
+        self._replaced: Commit | None = None
+        self._foreign: Commit | None = None
+        # Rows that came after the commit that is looked for; None once that can't be told.
+        self._rows_since: int | None = 0
+        self._other_streams: dict[str, EnumeratorState] = {}
+
+    def run(self, commits: Iterator[Commit]) -> Anchor:
+        for commit in commits:
+            if self._newest is None:
+                self._newest = commit.version
+            self._oldest = commit.version
+            if self._visible_up_to is not None and commit.version > self._visible_up_to:
+                continue
+            document = commit.document()
+            if document is not None and document.stream == self._stream:
+                return self._found(commit, document, commits)
+            if document is not None:
+                self._other_streams.setdefault(document.stream, document.state)
+                self._add_rows(commit.metric("numOutputRows"))
+                continue
+            effect = effect_of(commit)
+            if effect is Effect.CREATES:
+                return self._created(commit)
+            self._pass_over(commit, effect)
+        msg = (
+            f"the table {self._table} no longer has the history that holds the position of the stream "
+            f"{self._stream!r}: its oldest commit is version {self._oldest}, and no commit of the stream is left. "
+            "Nothing was read. Delta forgets commits after delta.logRetentionDuration"
+        )
+        raise PositionLostError(msg)
+
+    def _pass_over(self, commit: Commit, effect: Effect) -> None:
+        if effect is Effect.UNKNOWN:
+            msg = (
+                f"version {commit.version} of the table {self._table} is a {commit.operation}, which this version of "
+                "dagster-kafka-flip does not know; whether the rows before it still stand can't be told, so nothing "
+                "was read"
+            )
+            raise PositionLostError(msg)
+        if effect is Effect.RESTORES:
+            self._pass_restore(commit)
+        elif effect is Effect.REPLACES:
+            self._replaced = self._replaced or commit
+            self._rows_since = None
+        elif effect is Effect.CHANGES_ROWS:
+            self._rows_since = None
+        elif effect is Effect.APPENDS:
+            rows = commit.metric("numOutputRows")
+            if rows and self._replaced is None:
+                self._foreign = self._foreign or commit
+            self._add_rows(rows)
+
+    def _pass_restore(self, commit: Commit) -> None:
+        version = commit.parameters.get("version")
+        if version is None or not version.isdigit():
+            msg = (
+                f"version {commit.version} of the table {self._table} is a RESTORE to a timestamp "
+                f"({commit.parameters.get('timestamp')}), which does not say to which version. Nothing was read. "
+                "Restore the table once more, TO VERSION AS OF the version you want"
+            )
+            raise PositionLostError(msg)
+        self._restore = self._restore or commit
+        self._visible_up_to = int(version)
+        self._rows_since = None
+
+    def _add_rows(self, rows: int) -> None:
+        if self._rows_since is not None:
+            self._rows_since += rows
+
+    def _found(self, commit: Commit, document: CommitDocument, older: Iterator[Commit]) -> Anchor:
+        if self._replaced is not None:
+            msg = (
+                f"the table {self._table} was replaced or wiped: version {self._replaced.version} is a "
+                f"{self._replaced.operation}{_parameters(self._replaced)}, after version {commit.version}, the last "
+                f"commit of the stream {self._stream!r}. Nothing was read, because going on from the position would "
+                "leave out what was wiped. RESTORE the table to the version before it, or start a new stream id to "
+                "read everything again"
+            )
+            raise TableReplacedError(msg)
+        check_between(
+            (later for later in older if later.version > document.base_version), document, commit.version, self._table
+        )
+        table_rows = None
+        if document.rows_before is not None and self._rows_since is not None:
+            table_rows = document.rows_before + commit.metric("numOutputRows") + self._rows_since
+        return self._anchor(commit, document.state, table_rows)
+
+    def _created(self, commit: Commit) -> Anchor:
+        start = self._replaced or commit
+        if start.metric("numOutputRows") and self._foreign is None:
+            self._foreign = start
+        if self._foreign is not None:
+            msg = (
+                f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
+                f"{self._foreign.operation}), and the stream {self._stream!r} has no position in it. Reading the topic "
+                "from its start could double what is there already. Use another table"
+            )
+            raise ForeignRowsError(msg)
+        return self._anchor(start, None, self._rows_since)
+
+    def _anchor(self, commit: Commit, state: EnumeratorState | None, table_rows: int | None) -> Anchor:
+        return Anchor(
+            table_version=commit.version if self._newest is None else self._newest,
+            version=(self._restore or commit).version,
+            state=state,
+            table_rows=table_rows,
+            other_streams=self._other_streams,
+        )
+
+
+def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
+    """Makes sure that nothing took rows away between the look at the position and the commit that rests on it.
+
+    Args:
+        commits: The commits between the two.
+        document: The document of the commit.
+        version: The commit's version.
+        table: The table's name, for the message.
+
+    Raises:
+        TableChangedError: One of them restored or replaced the table.
+    """
+    for commit in commits:
+        if commit.version >= version or commit.version <= document.base_version:
+            continue
+        if commit.document() is None and effect_of(commit) in {Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN}:
+            msg = (
+                f"version {commit.version} of the table {table} is a {commit.operation}{_parameters(commit)}, made "
+                f"after the position was read (version {document.base_version}) and before the batch was committed "
+                f"(version {version}). Rows may be missing between the two. RESTORE the table to version "
+                f"{version - 1} or earlier, which the next run then goes on from"
+            )
+            raise TableChangedError(msg)
+
+
+def _parameters(commit: Commit) -> str:
+    shown = {
+        name: value for name, value in commit.parameters.items() if name in {"mode", "predicate", "version"} and value
+    }
+    return f" {json.dumps(shown)}" if shown else ""

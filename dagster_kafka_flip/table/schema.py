@@ -1,0 +1,82 @@
+"""Whether a batch's columns fit the table's, found out before anything is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bool) -> None:
+    """Compares a batch's columns with a table's.
+
+    Columns are told apart without regard to case, as Spark and Delta do. A column that only the table has is filled
+    with nulls, which it has to allow.
+
+    Args:
+        batch: The batch's columns.
+        table: The table's columns.
+        name: The table's name, for messages.
+        may_add: Whether columns that only the batch has are added to the table.
+
+    Raises:
+        SchemaMismatchError: A column is new and may not be added, has another type, or is required and missing.
+    """
+    added: list[str] = []
+    changed: list[str] = []
+    _compare(batch, table, "", added, changed)
+    named = {field.name.lower() for field in batch.fields}
+    missing = [field.name for field in table.fields if not field.nullable and field.name.lower() not in named]
+    if changed:
+        msg = (
+            f"the batch does not fit the table {name}: {'; '.join(changed)}. Nothing was written. Change the value "
+            "format or cast in the transform, or land into another table"
+        )
+        raise SchemaMismatchError(msg)
+    if missing:
+        msg = (
+            f"the table {name} requires {', '.join(missing)}, which the batch does not have. Nothing was written. Add "
+            "the column in the transform, or drop NOT NULL from the table's"
+        )
+        raise SchemaMismatchError(msg)
+    if added and not may_add:
+        msg = (
+            f"the table {name} has no column {', '.join(added)}. Nothing was written. Set schema_evolution=True to "
+            "have it added, or leave it out in the transform"
+        )
+        raise SchemaMismatchError(msg)
+
+
+def _compare(batch: StructType, table: StructType, prefix: str, added: list[str], changed: list[str]) -> None:
+    existing = {field.name.lower(): field for field in table.fields}
+    for field in batch.fields:
+        path = f"{prefix}{field.name}"
+        known = existing.get(field.name.lower())
+        if known is None:
+            added.append(f"{path} ({field.dataType.simpleString()})")
+        else:
+            _compare_types(field.dataType, known.dataType, path, added, changed)
+
+
+def _compare_types(batch: DataType, table: DataType, path: str, added: list[str], changed: list[str]) -> None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(batch, StructType) and isinstance(table, StructType):
+        _compare(batch, table, f"{path}.", added, changed)
+    elif isinstance(batch, ArrayType) and isinstance(table, ArrayType):
+        _compare_types(batch.elementType, table.elementType, f"{path}[]", added, changed)
+    elif isinstance(batch, MapType) and isinstance(table, MapType):
+        _compare_types(batch.keyType, table.keyType, f"{path} key", added, changed)
+        _compare_types(batch.valueType, table.valueType, f"{path}{{}}", added, changed)
+    elif batch != table:
+        changed.append(f"the column {path} is {table.simpleString()} there and {batch.simpleString()} in the batch")
+
+
+def all_nullable(schema: StructType) -> StructType:
+    """The same columns, each of which allows nulls: a tombstone has no value for any of them."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, field.dataType, nullable=True) for field in schema.fields])

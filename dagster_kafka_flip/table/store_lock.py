@@ -1,0 +1,73 @@
+"""Keeping two writers apart on stores where Delta alone does not."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
+
+from filelock import FileLock
+
+from dagster_kafka_flip.errors import UnsafeStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pyspark.sql import SparkSession
+
+_LOCAL = frozenset({"", "file"})
+_PLAIN_S3 = frozenset({"s3", "s3a", "s3n"})
+_SINGLE_DRIVER = "S3SingleDriverLogStore"
+
+
+@contextlib.contextmanager
+def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
+    """Holds an operating system's lock on a local table, so that only one process at a time writes to it.
+
+    On a local file system Delta's "rename if absent" is not atomic across processes: two of them can both believe that
+    they made the same version. On other stores this does nothing.
+
+    Args:
+        location: The table's location, as a path or a URI.
+        is_remote: Whether a Spark Connect server does the writing, whose file system may be another one. Then its own
+            JVM keeps writers apart, and the lock is taken only where the path is visible here.
+    """
+    parsed = urlparse(location)
+    if parsed.scheme not in _LOCAL:
+        yield
+        return
+    path = Path(unquote(parsed.path))
+    if is_remote and not path.parent.is_dir():
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.parent / f".{path.name}.dagster-kafka-flip.lock"):
+        yield
+
+
+def check_store(spark: SparkSession, location: str, *, single_writer: bool) -> None:
+    """Refuses a store that can't keep two writers apart, unless there is only one.
+
+    Args:
+        spark: For its `spark.delta.logStore` settings.
+        location: The table's location.
+        single_writer: Whether the user said that there is only one writer.
+
+    Raises:
+        UnsafeStoreError: It is plain S3, with neither a log store for several writers nor that word.
+    """
+    scheme = urlparse(location).scheme
+    if scheme not in _PLAIN_S3 or single_writer:
+        return
+    log_store = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None) or spark.conf.get(
+        "spark.delta.logStore.class", None
+    )
+    if log_store is None or log_store.endswith(_SINGLE_DRIVER):
+        msg = (
+            f"the table {location} lies on S3 with Delta's default log store, under which two runs at once can "
+            "overwrite each other's commits. Either set single_writer=True and give the asset a pool with the limit 1, "
+            f"or set spark.delta.logStore.{scheme}.impl to a log store for several writers, such as "
+            "io.delta.storage.S3DynamoDBLogStore"
+        )
+        raise UnsafeStoreError(msg)

@@ -1,0 +1,89 @@
+"""One broker and one Spark session for the whole test session; topics and tables of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kafka_topic import Kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.source.connection import KafkaConnection
+
+# Dagster and the browser tests must not phone home, nor a user's own settings leak in.
+os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
+
+_counter = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real broker that lives as long as the test session."""
+    from dagster_kafka_flip.broker import LocalBroker
+
+    with LocalBroker(tmp_path_factory.mktemp("kafka")) as local:
+        yield local.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def kafka(broker: str) -> Iterator[Kafka]:
+    """Makes topics and records on the session's broker."""
+    client = Kafka(broker)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def connection(broker: str) -> KafkaConnection:
+    """How to reach the session's broker."""
+    from dagster_kafka_flip.source.connection import KafkaConnection
+
+    return KafkaConnection(bootstrap_servers=broker)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session's Spark, made as a user's would be."""
+    from dagster_kafka_flip.session import build_session
+
+    with tempfile.TemporaryDirectory() as folder:
+        session = build_session(
+            master="local[2]",
+            config={
+                "spark.ui.enabled": "false",
+                "spark.sql.warehouse.dir": folder,
+                "spark.log.level": "FATAL",
+                "spark.sql.shuffle.partitions": "2",
+            },
+        )
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def spark_of(spark: SparkSession) -> Callable[[], SparkSession]:
+    """What `ingest(spark=...)` takes."""
+    return lambda: spark
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses."""
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:80]
+    return f"{name}-{os.getpid()}-{next(_counter)}"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """The path of a table that is not there yet."""
+    return str(tmp_path / "table")
