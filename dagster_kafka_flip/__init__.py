@@ -1,1 +1,98 @@
-"""Lands Kafka topics in Delta Lake tables, exactly once, in bounded batches."""
+"""Lands Kafka topics in Delta Lake tables, exactly once, in bounded batches, as Dagster assets.
+
+The public names are all here. They are imported when they are first used, so that the command line answers at once and
+a code location loads no Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.assets import IngestRunConfig, build_kafka_delta_asset, kafka_delta_asset
+    from dagster_kafka_flip.broker import LocalBroker
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.json import JsonFormat
+    from dagster_kafka_flip.formats.raw import RawFormat
+    from dagster_kafka_flip.formats.string import StringFormat
+    from dagster_kafka_flip.ingest import IngestResult, KnownPosition, Limits
+    from dagster_kafka_flip.reader.columns import KafkaColumns
+    from dagster_kafka_flip.resources import KafkaResource, SparkResource
+    from dagster_kafka_flip.session import build_session, spark_packages
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+    from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.topics import kafka_topic_asset, topic_asset_key
+
+_HOMES = {
+    "DeltaTarget": "table.target",
+    "IngestResult": "ingest",
+    "IngestRunConfig": "assets",
+    "JsonFormat": "formats.json",
+    "KafkaColumns": "reader.columns",
+    "KafkaConnection": "source.connection",
+    "KafkaFlipError": "errors",
+    "KafkaPartitionSplit": "source.split",
+    "KafkaResource": "resources",
+    "KafkaSource": "source.kafka_source",
+    "KnownPosition": "ingest",
+    "Limits": "ingest",
+    "LocalBroker": "broker",
+    "OffsetResetStrategy": "source.offsets",
+    "OffsetsInitializer": "source.offsets",
+    "RawFormat": "formats.raw",
+    "SparkResource": "resources",
+    "StringFormat": "formats.string",
+    "TopicPartition": "source.split",
+    "build_kafka_delta_asset": "assets",
+    "build_session": "session",
+    "kafka_delta_asset": "assets",
+    "kafka_topic_asset": "topics",
+    "spark_packages": "session",
+    "topic_asset_key": "topics",
+}
+
+__all__ = [
+    "DeltaTarget",
+    "IngestResult",
+    "IngestRunConfig",
+    "JsonFormat",
+    "KafkaColumns",
+    "KafkaConnection",
+    "KafkaFlipError",
+    "KafkaPartitionSplit",
+    "KafkaResource",
+    "KafkaSource",
+    "KnownPosition",
+    "Limits",
+    "LocalBroker",
+    "OffsetResetStrategy",
+    "OffsetsInitializer",
+    "RawFormat",
+    "SparkResource",
+    "StringFormat",
+    "TopicPartition",
+    "build_kafka_delta_asset",
+    "build_session",
+    "kafka_delta_asset",
+    "kafka_topic_asset",
+    "spark_packages",
+    "topic_asset_key",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

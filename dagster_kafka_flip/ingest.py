@@ -210,6 +210,8 @@ def ingest(
     Raises:
         KafkaFlipError: Whatever is in the way; its classes are in `dagster_kafka_flip.errors`.
     """
+    if starting_offsets is not None:
+        source = source.with_overrides(starting_offsets=starting_offsets)
     run = _Run(
         source=source,
         target=DeltaTarget(table=table) if isinstance(table, str) else table,

@@ -1,0 +1,39 @@
+from dagster_kafka_flip import (
+    JsonFormat,
+    KafkaSource,
+    OffsetsInitializer,
+    StringFormat,
+    build_kafka_delta_asset,
+    kafka_delta_asset,
+    kafka_topic_asset,
+)
+
+flights_source = KafkaSource.builder().set_topics("flights").set_starting_offsets(OffsetsInitializer.earliest()).build()
+
+flights_topic = kafka_topic_asset(flights_source, group_name="flights")
+
+# The records as they are: nothing is decoded, so nothing can be rejected.
+flights_raw = build_kafka_delta_asset(
+    name="flights_raw",
+    source=flights_source,
+    table="warehouse/flights_raw",
+    group_name="flights",
+)
+
+
+@kafka_delta_asset(
+    source=flights_source,
+    key_format=StringFormat(),
+    value_format=JsonFormat(
+        "carrier STRING NOT NULL, flight INT NOT NULL, tailnum STRING, origin STRING NOT NULL, dest STRING NOT NULL, "
+        "distance DOUBLE, dep_delay DOUBLE, arr_delay DOUBLE, air_time DOUBLE"
+    ),
+    table="warehouse/flights",
+    cluster_by=["departure"],
+    group_name="flights",
+)
+def flights(records):
+    """Each flight with its scheduled departure in UTC; a missing delay means that it was cancelled."""
+    return records.withColumnRenamed("kafka_timestamp", "departure").withColumn(
+        "cancelled", records["dep_delay"].isNull()
+    )

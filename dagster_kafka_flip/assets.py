@@ -1,0 +1,344 @@
+"""Dagster assets that land Kafka topics in Delta tables: a decorator, and the same as a plain factory."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    AssetsDefinition,
+    Config,
+    MaterializeResult,
+    asset,
+)
+from pydantic import Field, ValidationError
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.ingest import DEFAULT_VERIFY_AFTER, Limits, ingest
+from dagster_kafka_flip.metadata import data_version, known_position, result_metadata
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.topics import topic_asset_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from dagster import AutomationCondition, FreshnessPolicy, RetryPolicy
+    from dagster._core.definitions.events import CoercibleToAssetKey
+    from pyspark.sql import DataFrame
+
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.reader.columns import KafkaColumns
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+OnIdle = Literal["materialize", "skip"]
+
+
+class IngestRunConfig(Config):
+    """Overrides for one run, in Dagster's launchpad or a run's config.
+
+    Attributes:
+        start: Start here instead of at the position; records in between are read again or skipped.
+        stop: Stop here instead of at the source's stop.
+        max_records_per_batch: Largest number of offsets in one commit.
+        max_batches: Largest number of commits.
+        verify: Look at the table even if Dagster's record says that there is nothing new.
+    """
+
+    start: str | None = Field(
+        default=None,
+        description="earliest, latest, committed, timestamp:2026-01-31T00:00:00Z or offsets:{...}. Instead of the "
+        "position, for this run: records in between are read again or skipped.",
+    )
+    stop: str | None = Field(default=None, description="latest, committed, timestamp:... or offsets:{...}.")
+    max_records_per_batch: int | None = Field(default=None, description="Largest number of offsets in one commit.")
+    max_batches: int | None = Field(default=None, description="Largest number of commits in this run.")
+    verify: bool = Field(default=False, description="Look at the table even if nothing seems to be new.")
+
+
+@dataclass(frozen=True)
+class _Ingestion:
+    source: KafkaSource
+    target: DeltaTarget
+    key_format: Format | None
+    value_format: Format | None
+    columns: KafkaColumns | None
+    limits: Limits
+    on_idle: OnIdle
+    verify_after: timedelta
+    transform: Callable[..., DataFrame] | None
+    kafka: str
+    spark: str
+
+    def run(self, context: AssetExecutionContext, config: IngestRunConfig) -> Iterator[MaterializeResult[Any]]:
+        """One materialization."""
+        resources = context.resources
+        event = context.instance.get_latest_materialization_event(context.asset_key)
+        previous = None if event is None else event.asset_materialization
+        result = ingest(
+            _overridden(self.source, config),
+            self.target,
+            spark=getattr(resources, self.spark).session,
+            connection=getattr(resources, self.kafka).connection(),
+            key_format=self.key_format,
+            value_format=self.value_format,
+            columns=self.columns,
+            transform=self._bound_transform(context),
+            limits=Limits(
+                max_records_per_batch=config.max_records_per_batch or self.limits.max_records_per_batch,
+                max_batches=config.max_batches or self.limits.max_batches,
+            ),
+            starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+            known=None if config.verify else known_position(previous),
+            verify_after=self.verify_after,
+            run_id=context.run_id,
+            logger=context.log,
+        )
+        if result.is_idle and self.on_idle == "skip":
+            return
+        yield MaterializeResult(
+            metadata=result_metadata(result, previous),
+            data_version=data_version(result.state),
+        )
+
+    def _bound_transform(self, context: AssetExecutionContext) -> Callable[[DataFrame], DataFrame] | None:
+        transform = self.transform
+        if transform is None:
+            return None
+        names = _parameters(transform)
+        arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in _resource_names(names)}
+        if "context" in names:
+            arguments["context"] = context
+        return lambda records: transform(records=records, **arguments)
+
+
+def kafka_delta_asset(
+    *,
+    source: KafkaSource,
+    table: str | DeltaTarget,
+    stream: str = "main",
+    key_format: Format | None = None,
+    value_format: Format | None = None,
+    columns: KafkaColumns | None = None,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    schema_evolution: bool = False,
+    single_writer: bool = False,
+    max_records_per_batch: int | None = None,
+    max_batches: int | None = None,
+    on_idle: OnIdle = "materialize",
+    verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+    kafka: str = "kafka",
+    spark: str = "spark",
+    name: str | None = None,
+    key: CoercibleToAssetKey | None = None,
+    key_prefix: str | Sequence[str] | None = None,
+    deps: Iterable[CoercibleToAssetKey] = (),
+    description: str | None = None,
+    group_name: str | None = None,
+    owners: Sequence[str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    kinds: Iterable[str] = (),
+    automation_condition: AutomationCondition[Any] | None = None,
+    freshness_policy: FreshnessPolicy | None = None,
+    retry_policy: RetryPolicy | None = None,
+    pool: str | None = None,
+    code_version: str | None = None,
+) -> Callable[[Callable[..., DataFrame]], AssetsDefinition]:
+    """Makes an asset of a transform: what a source holds, transformed, is landed in a Delta table exactly once.
+
+    The function takes `records`, a lazy Spark DataFrame of the run's records, and returns the rows to land. It may also
+    take `context`, and any resource by its key, as under Dagster's own `@asset`.
+
+    Args:
+        source: What to read. Holds no connection; the KafkaResource does.
+        table: A path, a catalog name, or a DeltaTarget (then `stream` and the table's settings below are its own).
+        stream: Id of the stream, kept when the asset is renamed. Default `main`.
+        key_format: How to read keys. Default: RawFormat.
+        value_format: How to read values. Default: RawFormat.
+        columns: Which of the record's own fields are kept. Default: all but the value.
+        partition_by: Partition columns of the table, when it is created.
+        cluster_by: Columns of liquid clustering, when it is created.
+        properties: Delta table properties, when it is created.
+        schema_evolution: Whether new columns may be added to the table. Default: an error.
+        single_writer: See DeltaTarget.
+        max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
+        max_batches: Largest number of commits in one run. Default: no limit.
+        on_idle: What a run with nothing new leaves: `materialize` (default) a materialization with an unchanged data
+            version, `skip` nothing.
+        verify_after: How long Dagster's record of the position is believed when it says that nothing is new. Default
+            24 hours.
+        kafka: Key of the KafkaResource.
+        spark: Key of the SparkResource.
+        name: The asset's name. Default: the function's.
+        key: The whole asset key, instead of name and prefix.
+        key_prefix: Before the name.
+        deps: Further assets upstream; the source's topics are upstream anyway.
+        description: Default: the function's docstring.
+        group_name: Asset group.
+        owners: Owners.
+        tags: Tags.
+        metadata: Further definition metadata.
+        kinds: Further kinds, besides `deltalake` and `spark`.
+        automation_condition: When to materialize by itself.
+        freshness_policy: How fresh it has to be.
+        retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
+        pool: Concurrency pool.
+        code_version: Version of the transform.
+
+    Returns:
+        A decorator that gives an AssetsDefinition.
+
+    Raises:
+        ConfigurationError: The options contradict each other, or the function does not take `records`.
+    """
+    ingestion_options: dict[str, Any] = {
+        "source": source,
+        "target": _target(
+            table,
+            stream=stream,
+            partition_by=tuple(partition_by),
+            cluster_by=tuple(cluster_by),
+            properties=dict(properties or {}),
+            schema_evolution=schema_evolution,
+            single_writer=single_writer,
+        ),
+        "key_format": key_format,
+        "value_format": value_format,
+        "columns": columns,
+        "limits": Limits(max_records_per_batch=max_records_per_batch, max_batches=max_batches),
+        "on_idle": on_idle,
+        "verify_after": verify_after,
+        "kafka": kafka,
+        "spark": spark,
+    }
+    asset_options: dict[str, Any] = {
+        "deps": [*(topic_asset_key(topic) for topic in source.subscription.topics), *deps],
+        "group_name": group_name,
+        "owners": owners,
+        "tags": tags,
+        "kinds": {"deltalake", "spark", *kinds},
+        "automation_condition": automation_condition,
+        "freshness_policy": freshness_policy,
+        "retry_policy": retry_policy,
+        "pool": pool,
+        "code_version": code_version,
+    }
+
+    def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
+        names = _parameters(transform)
+        if "records" not in names:
+            msg = (
+                f"{transform.__name__}() has to take an argument `records`, the DataFrame of the run's records; it "
+                f"takes {', '.join(names) or 'none'}"
+            )
+            raise ConfigurationError(msg)
+        return _asset(
+            _Ingestion(**ingestion_options, transform=transform),
+            name=name or (None if key is not None else transform.__name__),
+            key=key,
+            key_prefix=key_prefix,
+            description=description or inspect.getdoc(transform),
+            metadata=metadata,
+            extra_resources=_resource_names(names),
+            options=asset_options,
+        )
+
+    return decorate
+
+
+def build_kafka_delta_asset(
+    *, source: KafkaSource, table: str | DeltaTarget, name: str | None = None, **options: Any
+) -> AssetsDefinition:
+    """Makes an asset that lands a source's records as they are decoded, without a function.
+
+    Args:
+        source: What to read.
+        table: Where to.
+        name: The asset's name; or give `key`.
+        **options: All others of `kafka_delta_asset`.
+
+    Raises:
+        ConfigurationError: There is neither a name nor a key, or the options contradict each other.
+    """
+    if name is None and options.get("key") is None:
+        msg = "build_kafka_delta_asset needs a name or a key for the asset"
+        raise ConfigurationError(msg)
+    options.setdefault("description", f"The Kafka topics {source.subscription}, landed as they are.")
+
+    def as_it_is(records: DataFrame) -> DataFrame:
+        return records
+
+    return kafka_delta_asset(source=source, table=table, name=name, **options)(as_it_is)
+
+
+def _target(table: str | DeltaTarget, **settings: Any) -> DeltaTarget:
+    if isinstance(table, DeltaTarget):
+        given = sorted(name for name, value in settings.items() if value and (name, value) != ("stream", "main"))
+        if given:
+            msg = f"{', '.join(given)}: set it on the DeltaTarget, which is given as the table"
+            raise ConfigurationError(msg)
+        return table
+    try:
+        return DeltaTarget(table=table, **settings)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        msg = f"the table {table!r} can't be used: {problem['msg'].removeprefix('Value error, ')}"
+        raise ConfigurationError(msg) from None
+
+
+def _asset(
+    ingestion: _Ingestion,
+    *,
+    name: str | None,
+    key: CoercibleToAssetKey | None,
+    key_prefix: str | Sequence[str] | None,
+    description: str | None,
+    metadata: Mapping[str, Any] | None,
+    extra_resources: Iterable[str],
+    options: Mapping[str, Any],
+) -> AssetsDefinition:
+    target = ingestion.target
+    table_metadata: dict[str, Any] = {"delta/stream": target.stream}
+    if target.uri is not None:
+        table_metadata["dagster/uri"] = target.uri
+    else:
+        table_metadata["dagster/table_name"] = target.table
+
+    make_asset: Any = asset(
+        name=name,
+        key=None if key is None else AssetKey.from_coercible(key),
+        key_prefix=key_prefix,
+        description=description,
+        metadata={**table_metadata, **(metadata or {})},
+        required_resource_keys={ingestion.kafka, ingestion.spark, *extra_resources},
+        config_schema=IngestRunConfig.to_config_schema(),
+        output_required=ingestion.on_idle == "materialize",
+        **options,
+    )
+
+    # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+    def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+        yield from ingestion.run(context, IngestRunConfig(**context.op_execution_context.op_config))
+
+    return make_asset(land)
+
+
+def _overridden(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
+    if config.stop is None:
+        return source
+    return source.with_overrides(stopping_offsets=OffsetsInitializer.parse(config.stop))
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _resource_names(parameters: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in parameters if name not in {"context", "records"})

@@ -1,0 +1,75 @@
+"""Finds the Java that Spark and the development broker run on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from dagster_kafka_flip.errors import JavaNotFoundError
+
+MINIMUM_VERSION = 17
+"""The oldest Java release that both Spark 4 and Kafka 4 run on."""
+
+_TIMEOUT_SECONDS = 30.0
+_NEXT_STEP = (
+    f"Spark 4 and Kafka 4 need Java {MINIMUM_VERSION} or newer: install one (on Debian or Ubuntu: "
+    f"apt-get install openjdk-{MINIMUM_VERSION}-jre-headless), or set JAVA_HOME to the folder of one that is there."
+)
+
+
+def find_java() -> Path:
+    """Finds a Java that is new enough.
+
+    If `JAVA_HOME` is set, only that one counts, otherwise the first on `PATH`. Spark chooses in the same way, so what
+    is found here is what Spark will run on.
+
+    Returns:
+        The path of the `java` executable.
+
+    Raises:
+        JavaNotFoundError: There is none, it does not run, or it is older than `MINIMUM_VERSION`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        executable = shutil.which("java", path=str(Path(home) / "bin"))
+        origin = f"JAVA_HOME is {home}"
+    else:
+        executable = shutil.which("java")
+        origin = "JAVA_HOME is not set"
+    if executable is None:
+        where = "there is no bin/java in it" if home else "there is no java on the PATH"
+        raise JavaNotFoundError(f"Java was not found: {origin}, and {where}. {_NEXT_STEP}")
+
+    output = _version_output(executable)
+    version = _feature_version(output)
+    if version is None:
+        said = " ".join(output.split()) or "nothing"
+        raise JavaNotFoundError(f"{executable} ({origin}) does not tell its version; it said: {said}. {_NEXT_STEP}")
+    if version < MINIMUM_VERSION:
+        raise JavaNotFoundError(f"{executable} ({origin}) is Java {version}, which is too old. {_NEXT_STEP}")
+    return Path(executable)
+
+
+def _version_output(executable: str) -> str:
+    try:
+        finished = subprocess.run(
+            [executable, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaNotFoundError(f"{executable} can't be run: {error}. {_NEXT_STEP}") from error
+    return finished.stderr + finished.stdout
+
+
+def _feature_version(output: str) -> int | None:
+    """Reads 17 from `openjdk version "17.0.15" 2025-04-15`, and 8 from the older form `java version "1.8.0_392"`."""
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(found.group(1)) if found else None

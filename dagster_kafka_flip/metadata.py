@@ -1,0 +1,168 @@
+"""What a run tells Dagster, and what the next run reads back from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from dagster import (
+    DataVersion,
+    MetadataValue,
+    TableColumn,
+    TableColumnConstraints,
+    TableMetadataValue,
+    TableRecord,
+    TableSchema,
+)
+
+from dagster_kafka_flip.ingest import KnownPosition
+from dagster_kafka_flip.source.state import EnumeratorState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dagster import AssetMaterialization
+
+    from dagster_kafka_flip.ingest import IngestResult
+    from dagster_kafka_flip.source.plan import ReadPlan
+
+POSITION = "kafka/position"
+ROW_COUNT = "dagster/row_count"
+COLUMN_SCHEMA = "dagster/column_schema"
+
+_SPLIT_COLUMNS = (
+    ("topic", "string"),
+    ("partition", "int"),
+    ("start", "int"),
+    ("stop", "int"),
+    ("offsets", "int"),
+    ("lag_before", "int"),
+    ("lag_after", "int"),
+)
+
+
+def data_version(state: EnumeratorState) -> DataVersion:
+    """A hash of the position: unchanged when a run found nothing new."""
+    document = json.dumps(state.to_json(), sort_keys=True)
+    return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
+
+
+def result_metadata(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
+    """Metadata of a materialization.
+
+    Args:
+        result: What the run did.
+        previous: The asset's materialization before this one; an idle run takes from it what it did not look up.
+    """
+    position = result.state.position
+    ends = result.plan.end_offsets
+    metadata: dict[str, Any] = {
+        "kafka/idle": result.is_idle,
+        "kafka/splits": _splits_table(result),
+        POSITION: MetadataValue.json(known_to_json(result.known)),
+        "kafka/records_read": 0 if result.is_idle else result.records,
+        "kafka/bytes_read": sum(batch.observed.bytes for batch in result.batches if batch.observed is not None),
+        "kafka/rejected_records": sum(
+            batch.observed.rejected for batch in result.batches if batch.observed is not None
+        ),
+        "kafka/lag_before": sum(result.plan.lag_before.values()),
+        "kafka/lag_after": sum(max(0, end - position[tp]) for tp, end in ends.items()),
+        "kafka/held_back_offsets": sum(result.plan.held_back.values()),
+        "delta/rows_written": result.rows,
+        "delta/bytes_written": sum(batch.committed.bytes for batch in result.batches),
+        "delta/commits": len(result.batches),
+        "delta/version": result.known.table_version,
+        "spark/started": result.started_spark,
+        "seconds/plan": round(result.plan_seconds, 3),
+        "seconds/spark_start": round(result.spark_seconds, 3),
+        "seconds/read_and_write": round(sum(batch.read_and_write_seconds for batch in result.batches), 3),
+        "seconds/commit": round(sum(batch.confirm_seconds for batch in result.batches), 3),
+    }
+    if metadata["kafka/records_read"] is None:
+        del metadata["kafka/records_read"]
+    watermark = _watermark(result)
+    if watermark is not None:
+        metadata["kafka/watermark"] = MetadataValue.timestamp(watermark)
+    if result.overrides_start:
+        metadata["kafka/start_overridden"] = True
+    if result.known.table_rows is not None:
+        metadata[ROW_COUNT] = result.known.table_rows
+    if result.location is not None:
+        metadata["dagster/uri"] = result.location
+    if result.columns:
+        metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in result.columns])
+    elif previous is not None and COLUMN_SCHEMA in previous.metadata:
+        metadata[COLUMN_SCHEMA] = previous.metadata[COLUMN_SCHEMA]
+    return metadata
+
+
+def known_to_json(known: KnownPosition) -> dict[str, Any]:
+    """A position as it is kept in Dagster's event log."""
+    return {
+        "stream": known.stream,
+        "table": known.table,
+        "state": known.state.to_json(),
+        "verified_at": known.verified_at.isoformat(),
+        "table_version": known.table_version,
+        "table_rows": known.table_rows,
+    }
+
+
+def known_position(materialization: AssetMaterialization | None) -> KnownPosition | None:
+    """The position that a materialization recorded; None if it recorded none that can be read."""
+    if materialization is None or POSITION not in materialization.metadata:
+        return None
+    document: Any = materialization.metadata[POSITION].value
+    if not isinstance(document, Mapping):
+        return None
+    try:
+        return KnownPosition(
+            stream=document["stream"],
+            table=document["table"],
+            state=EnumeratorState.from_json(document["state"]),
+            verified_at=datetime.fromisoformat(document["verified_at"]),
+            table_version=document["table_version"],
+            table_rows=document["table_rows"],
+        )
+    except (KeyError, TypeError, ValueError):
+        # Somebody else's metadata under our key. The table knows the position.
+        return None
+
+
+def _watermark(result: IngestResult) -> datetime | None:
+    highest: dict[Any, datetime] = {}
+    for batch in result.batches:
+        if batch.observed is not None:
+            highest.update(batch.observed.highest_timestamps)
+    return min(highest.values(), default=None)
+
+
+def _splits_table(result: IngestResult) -> TableMetadataValue:
+    return MetadataValue.table(
+        records=list(_split_records(result.plan, result.state)),
+        schema=TableSchema(
+            columns=[
+                TableColumn(name, type_, constraints=TableColumnConstraints(nullable=False))
+                for name, type_ in _SPLIT_COLUMNS
+            ]
+        ),
+    )
+
+
+def _split_records(plan: ReadPlan, state: EnumeratorState) -> Iterable[TableRecord]:
+    for tp, end in sorted(plan.end_offsets.items()):
+        start, stop = plan.starting_position[tp], state.position[tp]
+        yield TableRecord(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "start": start,
+                "stop": stop,
+                "offsets": stop - start,
+                "lag_before": max(0, end - start),
+                "lag_after": max(0, end - stop),
+            }
+        )

@@ -1,0 +1,101 @@
+"""KafkaResource and SparkResource: where Kafka is, and what Spark to use, in one environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagster import ConfigurableResource, InitResourceContext
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.connection import KafkaConnection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class KafkaResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
+    """One Kafka cluster. Give passwords as `EnvVar`, so that they are in no code and no run config.
+
+    The fields are those of KafkaConnection, which `connection()` makes of them.
+    """
+
+    bootstrap_servers: str = Field(description="Comma-separated host:port pairs.")
+    security_protocol: str = Field(
+        default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as in Kafka's security.protocol."
+    )
+    sasl_mechanism: str | None = Field(default=None, description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")
+    sasl_username: str | None = Field(default=None, description="Needed with a SASL protocol.")
+    sasl_password: str | None = Field(default=None, description="Needed with a SASL protocol. Give it as an EnvVar.")
+    ssl_ca_location: str | None = Field(default=None, description="PEM file of the authorities to trust.")
+    ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
+    ssl_key_location: str | None = Field(default=None, description="PEM file of the client's private key.")
+    ssl_key_password: str | None = Field(default=None, description="The private key's password, as an EnvVar.")
+    request_timeout: float = Field(default=20.0, description="Seconds to wait for one metadata or offsets request.")
+
+    def connection(self) -> KafkaConnection:
+        """How to reach the cluster.
+
+        Raises:
+            ConfigurationError: A field is malformed or contradicts another.
+        """
+        values: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        for name in ("sasl_password", "ssl_key_password"):
+            values[name] = None if values[name] is None else SecretStr(values[name])
+        try:
+            return KafkaConnection(**values)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
+                for problem in error.errors(include_input=False, include_url=False)
+            )
+            msg = f"the KafkaResource can't be used: {problems}"
+            raise ConfigurationError(msg) from None
+
+
+class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
+    """A Spark session, started when an asset first needs it and shared by the assets of a run in one process.
+
+    By default a local one with all cores. If a session is active in the process already, it is used as it is, and left
+    alone at the end.
+    """
+
+    master: str | None = Field(default=None, description="Master URL of a cluster. Default: local[*].")
+    remote: str | None = Field(default=None, description="Spark Connect server, such as sc://host:15002.")
+    config: dict[str, str] = Field(default_factory=dict[str, str], description="Further Spark settings; they win.")
+    packages: list[str] = Field(default_factory=list[str], description="Further Maven coordinates, group:name:version.")
+    app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
+
+    _session: Any = PrivateAttr(default=None)
+    _is_own: bool = PrivateAttr(default=False)
+
+    def session(self) -> SparkSession:
+        """The session; starts it on the first call.
+
+        Raises:
+            SparkSessionError: Spark did not start, or the session that is there can't write Delta.
+            JarDownloadError: The jars could not be fetched.
+            ConfigurationError: Both master and remote are given.
+        """
+        if self._session is None:
+            from pyspark.sql import SparkSession
+
+            from dagster_kafka_flip.session import build_session
+
+            found = None if self.remote is not None else SparkSession.getActiveSession()
+            self._session = build_session(
+                master=self.master,
+                remote=self.remote,
+                config=self.config,
+                packages=self.packages,
+                app_name=self.app_name,
+            )
+            self._is_own = found is None
+        return self._session
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        """Ends the session, if this resource started it."""
+        del context
+        if self._session is not None and self._is_own:
+            self._session.stop()
+        self._session = None

@@ -1,0 +1,15 @@
+"""The example project, as `workspace.yaml` loads it."""
+
+from dagster import Definitions, EnvVar, ScheduleDefinition, define_asset_job
+
+from assets.flights import flights, flights_raw, flights_topic
+from dagster_kafka_flip import KafkaResource, SparkResource
+
+land_flights = define_asset_job("land_flights", selection=[flights, flights_raw])
+
+defs = Definitions(
+    assets=[flights_topic, flights_raw, flights],
+    jobs=[land_flights],
+    schedules=[ScheduleDefinition(job=land_flights, cron_schedule="*/15 * * * *")],
+    resources={"kafka": KafkaResource(bootstrap_servers=EnvVar("KAFKA_BOOTSTRAP_SERVERS")), "spark": SparkResource()},
+)

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from dagster_kafka_flip import broker as broker_module
+from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.errors import BrokerError, ConfigurationError
+
+DEAD_PROXY = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
+
+
+def exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() if Path("/proc").exists() else broker_module._process_start(pid) is not None
+
+
+def processes_on(data_dir: Path) -> list[str]:
+    """The processes, of whatever kind, that work in the folder."""
+    return [str(entry) for entry in Path("/proc").glob("[0-9]*/cwd") if entry.exists() and entry.resolve() == data_dir]
+
+
+def create_topic(address: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
+
+
+def read_first(address: str, topic: str) -> Any:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "readers", "isolation.level": "read_committed"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        record = consumer.poll(15)
+        assert record is not None
+        consumer.commit(message=record, asynchronous=False)
+        return record
+    finally:
+        consumer.close()
+
+
+@pytest.mark.kafka
+def test_records_topics_and_cluster_outlive_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    value = os.urandom(10_000_000)
+    with LocalBroker(tmp_path) as broker:
+        first = broker.status()
+        assert first is not None
+        assert (tmp_path / "broker.pid").read_text() == f"{first.pid}\n"
+        create_topic(broker.bootstrap_servers, "flights")
+        producer = Producer(
+            {"bootstrap.servers": first.bootstrap_servers, "transactional.id": "t", "message.max.bytes": 16_000_000}
+        )
+        producer.init_transactions(15)
+        producer.begin_transaction()
+        producer.produce("flights", value, partition=0)
+        producer.commit_transaction(15)
+        assert read_first(first.bootstrap_servers, "flights").value() == value
+        # A producer may make topics by asking for them, if the broker lets it.
+        assert producer.list_topics("not-there", 10).topics["not-there"].error is not None
+        assert set(producer.list_topics(timeout=10).topics) >= {"flights"}
+        assert "not-there" not in producer.list_topics(timeout=10).topics
+
+    assert not exists(first.pid)
+    assert not (tmp_path / "broker.pid").exists()
+    assert processes_on(tmp_path) == []
+    assert broker.status() is None
+    with pytest.raises(BrokerError, match=f"No broker is running on {tmp_path}"):
+        _ = broker.bootstrap_servers
+
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", DEAD_PROXY)
+    with LocalBroker(tmp_path) as again:
+        second = again.status()
+        assert second is not None
+        assert (second.cluster_id, second.bootstrap_servers) == (first.cluster_id, first.bootstrap_servers)
+        assert second.pid != first.pid
+        assert read_first(second.bootstrap_servers, "flights").value() == value
+
+
+@pytest.mark.kafka
+def test_a_running_broker_is_shared_and_stopped_by_anyone_who_asks(tmp_path: Path, request: pytest.FixtureRequest):
+    request.addfinalizer(LocalBroker(tmp_path).stop)
+    started = LocalBroker(tmp_path).start(daemon=True)
+    with LocalBroker(tmp_path) as user:
+        assert user.bootstrap_servers == started.bootstrap_servers
+        with pytest.raises(BrokerError, match="was not started here"):
+            user.wait()
+    assert LocalBroker(tmp_path).status() == started
+    with pytest.raises(BrokerError, match=rf"already, at {started.bootstrap_servers} and not on port 1:"):
+        LocalBroker(tmp_path, port=1).start()
+
+    # A process that can't react to SIGTERM is killed after the deadline.
+    os.kill(started.pid, signal.SIGSTOP)
+    assert LocalBroker(tmp_path).stop(timeout=0.3)
+    assert LocalBroker(tmp_path).status() is None
+    assert not LocalBroker(tmp_path).stop()
+    assert not (tmp_path / "broker.pid").exists()
+
+
+@pytest.mark.kafka
+def test_a_port_that_is_lost_to_another_program_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    choose = LocalBroker._choose_ports
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        lost = other.getsockname()[1]
+        answers = [lost]
+
+        def choose_badly(own: LocalBroker, remembered: tuple[int, int]) -> tuple[int, int]:
+            port, controller_port = choose(own, remembered)
+            return (answers.pop() if answers else port), controller_port
+
+        monkeypatch.setattr(LocalBroker, "_choose_ports", choose_badly)
+        with LocalBroker(tmp_path) as broker:
+            assert broker.bootstrap_servers != f"127.0.0.1:{lost}"
+        assert "Address already in use" in (tmp_path / "logs" / "broker.previous.log").read_text()
+    assert answers == []
+
+
+@pytest.mark.kafka
+def test_a_broker_that_does_not_start_shows_its_own_words(tmp_path: Path):
+    broker = LocalBroker(tmp_path, properties={"metric.reporters": "no.such.Reporter"})
+    with pytest.raises(BrokerError) as raised:
+        broker.start()
+    assert "ended before it answered" in str(raised.value)
+    assert str(broker.log_path) in str(raised.value)
+    assert "no.such.Reporter" in str(raised.value)
+    assert processes_on(tmp_path) == []
+    assert not (tmp_path / "broker.pid").exists()
+
+    # Nothing of it stays in the way, not even of a broker that is given no time.
+    with pytest.raises(BrokerError, match=r"did not answer at 127\.0\.0\.1:\d+ within 0.1 s"):
+        LocalBroker(tmp_path, timeout=0.1).start()
+    assert processes_on(tmp_path) == []
+
+
+@pytest.mark.kafka
+def test_a_broker_ends_with_a_parent_that_is_killed(tmp_path: Path):
+    script = (
+        "import sys, time; from dagster_kafka_flip.broker import LocalBroker\n"
+        "broker = LocalBroker(sys.argv[1]); print(broker.start().pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert exists(pid)
+        parent.kill()
+    deadline = time.monotonic() + 15
+    while broker_module._process_start(pid) is not None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert broker_module._process_start(pid) is None
+    assert LocalBroker(tmp_path).status() is None
+
+
+@pytest.mark.kafka
+def test_a_broker_whose_folder_was_deleted_is_stopped_all_the_same(tmp_path: Path):
+    broker = LocalBroker(tmp_path / "data", jvm_options=["-Xmx300m"])
+    pid = broker.start().pid
+    assert b"-Xmx300m" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    shutil.rmtree(tmp_path / "data", ignore_errors=True)
+    broker.stop(timeout=2.0)
+    assert not exists(pid)
+
+
+@pytest.mark.parametrize("option", ["port", "controller_port"])
+def test_a_port_in_use_is_named(tmp_path: Path, option: str):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(BrokerError, match=rf"Port {port} on 127\.0\.0\.1 is in use by another program"):
+            LocalBroker(tmp_path, **{option: port}).start()
+
+
+def recorded(data_dir: Path, pid: int, process_start: str) -> LocalBroker:
+    (data_dir / "data").mkdir(parents=True)
+    (data_dir / "data" / "meta.properties").write_text("version=1\ncluster.id=KKKK\nnode.id=1\n")
+    (data_dir / "broker.pid").write_text(f"{pid}\n")
+    state = {
+        "port": 9,
+        "controller_port": 10,
+        "pid": pid,
+        "process_start": process_start,
+        "started_at": "2026-01-01T00:00:00+00:00",
+    }
+    (data_dir / "broker.json").write_text(json.dumps(state))
+    return LocalBroker(data_dir)
+
+
+def test_a_process_that_got_the_id_of_a_broker_is_not_touched(tmp_path: Path):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            broker = recorded(tmp_path, other.pid, "the start of a process before it")
+            assert broker.status() is None
+            assert not broker.stop()
+            assert other.poll() is None
+            assert not (tmp_path / "broker.pid").exists()
+        finally:
+            other.kill()
+
+
+def test_the_record_of_a_process_that_is_gone_is_cleared_up(tmp_path: Path):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        start = broker_module._process_start(other.pid)
+        assert start is not None
+        running = recorded(tmp_path, other.pid, start).status()
+        assert running is not None
+        assert (running.pid, running.cluster_id, running.bootstrap_servers) == (other.pid, "KKKK", "127.0.0.1:9")
+        other.kill()
+    broker = LocalBroker(tmp_path)
+    assert broker.status() is None
+    assert not broker.stop()
+    assert not (tmp_path / "broker.pid").exists()
+
+
+def test_a_record_that_can_not_be_read_is_no_reason_to_guess(tmp_path: Path):
+    (tmp_path / "broker.json").write_text("{}")
+    with pytest.raises(BrokerError, match=r"broker\.json can't be read"):
+        LocalBroker(tmp_path).status()
+
+
+def test_stopping_where_there_is_nothing_makes_no_folder(tmp_path: Path):
+    assert not LocalBroker(tmp_path / "none").stop()
+    assert not (tmp_path / "none").exists()
+
+
+def test_settings_that_follow_from_the_arguments_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r"listeners, log\.dirs can't be set"):
+        LocalBroker(tmp_path, properties={"log.dirs": "/elsewhere", "listeners": "PLAINTEXT://:1"})
+    with pytest.raises(ConfigurationError, match="70000 is not a port"):
+        LocalBroker(tmp_path, port=70000)
+
+
+def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(BrokerError, match=rf"{tmp_path}/file/data can't be used as the data folder"):
+        LocalBroker(tmp_path / "file" / "data").start()

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagster_kafka_flip import jars
+from dagster_kafka_flip.broker import KAFKA_JARS
+from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
+from dagster_kafka_flip.jars import default_cache_dir, retrieve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEAD_PROXY = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", DEAD_PROXY)
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    monkeypatch.setenv("PATH", str(tmp_path / "no-java"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, no_network: None) -> Path:
+    """A cache in whose local repository top-1 depends on middle-1 and side-2, and middle-1 on side-1."""
+    cache = tmp_path / "cache"
+    publish(cache, "top", "1", {"middle": "1", "side": "2"})
+    publish(cache, "middle", "1", {"side": "1"})
+    publish(cache, "side", "1", {})
+    publish(cache, "side", "2", {})
+    publish(cache, "other", "1", {})
+    return cache
+
+
+def publish(cache: Path, name: str, version: str, dependencies: dict[str, str]) -> None:
+    folder = cache / "ivy" / "local" / "org.example" / name / version
+    (folder / "ivys").mkdir(parents=True)
+    (folder / "jars").mkdir()
+    needed = "".join(
+        f'<dependency org="org.example" name="{dependency}" rev="{rev}" conf="default->default"/>'
+        for dependency, rev in dependencies.items()
+    )
+    (folder / "ivys" / "ivy.xml").write_text(
+        f'<ivy-module version="2.0"><info organisation="org.example" module="{name}" revision="{version}"/>'
+        f'<configurations><conf name="default"/></configurations><publications><artifact name="{name}" conf="default"/>'
+        f"</publications><dependencies>{needed}</dependencies></ivy-module>"
+    )
+    with zipfile.ZipFile(folder / "jars" / f"{name}.jar", "w") as jar:
+        jar.writestr("content", f"{name} {version}")
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.name.removeprefix("org.example_") for path in paths]
+
+
+def test_artifacts_come_with_their_dependencies_in_one_set_of_versions(cache: Path):
+    found = retrieve(["org.example:top:1", "org.example:other:1"], cache_dir=cache)
+    assert names(found) == ["middle-1.jar", "other-1.jar", "side-2.jar", "top-1.jar"]
+    assert all(path.is_file() for path in found)
+
+
+def test_excluded_artifacts_are_left_out_wherever_they_are_needed(cache: Path):
+    found = retrieve(["org.example:top:1"], excludes=["org.example:side"], cache_dir=cache)
+    assert names(found) == ["middle-1.jar", "top-1.jar"]
+
+
+def test_a_second_call_starts_no_java_and_the_order_of_coordinates_does_not_matter(
+    cache: Path, request: pytest.FixtureRequest
+):
+    first = retrieve(["org.example:side:1", "org.example:other:1"], cache_dir=cache)
+    request.getfixturevalue("no_java")
+    assert retrieve(["org.example:other:1", "org.example:side:1"], cache_dir=cache) == first
+
+
+@pytest.mark.kafka
+def test_kafka_is_taken_from_the_cache_without_java_or_network(
+    no_network: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS")
+    first = retrieve(KAFKA_JARS)
+    script = (
+        "import sys; from dagster_kafka_flip.jars import retrieve; from dagster_kafka_flip.broker import KAFKA_JARS\n"
+        "print(len(retrieve(KAFKA_JARS))); assert 'pyspark' not in sys.modules"
+    )
+    without_java = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path), "JAVA_TOOL_OPTIONS": DEAD_PROXY}
+    command = [sys.executable, "-c", script]
+    finished = subprocess.run(command, check=False, env=without_java, capture_output=True, text=True)
+    assert (finished.stdout.strip(), finished.stderr) == (str(len(first)), "")
+    assert [path.name for path in first if path.name.startswith("org.apache.kafka_kafka_2.13-")]
+
+
+def test_a_download_that_was_cut_off_is_not_taken_as_complete(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    complete = jars._run_ivy
+
+    def cut_off(*args: Any, work: Path, **options: Any) -> Path:
+        complete(*args, work=work, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jars, "_run_ivy", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        retrieve(["org.example:top:1"], cache_dir=cache)
+    # What a process that was killed leaves behind.
+    left_over = cache / "jars" / "partial-killed" / "jars"
+    left_over.mkdir(parents=True)
+    monkeypatch.setattr(jars, "_run_ivy", complete)
+    found = retrieve(["org.example:top:1"], cache_dir=cache)
+    assert names(found) == ["middle-1.jar", "side-2.jar", "top-1.jar"]
+    assert [path.name for path in (cache / "jars").iterdir()] == [found[0].parent.name]
+
+
+def test_two_that_ask_at_the_same_time_download_once(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    complete, calls = jars._run_ivy, []
+
+    def counted(*args: Any, **options: Any) -> Path:
+        calls.append(args)
+        return complete(*args, **options)
+
+    monkeypatch.setattr(jars, "_run_ivy", counted)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: retrieve(["org.example:top:1"], cache_dir=cache), range(2))
+    assert first == second
+    assert len(calls) == 1
+
+
+def test_an_unreachable_repository_is_named_with_the_next_step(tmp_path: Path, no_network: None):
+    with pytest.raises(JarDownloadError) as raised:
+        retrieve(["org.example:nothing:1"], cache_dir=tmp_path)
+    message = str(raised.value)
+    assert message.startswith("org.example:nothing:1 could not be downloaded: Ivy ended with 1.")
+    assert "org.example#nothing;1: not found" in message
+    assert "Connection refused" in message
+    assert "JAVA_TOOL_OPTIONS" in message
+    assert "DAGSTER_KAFKA_FLIP_CACHE" in message
+    assert not list((tmp_path / "jars").iterdir())
+
+
+def test_a_missing_dependency_fails_the_whole_set(cache: Path):
+    publish(cache, "broken", "1", {"nowhere": "1"})
+    with pytest.raises(JarDownloadError, match=r"org\.example#nowhere;1: not found"):
+        retrieve(["org.example:broken:1"], cache_dir=cache)
+
+
+def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(JarDownloadError, match=rf"could not be put into the cache {tmp_path}/file.*name another one"):
+        retrieve(["org.example:nothing:1"], cache_dir=tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "text", ["org.example:name", "org.example::1", "org.example:name:1:jar", "org.example: name:1", ""]
+)
+def test_what_is_no_coordinate_is_refused(text: str, tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="group:artifact:version"):
+        retrieve([text], cache_dir=tmp_path)
+
+
+def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("DAGSTER_KAFKA_FLIP_CACHE", str(tmp_path / "own"))
+    assert default_cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("DAGSTER_KAFKA_FLIP_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / "dagster-kafka-flip"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache_dir() == tmp_path / ".cache" / "dagster-kafka-flip"
