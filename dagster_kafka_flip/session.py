@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -142,6 +143,9 @@ def build_session(
 def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    if importlib.util.find_spec("grpc") is None:
+        msg = f"Spark Connect ({remote}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
+        raise SparkSessionError(msg)
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
         for key, value in settings.items():

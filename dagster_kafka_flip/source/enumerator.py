@@ -119,7 +119,8 @@ class KafkaSourceEnumerator:
             ),
             state=EnumeratorState(
                 position=after,
-                cluster_id=cluster_id,
+                # What the cluster does not tell this time is still known from the last.
+                cluster_id=state.cluster_id if cluster_id is None and state is not None else cluster_id,
                 topic_ids=({} if state is None else dict(state.topic_ids)) | topic_ids,
             ),
             beginning_offsets=log.beginning_offsets(partitions),

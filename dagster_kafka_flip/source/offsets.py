@@ -106,13 +106,16 @@ class OffsetsInitializer(BaseModel):
 
         Args:
             reset: What to do for a topic partition without a committed offset. Default: an error.
+
+        Raises:
+            ConfigurationError: There is no such reset strategy.
         """
-        return cls(kind=OffsetsKind.COMMITTED, reset=OffsetResetStrategy(reset))
+        return cls(kind=OffsetsKind.COMMITTED, reset=_reset_strategy(reset))
 
     @classmethod
     def specific_offsets(
         cls,
-        offsets: Mapping[TopicPartition | tuple[str, int], int],
+        offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         reset: OffsetResetStrategy | str = OffsetResetStrategy.EARLIEST,
     ) -> OffsetsInitializer:
         """A number for each topic partition.
@@ -123,7 +126,7 @@ class OffsetsInitializer(BaseModel):
             reset: What to do for a start that is neither named nor committed. Default: earliest, as in Flink.
 
         Raises:
-            ConfigurationError: The map is empty or an offset is negative.
+            ConfigurationError: The map is empty, an offset is negative, or there is no such reset strategy.
         """
         named = {TopicPartition(*topic_partition): offset for topic_partition, offset in offsets.items()}
         if not named:
@@ -133,7 +136,7 @@ class OffsetsInitializer(BaseModel):
             if offset < 0:
                 msg = f"{topic_partition}: the offset {offset} is negative"
                 raise ConfigurationError(msg)
-        return cls(kind=OffsetsKind.SPECIFIC, offsets=named, reset=OffsetResetStrategy(reset))
+        return cls(kind=OffsetsKind.SPECIFIC, offsets=named, reset=_reset_strategy(reset))
 
     @classmethod
     def parse(cls, text: str) -> OffsetsInitializer:
@@ -152,7 +155,7 @@ class OffsetsInitializer(BaseModel):
         if kind == "committed" and argument in {"", *(strategy.value for strategy in OffsetResetStrategy)}:
             return cls.committed_offsets(argument or OffsetResetStrategy.NONE)
         if kind == "timestamp" and argument:
-            return cls.timestamp(int(argument) if argument.isdigit() else argument)
+            return cls.timestamp(int(argument) if argument.isdecimal() else argument)
         if kind == "offsets" and argument:
             return cls.specific_offsets(_parse_offsets(argument))
         msg = (
@@ -257,14 +260,29 @@ def _epoch_milliseconds(timestamp: int | datetime | str) -> int:
     return timestamp
 
 
-def _parse_offsets(text: str) -> dict[TopicPartition | tuple[str, int], int]:
+def _reset_strategy(reset: OffsetResetStrategy | str) -> OffsetResetStrategy:
+    try:
+        return OffsetResetStrategy(reset)
+    except ValueError:
+        msg = f"{reset!r} is no reset strategy; it is none, earliest or latest"
+        raise ConfigurationError(msg) from None
+
+
+def _parse_offsets(text: str) -> dict[TopicPartition, int]:
     try:
         nested = json.loads(text)
         return {
-            TopicPartition(topic, int(partition)): int(offset)
+            TopicPartition(topic, int(partition)): _whole_number(offset)
             for topic, partitions in nested.items()
             for partition, offset in partitions.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
         msg = f'{text!r} is no map of offsets, such as {{"flights": {{"0": 17, "1": 23}}}}'
         raise ConfigurationError(msg) from error
+
+
+def _whole_number(offset: object) -> int:
+    # int() would cut 1.5 to 1 and take true for 1, and start somewhere nobody asked for.
+    if type(offset) is not int:
+        raise TypeError
+    return offset

@@ -29,7 +29,7 @@ class TopicPartition(NamedTuple):
             ConfigurationError: There is no partition number behind the last hyphen.
         """
         topic, hyphen, number = text.rpartition("-")
-        if not hyphen or not topic or not number.isdigit():
+        if not hyphen or not topic or not number.isdecimal():
             msg = f"{text!r} is not a topic partition; write topic-number, such as flights-0"
             raise ConfigurationError(msg)
         return cls(topic, int(number))

@@ -7,6 +7,7 @@ those that Delta's DeltaOperations writes into the log.
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -228,16 +229,17 @@ class _Walk:
             raise PositionLostError(msg)
         if effect is Effect.RESTORES:
             self._pass_restore(commit)
-        elif effect is Effect.REPLACES:
+            return
+        if effect is Effect.REPLACES:
             self._replaced = self._replaced or commit
             self._rows_since = None
-        elif effect is Effect.CHANGES_ROWS:
+            return
+        if _brings_rows(commit) and self._replaced is None:
+            self._foreign = self._foreign or commit
+        if effect is Effect.CHANGES_ROWS:
             self._rows_since = None
         elif effect is Effect.APPENDS:
-            rows = commit.metric("numOutputRows")
-            if rows and self._replaced is None:
-                self._foreign = self._foreign or commit
-            self._add_rows(rows)
+            self._add_rows(commit.metric("numOutputRows"))
 
     def _pass_restore(self, commit: Commit) -> None:
         version = commit.parameters.get("version")
@@ -266,17 +268,17 @@ class _Walk:
                 "read everything again"
             )
             raise TableReplacedError(msg)
-        check_between(
-            (later for later in older if later.version > document.base_version), document, commit.version, self._table
-        )
+        # Not a commit further: each page of history costs a query, and a table may have thousands.
+        between = list(itertools.takewhile(lambda later: later.version > document.base_version, older))
+        check_between(between, document, commit.version, self._table)
         table_rows = None
-        if document.rows_before is not None and self._rows_since is not None:
+        if document.rows_before is not None and self._rows_since is not None and not between:
             table_rows = document.rows_before + commit.metric("numOutputRows") + self._rows_since
         return self._anchor(commit, document.state, table_rows)
 
     def _created(self, commit: Commit) -> Anchor:
         start = self._replaced or commit
-        if start.metric("numOutputRows") and self._foreign is None:
+        if _brings_rows(start) and self._foreign is None:
             self._foreign = start
         if self._foreign is not None:
             msg = (
@@ -320,6 +322,14 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
                 f"{version - 1} or earlier, which the next run then goes on from"
             )
             raise TableChangedError(msg)
+
+
+def _brings_rows(commit: Commit) -> bool:
+    """Whether there are rows in the table that this commit put there; a CLONE and a CONVERT count files only."""
+    if commit.operation == "MERGE":
+        # Its output rows are also those that it only moved from one file to another.
+        return commit.metric("numTargetRowsInserted") > 0
+    return any(commit.metric(name) for name in ("numOutputRows", "sourceNumOfFiles", "numConvertedFiles"))
 
 
 def _parameters(commit: Commit) -> str:

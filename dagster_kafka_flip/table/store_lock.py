@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_LOCAL = frozenset({"", "file"})
 _PLAIN_S3 = frozenset({"s3", "s3a", "s3n"})
 _SINGLE_DRIVER = "S3SingleDriverLogStore"
 
@@ -33,17 +32,21 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         is_remote: Whether a Spark Connect server does the writing, whose file system may be another one. Then its own
             JVM keeps writers apart, and the lock is taken only where the path is visible here.
     """
-    parsed = urlparse(location)
-    if parsed.scheme not in _LOCAL:
-        yield
-        return
-    path = Path(unquote(parsed.path))
-    if is_remote and not path.parent.is_dir():
+    path = _local_path(location)
+    if path is None or (is_remote and not path.parent.is_dir()):
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.parent / f".{path.name}.dagster-kafka-flip.lock"):
         yield
+
+
+def _local_path(location: str) -> Path | None:
+    parsed = urlparse(location)
+    if parsed.scheme == "file":
+        return Path(unquote(parsed.path))
+    # In a path '%', '#' and '?' are letters like any other.
+    return None if parsed.scheme else Path(location)
 
 
 def check_store(spark: SparkSession, location: str, *, single_writer: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+_NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _PLAIN_STREAM = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -77,7 +78,9 @@ class DeltaTarget(BaseModel):
         """The table in SQL."""
         if self.is_path:
             return f"delta.`{self.location.replace('`', '``')}`"
-        return ".".join(f"`{part.strip('`')}`" for part in self.table.split("."))
+        # Already quoted parts may hold dots; both are quoted anew, so that no name can end its own quotes.
+        parts = (quoted.replace("``", "`") or plain for quoted, plain in _NAME_PART.findall(self.table))
+        return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
     @property
     def uri(self) -> str | None:

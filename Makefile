@@ -1,0 +1,54 @@
+# make demo    real Kafka records land in Delta tables through Dagster, and are compared with the topic
+# make dev     the same broker with Dagster's UI, until Ctrl-C
+# make test    everything, from lint to browser
+# make check   lint, types and unit tests, in under a minute
+# make format  formats the code
+# make test-newest  the core tests on the newest Spark and Delta
+# make clean   removes what the others made, the virtual environment included
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+UNIT := not kafka and not spark and not ui and not slow
+
+.PHONY: demo dev test check format lint clean test-newest help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(VENV)/.ready-demo: pyproject.toml constraints.txt scripts/bootstrap.sh
+	@scripts/bootstrap.sh demo $(VENV)
+
+$(VENV)/.ready-test: pyproject.toml constraints.txt scripts/bootstrap.sh
+	@scripts/bootstrap.sh test $(VENV)
+
+demo: $(VENV)/.ready-demo
+	@$(BIN)/python -m examples.demo
+
+dev: $(VENV)/.ready-demo
+	@$(BIN)/python -m examples.dev
+
+lint: $(VENV)/.ready-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+check: lint
+	$(BIN)/python -m pytest -m "$(UNIT)"
+	@$(BIN)/python -X importtime -c "import definitions" 2>&1 >/dev/null | tail -n 1 | \
+		awk -F'|' '{printf "the code location loads in %.2f s\n", $$2 / 1000000}'
+
+test: lint
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.ready-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test-newest: $(VENV)/.ready-test
+	scripts/test-newest.sh
+
+clean:
+	rm -rf $(VENV) .venv-newest .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

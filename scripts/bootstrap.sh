@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Brings what the Makefile's targets need: Java, Python with venv, for the tests a browser, and the virtual environment.
+#
+#   scripts/bootstrap.sh demo|test VENV
+#
+# Where it runs as root on Debian or Ubuntu it installs what is missing; elsewhere it says what to install.
+set -euo pipefail
+
+purpose=$1
+venv=$2
+cd "$(dirname "$0")/.."
+
+say() { printf 'bootstrap: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+updated=""
+install_debian() { # package, what it is for
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    fail "$2 is missing. Install it (Debian and Ubuntu: sudo apt-get install $1) and try again"
+  fi
+  say "installing $1: $2"
+  if [ -z "$updated" ]; then
+    apt-get update -qq >&2
+    updated=yes
+  fi
+  # shellcheck disable=SC2086 # several packages may be named
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1 >/dev/null
+}
+
+java_major() {
+  "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
+}
+
+python_fits() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
+
+major=$(java_major || true)
+if [ -z "$major" ] || [ "$major" -lt 17 ]; then
+  [ -z "${JAVA_HOME:-}" ] || fail "JAVA_HOME=$JAVA_HOME has Java ${major:-none}; Spark 4 and Kafka 4 need Java 17 or newer"
+  install_debian openjdk-17-jre-headless "Java 17 or newer, for Spark and Kafka,"
+fi
+
+if [ ! -x "$venv/bin/python" ]; then
+  python=""
+  for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3.10 python3}; do
+    if command -v "$candidate" >/dev/null && python_fits "$candidate"; then
+      python=$candidate
+      break
+    fi
+  done
+  if [ -z "$python" ]; then
+    install_debian "python3 python3-venv" "Python 3.10 to 3.13"
+    python=python3
+    python_fits "$python" || fail "$("$python" --version) is too old or too new: Python 3.10 to 3.13 is needed"
+  fi
+  "$python" -c 'import ensurepip, venv' 2>/dev/null || install_debian python3-venv "Python's venv module"
+  say "making $venv with $("$python" --version)"
+  "$python" -m venv "$venv"
+fi
+
+extras=example
+if [ "$purpose" = test ]; then
+  extras=dev
+  command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
+fi
+
+say "installing pinned packages into $venv (Spark alone is 400 MB the first time)"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+touch "$venv/.ready-$purpose"
+[ "$purpose" = demo ] || touch "$venv/.ready-demo"

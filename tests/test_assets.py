@@ -1,0 +1,254 @@
+"""The Dagster side on a real broker, with real Spark and a real instance."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    ConfigurableResource,
+    DagsterInstance,
+    TableSchema,
+    materialize,
+)
+from dagster._core.definitions.metadata.table import TableColumn
+from dagster._core.definitions.observe import observe
+
+from dagster_kafka_flip import (
+    JsonFormat,
+    KafkaResource,
+    KafkaSource,
+    SparkResource,
+    StringFormat,
+    build_kafka_delta_asset,
+    kafka_delta_asset,
+    kafka_topic_asset,
+    topic_asset_key,
+)
+from dagster_kafka_flip.errors import RecordsRejectedError
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+class Greeting(ConfigurableResource[Any]):
+    """A resource that a transform asks for."""
+
+    text: str
+
+
+@pytest.fixture
+def instance():
+    with DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@pytest.fixture
+def resources(broker, spark):
+    return {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+
+
+@pytest.fixture
+def source(kafka, topic):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [("a", '{"n": 1}'), ("b", '{"n": 2}')], partition=0, timestamp=1_700_000_000_000)
+    kafka.produce(topic, [("c", '{"n": 3}')], partition=1, timestamp=1_700_000_005_000)
+    return KafkaSource.builder().set_topics(topic).build()
+
+
+def run(asset: AssetsDefinition, instance: DagsterInstance, resources: Any, **config: Any) -> dict[str, Any] | None:
+    """Materializes one asset and gives the metadata of its materialization, or None if there was none."""
+    run_config = {"ops": {asset.op.name: {"config": config}}} if config else None
+    result = materialize([asset], instance=instance, resources=resources, run_config=run_config)
+    events = result.get_asset_materialization_events()
+    if not events:
+        return None
+    return {key: value.value for key, value in events[0].materialization.metadata.items()}
+
+
+def test_metadata_of_the_first_the_second_and_the_idle_run(
+    kafka, spark, instance, resources, source, topic, table, monkeypatch
+):
+    asset = build_kafka_delta_asset(name="numbers", source=source, table=table, value_format=JsonFormat("n INT"))
+
+    first = run(asset, instance, resources)
+    assert first is not None
+    assert first["kafka/records_read"] == 3
+    assert first["kafka/bytes_read"] == 3 * (1 + len('{"n": 1}'))
+    assert (first["kafka/lag_before"], first["kafka/lag_after"]) == (3, 0)
+    assert (first["dagster/row_count"], first["delta/rows_written"], first["delta/commits"]) == (3, 3, 1)
+    assert first["delta/version"] == 1
+    assert first["kafka/idle"] is False
+    assert first["dagster/uri"] == f"file://{table}" or first["dagster/uri"].endswith(table)
+    assert first["kafka/watermark"] == pytest.approx(1_700_000_000.0), "the lowest of the highest timestamps"
+    assert first["kafka/position"]["state"]["position"] == {topic: [2, 1]}
+    assert {"seconds/plan", "seconds/read_and_write", "seconds/commit", "seconds/spark_start"} <= first.keys()
+    assert [tuple(record.data.values()) for record in first["kafka/splits"].records] == [
+        (topic, 0, 0, 2, 2, 2, 0),
+        (topic, 1, 0, 1, 1, 1, 0),
+    ]
+    schema = first["dagster/column_schema"]
+    assert isinstance(schema, TableSchema)
+    assert schema.columns[0] == TableColumn("n", "int")
+
+    kafka.produce(topic, [("d", '{"n": 4}')], partition=1)
+    second = run(asset, instance, resources)
+    assert second is not None
+    assert (second["kafka/records_read"], second["dagster/row_count"]) == (1, 4)
+
+    monkeypatch.setattr(SparkResource, "session", lambda self: pytest.fail("an idle run started Spark"))
+    idle = run(asset, instance, resources)
+    assert idle is not None
+    assert idle["kafka/idle"] is True
+    assert idle["spark/started"] is False
+    assert (idle["kafka/records_read"], idle["delta/commits"], idle["delta/rows_written"]) == (0, 0, 0)
+    assert (idle["delta/version"], idle["dagster/row_count"]) == (second["delta/version"], 4)
+    assert idle["dagster/column_schema"] == schema
+    assert idle["kafka/position"] == second["kafka/position"]
+
+
+def test_the_data_version_changes_with_the_position_alone(kafka, instance, resources, source, topic, table):
+    asset = build_kafka_delta_asset(name="versions", source=source, table=table)
+
+    def version():
+        record = instance.get_latest_data_version_record(AssetKey("versions"))
+        assert record is not None
+        assert record.asset_materialization is not None
+        return (record.asset_materialization.tags or {})["dagster/data_version"]
+
+    run(asset, instance, resources)
+    first = version()
+    run(asset, instance, resources)
+    assert version() == first
+    kafka.produce(topic, [("k", "v")])
+    run(asset, instance, resources)
+    assert version() != first
+
+
+def test_an_idle_run_can_be_told_to_leave_nothing(instance, resources, source, table):
+    asset = build_kafka_delta_asset(name="skipping", source=source, table=table, on_idle="skip")
+    assert run(asset, instance, resources) is not None
+    assert run(asset, instance, resources) is None
+
+
+def test_verify_looks_at_the_table_even_if_nothing_seems_new(instance, resources, source, table):
+    asset = build_kafka_delta_asset(name="verified", source=source, table=table)
+    run(asset, instance, resources)
+    verified = run(asset, instance, resources, verify=True)
+    assert verified is not None
+    assert (verified["kafka/idle"], verified["spark/started"]) == (True, True)
+
+
+def test_an_old_record_is_not_believed(instance, resources, source, table):
+    asset = build_kafka_delta_asset(name="old", source=source, table=table, verify_after=timedelta(0))
+    run(asset, instance, resources)
+    second = run(asset, instance, resources)
+    assert second is not None
+    assert second["spark/started"] is True
+
+
+def test_wiped_materializations_lose_nothing_and_double_nothing(spark, instance, resources, source, table):
+    asset = build_kafka_delta_asset(name="wiped", source=source, table=table)
+    run(asset, instance, resources)
+    instance.wipe_assets([AssetKey("wiped")])
+    again = run(asset, instance, resources)
+    assert again is not None
+    assert (again["kafka/idle"], again["spark/started"], again["dagster/row_count"]) == (True, True, 3)
+    assert spark.read.format("delta").load(table).count() == 3
+
+
+def test_a_transform_gets_records_context_and_resources(spark, instance, resources, source, table):
+    seen = {}
+
+    @kafka_delta_asset(source=source, table=table, value_format=JsonFormat("n INT"), key_format=StringFormat())
+    def greeted(context, records, greeting: Greeting):
+        """Greets each number."""
+        seen["key"] = context.asset_key
+        return records.selectExpr("n", f"concat('{greeting.text} ', kafka_key) AS greeting", "kafka_offset").where(
+            "n > 1"
+        )
+
+    metadata = run(greeted, instance, {**resources, "greeting": Greeting(text="hello")})
+    assert metadata is not None
+    assert (metadata["kafka/records_read"], metadata["delta/rows_written"]) == (3, 2)
+    assert seen["key"] == AssetKey("greeted")
+    rows = sorted(row["greeting"] for row in spark.read.format("delta").load(table).collect())
+    assert rows == ["hello b", "hello c"]
+    assert greeted.descriptions_by_key[AssetKey("greeted")] == "Greets each number."
+
+
+def test_run_config_overrides_start_stop_and_limits_for_one_run(spark, instance, resources, source, topic, table):
+    asset = build_kafka_delta_asset(name="overridden", source=source, table=table)
+    part = run(asset, instance, resources, stop=f'offsets:{{"{topic}": {{"0": 1, "1": 0}}}}')
+    assert part is not None
+    assert (part["delta/rows_written"], part["kafka/lag_after"]) == (1, 2)
+    small = run(asset, instance, resources, max_records_per_batch=1)
+    assert small is not None
+    assert (small["delta/rows_written"], small["delta/commits"]) == (2, 2)
+    again = run(asset, instance, resources, start="earliest")
+    assert again is not None
+    assert (again["delta/rows_written"], again["kafka/start_overridden"]) == (3, True)
+    assert again["dagster/row_count"] == 6
+
+
+def test_a_rejected_record_fails_the_step_and_leaves_no_materialization(
+    kafka, spark, instance, resources, source, topic, table
+):
+    asset = build_kafka_delta_asset(name="strict", source=source, table=table, value_format=JsonFormat("n INT"))
+    run(asset, instance, resources)
+    kafka.produce(topic, [("x", "no json")], partition=1)
+    with pytest.raises(
+        RecordsRejectedError, match=rf"1 record can't be decoded.*{topic}-1 offset 1: not a JSON object"
+    ):
+        run(asset, instance, resources)
+    assert spark.read.format("delta").load(table).count() == 3
+
+
+def test_observing_a_topic_tells_its_offsets_and_drives_the_data_version(kafka, instance, resources, source, topic):
+    asset = kafka_topic_asset(source)
+
+    def look():
+        result = observe([asset], instance=instance, resources={"kafka": resources["kafka"]})
+        (event,) = result.get_asset_observation_events()
+        observation = event.asset_observation_data.asset_observation
+        return observation.metadata, (observation.tags or {})["dagster/data_version"]
+
+    metadata, version = look()
+    assert metadata["kafka/partitions"].value == 2
+    assert metadata["kafka/offset_span"].value == 3
+    assert metadata["kafka/end_offsets"].value == {topic: [2, 1]}
+    assert look()[1] == version
+    kafka.produce(topic, [("k", "v")])
+    assert look()[1] != version
+
+
+def test_lineage_kinds_and_table_metadata(source, topic, table):
+    by_path = build_kafka_delta_asset(name="by_path", source=source, table=table)
+    by_name = build_kafka_delta_asset(name="by_name", source=source, table="lake.numbers")
+    spec = by_path.specs_by_key[AssetKey("by_path")]
+    assert [dep.asset_key for dep in spec.deps] == [topic_asset_key(topic)]
+    assert spec.kinds == {"deltalake", "spark"}
+    assert spec.metadata["dagster/uri"] == f"file://{table}"
+    assert by_name.specs_by_key[AssetKey("by_name")].metadata["dagster/table_name"] == "lake.numbers"
+    topics = kafka_topic_asset(source)
+    assert topics.specs_by_key[topic_asset_key(topic)].kinds == {"kafka"}
+
+
+def test_the_literal_metadata_keys_are_dagsters_own():
+    from dagster._core.definitions.metadata.metadata_set import TableMetadataSet, UriMetadataSet
+
+    def keys(metadata_set: Any):
+        return {f"{metadata_set.namespace()}/{field}" for field in metadata_set.model_fields}
+
+    assert {"dagster/row_count", "dagster/column_schema", "dagster/table_name"} <= keys(TableMetadataSet)
+    assert "dagster/uri" in keys(UriMetadataSet)
+
+
+def test_the_recorded_position_is_json_that_stays_small(instance, resources, source, table):
+    asset = build_kafka_delta_asset(name="recorded", source=source, table=table)
+    metadata = run(asset, instance, resources)
+    assert metadata is not None
+    assert len(json.dumps(metadata["kafka/position"])) < 500
