@@ -378,7 +378,7 @@ class _Run:
             if anchor.state is None:
                 return anchor, plan
         plan = self._enumerate(anchor.state, starting_offsets)
-        self._table.check_overlap(anchor, plan.end_offsets)
+        self._table.check_overlap(anchor, plan)
         if starting_offsets is not None and anchor.state is not None:
             self._tell_override(anchor.state, plan)
         return anchor, plan
@@ -440,7 +440,7 @@ class _Run:
                 raise rejected_records(self._records(batch), self.decoder) from None
             raise
         seconds = clock.lap()
-        observed = watch.get()
+        observed = watch.get(patience=0.5 if committed.rows == 0 else 10.0)
         self.log.info(
             "committed version %d of %s: %d rows from %d splits in %.1f s",
             committed.version,

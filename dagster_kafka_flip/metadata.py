@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -91,7 +92,9 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:
-        metadata["dagster/uri"] = result.location
+        metadata["dagster/uri"] = _uri(result.location)
+    elif previous is not None and "dagster/uri" in previous.metadata:
+        metadata["dagster/uri"] = previous.metadata["dagster/uri"]
     if result.columns:
         metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in result.columns])
     elif previous is not None and COLUMN_SCHEMA in previous.metadata:
@@ -130,6 +133,14 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.
         return None
+
+
+def _uri(location: str) -> str:
+    """A location as Spark and Delta write it, as a URI: `/x` and `file:/x` are `file:///x`."""
+    if location.startswith("/"):
+        return Path(location).as_uri()
+    scheme, _, path = location.partition(":")
+    return location if path.startswith("//") else f"{scheme}://{path}"
 
 
 def _watermark(result: IngestResult) -> datetime | None:

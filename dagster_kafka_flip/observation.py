@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 # Each watched topic partition costs an expression for every record; beyond this the watermark is not worth its price.
 MAX_WATCHED_PARTITIONS = 256
 
-# The metrics are there when the commit is; only a plan that Spark optimised away to nothing never yields any.
-_SECONDS_TO_WAIT = 10.0
-
 
 @dataclass(frozen=True)
 class Observed:
@@ -91,8 +88,15 @@ class BatchObservation:
             *highest,
         )
 
-    def get(self) -> Observed | None:
-        """What was seen; None if Spark has nothing to tell. Call it only after a commit is known to have happened."""
+    def get(self, patience: float) -> Observed | None:
+        """What was seen; None if Spark has nothing to tell. Call it only after a commit is known to have happened.
+
+        The metrics are there when the commit is, give or take a moment; only a plan that Spark optimised away to
+        nothing never yields any.
+
+        Args:
+            patience: Seconds to wait for them.
+        """
         answer: dict[str, Any] = {}
 
         def ask() -> None:
@@ -101,7 +105,7 @@ class BatchObservation:
         # Observation.get waits for ever for a plan that was never run as it was written.
         thread = threading.Thread(target=ask, daemon=True, name="observation")
         thread.start()
-        thread.join(_SECONDS_TO_WAIT)
+        thread.join(patience)
         if "records" not in answer:
             return None
         highest = {

@@ -22,7 +22,7 @@ _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 # What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
-_BROUGHT_BY_SPARK = (
+BROUGHT_BY_SPARK = (
     "org.scala-lang:scala-library",
     "org.apache.hadoop:hadoop-client-api",
     "org.apache.hadoop:hadoop-client-runtime",
@@ -59,7 +59,7 @@ def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     Raises:
         JarDownloadError: Something could not be fetched.
     """
-    return [str(path) for path in retrieve([*spark_packages(), *packages], excludes=_BROUGHT_BY_SPARK)]
+    return [str(path) for path in retrieve([*spark_packages(), *packages], excludes=BROUGHT_BY_SPARK)]
 
 
 def session_settings() -> dict[str, str]:

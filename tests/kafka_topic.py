@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_transactions = itertools.count()
 
 Record = tuple[bytes | str | None, bytes | str | None]
 
@@ -34,9 +39,36 @@ class Kafka:
         """Makes a topic; settings have underscores for dots. Nothing expires unless a test asks for it."""
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
         self.admin.create_topics([NewTopic(topic, partitions, config=settings)])[topic].result(30)
+        self._wait_for_partitions(topic, partitions)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Adds topic partitions, up to a number."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self._wait_for_partitions(topic, partitions)
+        # The producer would go on believing in the number that it saw first.
+        self._producer.list_topics(topic, timeout=30)
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
+        self._wait_for_partitions(topic, 0)
+
+    def _wait_for_partitions(self, topic: str, partitions: int) -> None:
+        # The controller answers first; the broker that is asked for offsets hears of it a little later.
+        @retry(
+            retry=retry_if_result(lambda found: found != partitions) | retry_if_exception_type(KafkaException),
+            wait=wait_fixed(0.02),
+            stop=stop_after_delay(30),
+        )
+        def count() -> int:
+            try:
+                described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+            except KafkaException as error:
+                if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+                    return 0
+                raise
+            return sum(1 for partition in described.partitions if partition.leader is not None)
+
+        count()
 
     def trim(self, topic: str, partition: int, offset: int) -> None:
         """Deletes the records before an offset, as retention would."""
@@ -51,7 +83,7 @@ class Kafka:
         *,
         partition: int = 0,
         timestamp: int = 0,
-        headers: list[tuple[str, bytes | None]] | None = None,
+        headers: list[tuple[str, str | bytes | None]] | None = None,
     ) -> None:
         """Writes (key, value) records to one partition; timestamp 0 means now."""
         for key, value in records:
@@ -64,6 +96,16 @@ class Kafka:
                 except BufferError:
                     self._producer.poll(0.1)
         assert self._producer.flush(60) == 0
+
+    def open_transaction(self, topic: str, records: Iterable[Record], *, partition: int = 0) -> Transaction:
+        """Writes records in a transaction of its own, which is left open."""
+        producer = self.producer(**{"transactional.id": f"{topic}-{next(_transactions)}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for key, value in records:
+            producer.produce(topic, value, key, partition=partition)
+        assert producer.flush(30) == 0
+        return Transaction(self, producer, topic, partition)
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The high watermark."""
@@ -83,3 +125,31 @@ class Kafka:
             )
         finally:
             consumer.close()
+
+
+class Transaction:
+    """An open transaction on one topic partition."""
+
+    def __init__(self, kafka: Kafka, producer: Producer, topic: str, partition: int) -> None:
+        self._kafka = kafka
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+
+    def commit(self) -> None:
+        before = self._kafka.end_offset(self._topic, self._partition)
+        self._producer.commit_transaction(30)
+        self._wait_for_marker(before)
+
+    def abort(self) -> None:
+        before = self._kafka.end_offset(self._topic, self._partition)
+        self._producer.abort_transaction(30)
+        self._wait_for_marker(before)
+
+    def _wait_for_marker(self, before: int) -> None:
+        # The coordinator answers before its marker, which takes one offset, is in the topic partition's log.
+        @retry(retry=retry_if_result(lambda end: end == before), wait=wait_fixed(0.02), stop=stop_after_delay(30))
+        def end() -> int:
+            return self._kafka.end_offset(self._topic, self._partition)
+
+        end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
+from dagster_kafka_flip.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 OnError = Literal["fail", "null"]
 
 
-class Format(BaseModel, ABC):
+class Format(Settings, ABC):
     """How to read the key or the value of a record.
 
     A format never touches records by itself: it gives Spark expressions. A null (a tombstone's value, a missing key) is
@@ -24,8 +24,6 @@ class Format(BaseModel, ABC):
             written; `null` keeps the record, with nulls for what would have been decoded, and its bytes and the reason
             in columns of their own (`kafka_rejected_value` or `kafka_rejected_key`, and `kafka_error`).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     on_error: OnError = "fail"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, field_validator
+from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import Format, OnError
@@ -32,8 +32,6 @@ class JsonFormat(Format):
         declared: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType.
         on_error: See Format.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     declared: Any
 
@@ -82,7 +80,7 @@ class JsonFormat(Format):
 
         struct = self.struct()
         with_corrupt = StructType([*struct.fields, StructField(_CORRUPT, StringType())])
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
         return f.from_json(data.cast("string"), with_corrupt, options)
 
     def problem(self, data: Column, parsed: Column) -> Column | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator
+
+from dagster_kafka_flip.settings import Settings
 
 KafkaField = Literal["key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers"]
 
 
-class KafkaColumns(BaseModel):
+class KafkaColumns(Settings):
     """The columns that come from the record itself rather than from decoding its value.
 
     Attributes:
@@ -17,8 +19,6 @@ class KafkaColumns(BaseModel):
         fields: The fields that are kept, in the order of the columns. Default: all but `value`, which is there anyway
             under a format that does not spread it over columns of its own.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     prefix: str = "kafka_"
     fields: tuple[KafkaField, ...] = (

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ _LOGIN_MODULES: Mapping[SaslMechanism, str] = {
 }
 
 
-class KafkaConnection(BaseModel):
+class KafkaConnection(Settings):
     """Addresses of and credentials for one Kafka cluster.
 
     Attributes:
@@ -42,8 +43,6 @@ class KafkaConnection(BaseModel):
         client_id: The client's name in the broker's logs and quotas.
         request_timeout: Seconds to wait for the answer to one metadata or offsets request. Default 20.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     bootstrap_servers: str
     security_protocol: SecurityProtocol = "PLAINTEXT"

@@ -17,7 +17,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.source.kafka_source import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.offsets import OffsetsKind
+from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.cluster import TopicMetadata
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.offsets import OffsetsInitializer
-    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.split import Position, TopicPartition
 
 
 class Cluster(Protocol):
@@ -79,7 +78,8 @@ class KafkaSourceEnumerator:
         Args:
             state: Where the stream stands; None if it never ran. State wins over the source's starting offsets.
             starting_offsets: For this run alone, start here instead of at the position. Records between the two are
-                read again or skipped; whoever asks for it answers for that.
+                read again or skipped; whoever asks for it answers for that. Specific offsets move the topic partitions
+                that they name; the others go on from their position.
 
         Raises:
             TopicNotFoundError: A topic is missing.
@@ -100,16 +100,18 @@ class KafkaSourceEnumerator:
 
         log = _Log(self._source, self._cluster, partitions)
         position = {} if state is None else state.position
-        override = starting_offsets is not None
-        known = [] if override else [tp for tp in partitions if tp in position]
+        moved = _moved_by(starting_offsets, partitions, position)
+        known = [tp for tp in partitions if tp in position and tp not in moved]
         _check_position({tp: position[tp] for tp in known}, log)
-        unknown = [tp for tp in partitions if tp not in set(known)]
-        if override or state is None:
-            starts = self._initial_starts(starting_offsets or self._source.starting_offsets, unknown, log)
+        starts = {tp: position[tp] for tp in known}
+        if starting_offsets is not None:
+            starts |= self._initial_starts(starting_offsets, moved, log)
+        new = [tp for tp in partitions if tp not in starts]
+        if state is None:
+            starts |= self._initial_starts(self._source.starting_offsets, new, log)
         else:
             # Flink's rule: what appears later is read from its beginning, whatever the initializer says.
-            starts = dict(log.beginning_offsets(unknown))
-        starts |= {tp: position[tp] for tp in known}
+            starts |= log.beginning_offsets(new)
         stops = self._stops(partitions, starts, log)
 
         after = dict(position) | stops
@@ -158,6 +160,17 @@ class KafkaSourceEnumerator:
         return {tp: max(starts[tp], min(wanted.get(tp, starts[tp]), end[tp])) for tp in partitions}
 
 
+def _moved_by(
+    starting_offsets: OffsetsInitializer | None, partitions: Collection[TopicPartition], position: Position
+) -> frozenset[TopicPartition]:
+    """The topic partitions whose start an override for one run decides."""
+    if starting_offsets is None:
+        return frozenset()
+    if starting_offsets.kind is OffsetsKind.SPECIFIC and position:
+        return frozenset(starting_offsets.offsets or {})
+    return frozenset(partitions)
+
+
 class _Log:
     """The topic partitions' ends and beginnings, each read once for the whole plan; ends first."""
 
@@ -197,7 +210,8 @@ def _check_identity(state: EnumeratorState, cluster_id: str | None, topic_ids: M
     if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
         msg = (
             f"the position is of the Kafka cluster {state.cluster_id}, but {cluster_id} answers now; its offsets mean "
-            "something else, so nothing was read. Correct the address, or start a new stream id for the new cluster"
+            "something else, so nothing was read. Correct the address, or give the asset a new stream id to read the "
+            "new cluster from its start"
         )
         raise ClusterChangedError(msg)
     for topic, topic_id in topic_ids.items():
@@ -205,31 +219,42 @@ def _check_identity(state: EnumeratorState, cluster_id: str | None, topic_ids: M
         if known is not None and known != topic_id:
             msg = (
                 f"the topic {topic} was deleted and made again: the position is of topic id {known}, and now it is "
-                f"{topic_id}. Offsets of the old topic mean nothing in the new one, so nothing was read. Start a new "
-                "stream id to read the new topic from its beginning"
+                f"{topic_id}. Offsets of the old topic mean nothing in the new one, so nothing was read. Give the "
+                "asset a new stream id to read the new topic from its start"
             )
             raise TopicRecreatedError(msg)
 
 
-def _check_position(position: Mapping[TopicPartition, int], log: _Log) -> None:
+def _check_position(position: Position, log: _Log) -> None:
     beginning = log.beginning_offsets(position)
-    for tp, offset in sorted(position.items()):
-        # The high watermark, not the end offset: an open transaction moves nothing backwards.
-        end = log.high_watermarks[tp]
-        if offset < beginning[tp]:
-            msg = (
-                f"{tp}: retention has overtaken the position. The next offset to read is {offset}, and the log begins "
-                f"at {beginning[tp]}: up to {beginning[tp] - offset} records are gone that were never read. Nothing "
-                "was written. To go on without them, run once with start set to earliest"
-            )
-            raise RetentionOvertookPositionError(msg)
-        if offset > end:
-            msg = (
-                f"{tp}: the log ends at offset {end}, before the position {offset}: it was truncated, or it is "
-                "another topic. Nothing was written. Find out which; to read from the log as it is now, run once "
-                "with start set to earliest or to specific offsets"
-            )
-            raise EndBeforePositionError(msg)
+    # The high watermark, not the end offset: an open transaction moves nothing backwards.
+    overtaken = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset < beginning[tp]}
+    beyond = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]}
+    if overtaken:
+        tp = next(iter(overtaken))
+        gone = sum(offset - position[tp] for tp, offset in overtaken.items())
+        msg = (
+            f"{tp}: retention has overtaken the position. The next offset to read is {position[tp]}, and the log "
+            f"begins at {overtaken[tp]}: up to {overtaken[tp] - position[tp]} records are gone that were never read"
+            f"{_others(overtaken, gone)}. Nothing was written. To go on without them, run once with start set to "
+            f"{OffsetsInitializer.specific_offsets(overtaken)}"
+        )
+        raise RetentionOvertookPositionError(msg)
+    if beyond:
+        tp = next(iter(beyond))
+        msg = (
+            f"{tp}: the log ends at offset {log.high_watermarks[tp]}, before the position {position[tp]}"
+            f"{_others(beyond)}: it was truncated, or it is another topic. Nothing was written. Find out which; to "
+            f"read what the log holds now, run once with start set to {OffsetsInitializer.specific_offsets(beyond)}"
+        )
+        raise EndBeforePositionError(msg)
+
+
+def _others(affected: Mapping[TopicPartition, int], records: int | None = None) -> str:
+    if len(affected) == 1:
+        return ""
+    total = "" if records is None else f", up to {records} records in all"
+    return f" (and the like on {len(affected) - 1} more topic partitions{total})"
 
 
 def _check_named_partitions(initializer: OffsetsInitializer, log: _Log) -> None:

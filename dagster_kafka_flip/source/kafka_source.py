@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.subscription import TopicListSubscription
@@ -29,7 +30,7 @@ READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 
 
-class KafkaSource(BaseModel):
+class KafkaSource(Settings):
     """What to read from Kafka: topics, where to start, where to stop. Immutable; made with `KafkaSource.builder()`.
 
     Holds no connection in Dagster, where the address belongs to the KafkaResource, so that one definition runs in
@@ -45,8 +46,6 @@ class KafkaSource(BaseModel):
         properties: Further settings of the Java consumer that reads inside Spark, such as `max.poll.records`.
         connection: Only outside Dagster.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     subscription: TopicListSubscription
     starting_offsets: OffsetsInitializer = Field(default_factory=OffsetsInitializer.earliest)
@@ -107,7 +106,7 @@ class KafkaSource(BaseModel):
             values["starting_offsets"] = starting_offsets
         if stopping_offsets is not None:
             values["stopping_offsets"] = stopping_offsets
-        return build_source(values)
+        return KafkaSource(**values)
 
 
 def check_stopping_offsets(initializer: OffsetsInitializer) -> None:
@@ -132,28 +131,6 @@ def check_group(initializer: OffsetsInitializer, group_id: str | None) -> None:
         raise ValueError(msg)
 
 
-def build_source(values: Mapping[str, Any]) -> KafkaSource:
-    """A source from its fields, with this package's error where they don't fit.
-
-    Raises:
-        ConfigurationError: A value is missing, malformed, or contradicts another.
-    """
-    try:
-        return KafkaSource(**values)
-    except ValidationError as error:
-        problems = "; ".join(_describe(problem) for problem in error.errors(include_input=False, include_url=False))
-        msg = f"this KafkaSource can't be: {problems}"
-        raise ConfigurationError(msg) from None
-
-
-def _describe(problem: Any) -> str:
-    field = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "missing" and field == "subscription":
-        return "it has no topics; call set_topics"
-    text = problem["msg"].removeprefix("Value error, ")
-    return f"{field}: {text}" if field and problem["type"] != "value_error" else text
-
-
 class KafkaSourceBuilder:
     """Builds a KafkaSource step by step, with the names of Flink's KafkaSourceBuilder.
 
@@ -168,11 +145,7 @@ class KafkaSourceBuilder:
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
         """For use without Dagster: comma-separated `host:port` pairs of a cluster without security."""
-        try:
-            return self._with(connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
-        except ValidationError as error:
-            msg = error.errors(include_input=False, include_url=False)[0]["msg"].removeprefix("Value error, ")
-            raise ConfigurationError(msg) from None
+        return self._with(connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
 
     def set_connection(self, connection: KafkaConnection) -> KafkaSourceBuilder:
         """For use without Dagster: addresses and credentials."""
@@ -180,11 +153,7 @@ class KafkaSourceBuilder:
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
         """The topics to read, all partitions of each."""
-        try:
-            return self._with(subscription=TopicListSubscription(topics=topics))
-        except ValidationError as error:
-            msg = error.errors(include_input=False, include_url=False)[0]["msg"].removeprefix("Value error, ")
-            raise ConfigurationError(msg) from None
+        return self._with(subscription=TopicListSubscription(topics=topics))
 
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
         """The consumer group whose committed offsets count. The group is never joined."""
@@ -216,4 +185,7 @@ class KafkaSourceBuilder:
         Raises:
             ConfigurationError: Something is missing, malformed, or contradicts something else.
         """
-        return build_source(self._values)
+        if "subscription" not in self._values:
+            msg = "this KafkaSource has no topics; call set_topics"
+            raise ConfigurationError(msg)
+        return KafkaSource(**self._values)

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
+from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
@@ -64,14 +63,12 @@ class PartitionOffsetsRetriever(Protocol):
         ...
 
 
-class OffsetsInitializer(BaseModel):
+class OffsetsInitializer(Settings):
     """Names a starting or stopping offset for each topic partition of a source.
 
     Made by `earliest`, `latest`, `timestamp`, `committed_offsets`, `specific_offsets`, or from text by
     `parse`. The same initializer means slightly different things as a start and as a stop; see docs/architecture.md.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: OffsetsKind
     timestamp_ms: int | None = None

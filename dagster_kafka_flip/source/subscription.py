@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator
+
+from dagster_kafka_flip.settings import Settings
 
 # Kafka's own rule for a topic's name, from org.apache.kafka.common.internals.Topic.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-class TopicListSubscription(BaseModel):
+class TopicListSubscription(Settings):
     """A fixed list of topics, all of whose partitions are read.
 
     Attributes:
         topics: The topics' names, sorted and each once.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     topics: tuple[str, ...]
 

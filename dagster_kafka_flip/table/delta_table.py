@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import (
     TableError,
     WriteFailedError,
 )
-from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor
+from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
 from dagster_kafka_flip.table.schema import all_nullable, check_schema
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -116,15 +118,20 @@ class DeltaTable:
             self._check_place_is_free()
             return None
 
-    def check_overlap(self, anchor: Anchor, partitions: Iterable[TopicPartition]) -> None:
+    def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
         """Refuses a stream that would read what another stream of the same table reads.
+
+        The walk to the anchor meets the other streams that committed since. When this stream takes up new topic
+        partitions, all of history is asked.
 
         Raises:
             StreamOverlapError: A topic partition is in the position of another stream.
         """
-        wanted = set(partitions)
-        for stream, state in anchor.other_streams.items():
-            both = sorted(wanted & set(state.position))
+        streams = dict(anchor.other_streams)
+        if plan.discovered:
+            streams = other_streams(self._commits(), self._target.stream) | streams
+        for stream, state in streams.items():
+            both = sorted(tp for tp in plan.end_offsets if tp in state.position and _is_same_log(tp, state, plan.state))
             if both:
                 msg = (
                     f"{both[0]}: the stream {stream!r} of the table {self._target} reads it already"
@@ -318,6 +325,15 @@ class DeltaTable:
     def _is_remote(self) -> bool:
         # Spark Connect's session is a class of its own, and asking it for its JVM would fail.
         return "connect" in type(self._spark).__module__
+
+
+def _is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:
+    """Whether two streams mean the same log by a topic partition, as far as ids are known."""
+    pairs = (
+        (one.cluster_id, other.cluster_id),
+        (one.topic_ids.get(topic_partition.topic), other.topic_ids.get(topic_partition.topic)),
+    )
+    return all(a is None or b is None or a == b for a, b in pairs)
 
 
 class _TableNotThereError(Exception):

@@ -264,8 +264,8 @@ class _Walk:
                 f"the table {self._table} was replaced or wiped: version {self._replaced.version} is a "
                 f"{self._replaced.operation}{_parameters(self._replaced)}, after version {commit.version}, the last "
                 f"commit of the stream {self._stream!r}. Nothing was read, because going on from the position would "
-                "leave out what was wiped. RESTORE the table to the version before it, or start a new stream id to "
-                "read everything again"
+                f"leave out what was wiped. RESTORE the table to version {self._replaced.version - 1}, or land into "
+                "another table to read everything again"
             )
             raise TableReplacedError(msg)
         # Not a commit further: each page of history costs a query, and a table may have thousands.
@@ -297,6 +297,21 @@ class _Walk:
             table_rows=table_rows,
             other_streams=self._other_streams,
         )
+
+
+def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, EnumeratorState]:
+    """Where the other streams of a table stand, by all the commits that history holds.
+
+    Args:
+        commits: The table's commits, newest first.
+        stream: Id of the stream that is left out.
+    """
+    found: dict[str, EnumeratorState] = {}
+    for commit in commits:
+        document = commit.document()
+        if document is not None and document.stream != stream:
+            found.setdefault(document.stream, document.state)
+    return found
 
 
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:

@@ -6,14 +6,16 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from dagster_kafka_flip.settings import Settings
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _PLAIN_STREAM = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
-class DeltaTarget(BaseModel):
+class DeltaTarget(Settings):
     """A Delta table, by path or by catalog name, and the stream that feeds it.
 
     Attributes:
@@ -28,8 +30,6 @@ class DeltaTarget(BaseModel):
         single_writer: Says that only one process at a time writes to this table; needed on stores that can't keep two
             writers apart (`s3://`, `s3a://` with the default log store).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: str = Field(min_length=1)
     stream: str = "main"

@@ -1,0 +1,268 @@
+"""Everything to look around in, until Ctrl-C: `python -m examples.dev`, or `make dev`.
+
+A Kafka broker with half a year of flights, and Dagster with its web UI and its daemon on the example project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from dagster import DagsterInstance
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn
+from rich.table import Table
+
+from dagster_kafka_flip import KafkaFlipError, LocalBroker
+from examples.progress import busy, progress
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping
+
+_HOST = "127.0.0.1"
+_BROKER_PORT = 9092
+_LOAD_SECONDS = 180.0
+_END_SECONDS = 20.0
+_POLL_SECONDS = 0.2
+_SHOWN_LINES = 15
+
+_WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
+
+_DAGSTER_YAML = """\
+telemetry:
+  enabled: false
+# No invitation in front of the page.
+nux:
+  enabled: false
+# Assets in a pool are materialised one at a time.
+concurrency:
+  pools:
+    default_limit: 1
+"""
+
+_LOCATIONS = """
+{
+  workspaceOrError {
+    ... on PythonError { message }
+    ... on Workspace {
+      locationEntries { name loadStatus locationOrLoadError { ... on PythonError { message } } }
+    }
+  }
+}
+"""
+
+
+class DevError(Exception):
+    """Something could not be started, or ended by itself."""
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A process that was started here, with all those that it started itself: they are one process group."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Makes sure that it is running.
+
+        Raises:
+            DevError: It is not.
+        """
+        code = self.process.poll()
+        if code is not None:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
+            raise DevError(f"{self.name} ended with {code}. The end of its log, {self.log}:\n" + "\n".join(lines))
+
+    def end(self) -> None:
+        """Ends the group, and waits until nothing of it is left."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+            deadline = time.monotonic() + _END_SECONDS
+            while self._is_there() and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+
+    def _is_there(self) -> bool:
+        self.process.poll()
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True, help="The web UI's port.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".dev"),
+    show_default=True,
+    help="The broker's data, Dagster's history, the tables and the logs; kept between runs.",
+)
+def main(port: int, data_dir: Path) -> None:
+    """Run a Kafka broker with flights in it, and Dagster on the example project, until Ctrl-C.
+
+    Where a port is taken, a free one is used instead.
+    """
+    # SIGTERM then ends everything as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console(highlight=False)
+    try:
+        with contextlib.ExitStack() as started:
+            _start(console, started, port, data_dir.absolute())
+    except KeyboardInterrupt:
+        console.print("Everything is ended.")
+    except (KafkaFlipError, DevError) as error:
+        console.print(str(error), style="red", markup=False, soft_wrap=True)
+        sys.exit(1)
+
+
+def _start(console: Console, started: contextlib.ExitStack, port: int, folder: Path) -> None:
+    broker = LocalBroker(folder / "kafka", port=_free_port(_BROKER_PORT))
+    running = broker.status()
+    if running is not None:
+        raise DevError(f"a broker is running in {folder} already, as process {running.pid}: end what started it first")
+    with busy(console, "Starting Kafka"):
+        started.enter_context(broker)
+    records = _fill(console, broker.bootstrap_servers)
+
+    port = _free_port(port)
+    logs = folder / "logs"
+    with busy(console, "Starting Dagster"):
+        children = [
+            started.enter_context(_child(name, command, _environment(folder, broker), logs))
+            for name, command in (
+                ("dagster-webserver", ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)]),
+                ("dagster-daemon", ["run", "-w", str(_WORKSPACE)]),
+            )
+        ]
+        _wait_until_loaded(f"http://{_HOST}:{port}/graphql", children)
+
+    table = Table.grid(padding=(0, 2))
+    table.add_row("Dagster", f"http://{_HOST}:{port}")
+    table.add_row("Kafka", f"{broker.bootstrap_servers}, {records:,} records in the topic flights")
+    table.add_row("Tables", str(folder / "warehouse"))
+    table.add_row("Logs", f"{logs}, {broker.log_path}")
+    console.print(table, soft_wrap=True)
+    console.print("Ctrl-C ends everything.")
+    while True:
+        for child in children:
+            child.check()
+        if broker.status() is None:
+            raise DevError(f"the broker ended by itself. Its log: {broker.log_path}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _fill(console: Console, bootstrap_servers: str) -> int:
+    """Makes sure that there are flights in the topic; returns how many."""
+    from examples.flights_data import TOPIC, count_records, create_topic, load_flights, produce
+
+    create_topic(bootstrap_servers)
+    count = count_records(bootstrap_servers)
+    if count:
+        return count
+    with busy(console, "Reading the flights of 2013"):
+        flights, _ = load_flights()
+    with progress(console, BarColumn(), MofNCompleteColumn()) as shown:
+        task = shown.add_task(f"Writing to the topic {TOPIC}", total=len(flights))
+        produce(bootstrap_servers, flights, lambda done: shown.update(task, completed=done))
+    return len(flights)
+
+
+def _environment(folder: Path, broker: LocalBroker) -> dict[str, str]:
+    home = folder / "dagster_home"
+    home.mkdir(exist_ok=True)
+    settings = home / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text(_DAGSTER_YAML, encoding="utf-8")
+    # The web server and the daemon would both make the databases, and stumble over each other.
+    with DagsterInstance.from_config(str(home)):
+        pass
+    return {**os.environ, "DAGSTER_HOME": str(home), "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+
+
+@contextlib.contextmanager
+def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs: Path) -> Generator[_Child]:
+    """Runs one of Dagster's programs of this Python environment."""
+    logs.mkdir(exist_ok=True)
+    log = logs / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name(name)), *arguments],
+            # The tables of the example have relative paths.
+            cwd=logs.parent,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    child = _Child(name, process, log)
+    try:
+        yield child
+    finally:
+        child.end()
+
+
+def _wait_until_loaded(address: str, children: Iterable[_Child]) -> None:
+    """Waits until the web server answers and has loaded the example project."""
+    deadline = time.monotonic() + _LOAD_SECONDS
+    while time.monotonic() < deadline:
+        for child in children:
+            child.check()
+        workspace = _ask(address)
+        entries: list[dict[str, Any]] = workspace.get("locationEntries", [])
+        problems = [
+            problem["message"]
+            for problem in (workspace, *(e["locationOrLoadError"] or {} for e in entries))
+            if "message" in problem
+        ]
+        if problems:
+            raise DevError(f"Dagster can't load {_WORKSPACE}: {problems[0]}")
+        if entries and all(entry["loadStatus"] == "LOADED" for entry in entries):
+            return
+        time.sleep(_POLL_SECONDS)
+    raise DevError(f"Dagster did not load {_WORKSPACE} within {_LOAD_SECONDS:.0f} s")
+
+
+def _ask(address: str) -> dict[str, Any]:
+    """The workspace as the web server tells it; empty as long as there is no answer."""
+    request = urllib.request.Request(  # noqa: S310 - our own server
+        address, data=json.dumps({"query": _LOCATIONS}).encode(), headers={"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=_END_SECONDS) as answer:  # noqa: S310
+            return json.load(answer)["data"]["workspaceOrError"]
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return {}
+
+
+def _free_port(preferred: int) -> int:
+    """The port itself, or a free one if it is taken."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            # As servers do: a port whose last connections are only being wound up is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((_HOST, port))
+                return probe.getsockname()[1]
+    raise DevError(f"there is no free port on {_HOST}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""What the programs show in the terminal while they work."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from rich.console import Console
+    from rich.progress import ProgressColumn
+
+
+def progress(console: Console, *columns: ProgressColumn) -> Progress:
+    """Progress with a spinner, the time, and further columns between them."""
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓[/green]"),
+        TextColumn("{task.description}"),
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        # What other libraries print is none of it.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
+@contextlib.contextmanager
+def busy(console: Console, text: str) -> Generator[None]:
+    """Shows what is being done, and for how long already."""
+    with progress(console) as shown:
+        task = shown.add_task(text, total=1)
+        yield
+        shown.update(task, completed=1)

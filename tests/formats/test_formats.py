@@ -1,0 +1,367 @@
+"""Formats on real Spark: what each makes of good records, of bad ones, and of none."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import REJECTED, Decoder
+from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA
+
+spark_test = pytest.mark.spark
+
+_WHEN = datetime(2026, 3, 29, 1, 30, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def records(spark):
+    """Makes records out of (key, value) pairs of bytes, in one topic partition, as Kafka's reader would."""
+
+    def make(*pairs):
+        rows = [
+            (
+                None if key is None else bytearray(key),
+                None if value is None else bytearray(value),
+                "t",
+                3,
+                offset,
+                _WHEN,
+                0,
+                None,
+            )
+            for offset, (key, value) in enumerate(pairs)
+        ]
+        return spark.createDataFrame(rows, RECORD_SCHEMA)
+
+    return make
+
+
+def _decode(records, value_format=None, key_format=None, fields=("offset",), prefix="kafka_"):
+    decoder = Decoder(
+        key_format or RawFormat(), value_format or RawFormat(), KafkaColumns(prefix=prefix, fields=fields)
+    )
+    return decoder.finish(decoder.stage(records))
+
+
+def _rows(frame):
+    return [tuple(row) for row in frame.orderBy("kafka_offset").drop("kafka_offset").collect()]
+
+
+def _problems(records, value_format=None, key_format=None):
+    """The problem of each record, in order."""
+    decoder = Decoder(key_format or RawFormat(), value_format or RawFormat(), KafkaColumns())
+    staged = decoder.stage(records).select("offset", decoder.problem().alias("problem"))
+    return [row["problem"] for row in staged.orderBy("offset").collect()]
+
+
+# --- raw and string -----------------------------------------------------------------------------------------------
+
+
+@spark_test
+def test_raw_keeps_all_bytes_and_nulls(records):
+    pairs = [(None, None), (b"", b""), (b"\xff\x00", bytes(range(256)))]
+    frame = _decode(records(*pairs), fields=("offset", "key"))
+    assert frame.columns == ["kafka_value", "kafka_offset", "kafka_key"]
+    assert _rows(frame) == [(value, key) for key, value in pairs]
+    assert _problems(records(*pairs)) == [None, None, None]
+
+
+@spark_test
+def test_string_is_utf8_or_rejected(records):
+    good = ["", "plain", "ü 漢字 🎈", "a\x00b", "\ufeffbom"]
+    pairs = [(None, None), *((text.encode(), text.encode()) for text in good)]
+    frame = _decode(records(*pairs), StringFormat(), StringFormat(), fields=("offset", "key"))
+    assert _rows(frame) == [(None, None), *((text, text) for text in good)]
+    # A lone continuation byte, an overlong form, half of a surrogate pair, and a text that ends too early.
+    bad = [b"\xff", b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", "ü".encode()[:1]]
+    assert _problems(records(*((None, value) for value in bad)), StringFormat()) == ["not valid UTF-8"] * 5
+    assert _problems(records(*((key, None) for key in bad)), None, StringFormat()) == ["key: not valid UTF-8"] * 5
+
+
+# --- JSON: the values ---------------------------------------------------------------------------------------------
+
+
+@spark_test
+def test_json_becomes_typed_columns(records):
+    schema = (
+        "s STRING NOT NULL, i INT, l BIGINT, d DOUBLE, m DECIMAL(10,2), b BOOLEAN, day DATE, at TIMESTAMP, "
+        "n STRUCT<x: INT, y: ARRAY<STRING>>, k MAP<STRING, INT>, raw STRING"
+    )
+    full = (
+        '{"s": "ü🎈\\u00e9", "i": -2147483648, "l": 9223372036854775807, "d": 1.5e3, "m": 12.34, "b": true, "day": '
+        '"2026-03-29", "at": "2026-03-29T03:30:00+02:00", "n": {"x": 1, "y": ["a", null]}, "k": {"p": 1}, "raw": '
+        '{"any": [1, {"thing": null}]}, "undeclared": 1}'
+    )
+    sparse = ' \t\r\n{"s":"","i":null}'
+    frame = _decode(records((None, full.encode()), (None, sparse.encode()), (None, None)), JsonFormat(schema))
+    assert frame.columns == ["s", "i", "l", "d", "m", "b", "day", "at", "n", "k", "raw", "kafka_offset"]
+    shown = frame.selectExpr("s", "i", "l", "d", "string(m)", "b", "string(day)", "string(at)", "to_json(n)", "k.p",
+                             "raw", "kafka_offset")  # fmt: skip
+    assert _rows(shown) == [
+        (
+            "ü🎈é",
+            -(2**31),
+            2**63 - 1,
+            1500.0,
+            "12.34",
+            True,
+            "2026-03-29",
+            "2026-03-29 01:30:00",
+            '{"x":1,"y":["a",null]}',
+            1,
+            '{"any":[1,{"thing":null}]}',
+        ),
+        ("", *[None] * 10),
+        (None,) * 11,
+    ]
+
+
+@spark_test
+def test_json_as_a_key_is_one_struct_without_the_parsers_own_field(records):
+    frame = _decode(
+        records((b'{"id": 7}', b"x"), (None, b"y"), (b"{}", b"z")), None, JsonFormat("id INT"), ("offset", "key")
+    )
+    assert frame.schema["kafka_key"].dataType.simpleString() == "struct<id:int>"
+    assert [None if row[1] is None else tuple(row[1]) for row in _rows(frame)] == [(7,), None, (None,)]
+
+
+_TYPE = "not valid JSON, or a value does not fit its field's type"
+_OBJECT = "not a JSON object"
+_STRICT = "s STRING NOT NULL, i INT, b BOOLEAN, at TIMESTAMP, n STRUCT<x: INT>, a ARRAY<INT>"
+
+
+@spark_test
+def test_json_rejects_what_breaks_its_rules(records):
+    cases = [
+        (b'{"s": "a"}', None),
+        (b'{"s": "a", "i": null, "n": null, "a": [null]}', None),
+        (b"", _OBJECT),
+        (b"  ", _OBJECT),
+        (b"null", _OBJECT),
+        (b"[]", _OBJECT),
+        (b'[{"s": "a"}]', _OBJECT),
+        (b'"text"', _OBJECT),
+        (b"3", _OBJECT),
+        (b"true", _OBJECT),
+        (b"nonsense", _OBJECT),
+        ("\ufeff{}".encode(), _OBJECT),
+        (b"{", _TYPE),
+        (b'{"s": "a"', _TYPE),
+        (b'{"s": "a",}', _TYPE),
+        (b'{"s" "a"}', _TYPE),
+        (b"{'s': 'a'}", _TYPE),
+        (b"{s: 1}", _TYPE),
+        (b'{"s": "a", "i": "x"}', _TYPE),
+        (b'{"s": "a", "i": 1.5}', _TYPE),
+        (b'{"s": "a", "i": 2147483648}', _TYPE),
+        (b'{"s": "a", "i": true}', _TYPE),
+        (b'{"s": "a", "b": 1}', _TYPE),
+        (b'{"s": "a", "b": "true"}', _TYPE),
+        (b'{"s": "a", "at": "yesterday"}', _TYPE),
+        (b'{"s": "a", "n": 1}', _TYPE),
+        (b'{"s": "a", "n": {"x": "y"}}', _TYPE),
+        (b'{"s": "a", "a": {"x": 1}}', _TYPE),
+        (b'{"s": "a", "a": ["x"]}', _TYPE),
+        (b'{"s": "\xff"}', "not valid UTF-8"),
+        (b'{"undeclared": "\xff", "s": "a"}', "not valid UTF-8"),
+        (b"\xff", "not valid UTF-8"),
+        (b"{}", "the required field s is missing or null"),
+        (b'{"s": null}', "the required field s is missing or null"),
+        (b'{"S": "a"}', "the required field s is missing or null"),
+        (None, None),
+    ]
+    found = _problems(records(*((None, value) for value, _ in cases)), JsonFormat(_STRICT))
+    assert [(value, problem) for (value, _), problem in zip(cases, found, strict=True)] == cases
+    as_keys = _problems(records(*((value, None) for value, _ in cases)), None, JsonFormat(_STRICT))
+    assert as_keys == [None if problem is None else f"key: {problem}" for _, problem in cases]
+
+
+@spark_test
+def test_json_requires_what_is_declared_not_null_at_any_depth(records):
+    schema = (
+        "n STRUCT<x: INT NOT NULL, deep: STRUCT<z: STRING NOT NULL>>, a ARRAY<STRUCT<x: INT NOT NULL, y: INT NOT "
+        "NULL>>, m MAP<STRING, STRUCT<x: INT NOT NULL>>, aa ARRAY<ARRAY<STRUCT<q: INT NOT NULL>>>"
+    )
+    cases = [
+        (b"{}", None),
+        (b'{"n": null, "a": null, "m": null}', None),
+        (b'{"n": {"x": 1}, "a": [], "m": {}}', None),
+        (b'{"n": {"x": 1, "deep": {"z": ""}}, "a": [{"x": 1, "y": 2}, null], "m": {"k": {"x": 1}, "l": null}}', None),
+        (b'{"n": {}}', "the required field n.x is missing or null"),
+        (b'{"n": {"x": 1, "deep": {"z": null}}}', "the required field n.deep.z is missing or null"),
+        (b'{"a": [{"x": 1, "y": 2}, {"x": 1}]}', "the required field a[].x or a[].y is missing or null"),
+        (b'{"m": {"k": {"x": 1}, "l": {}}}', "the required field m{}.x is missing or null"),
+        (b'{"aa": [[{"q": 1}], [{}]]}', "the required field aa[][].q is missing or null"),
+    ]
+    found = _problems(records(*((None, value) for value, _ in cases)), JsonFormat(schema))
+    assert [(value, problem) for (value, _), problem in zip(cases, found, strict=True)] == cases
+
+
+@spark_test
+def test_a_struct_type_says_the_same_as_ddl(records):
+    struct = StructType([StructField("s", StringType(), nullable=False), StructField("i", IntegerType())])
+    given = records((None, b'{"s": "a", "i": 1}'), (None, b'{"i": 1}'))
+    for schema in (struct, "s STRING NOT NULL, i INT"):
+        assert _problems(given, JsonFormat(schema)) == [None, "the required field s is missing or null"]
+        assert _decode(given, JsonFormat(schema)).columns == ["s", "i", "kafka_offset"]
+
+
+@spark_test
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("carrier", "the JsonFormat's schema 'carrier' is no DDL that Spark understands: "),
+        ("carrier NONSENSE", "the JsonFormat's schema 'carrier NONSENSE' is no DDL that Spark understands: "),
+        ("carrier STRING NOT", "the JsonFormat's schema 'carrier STRING NOT' is no DDL that Spark understands: "),
+        ("INT", "the JsonFormat's schema 'INT' is a single type; write fields, such as 'flight INT'"),
+    ],
+)
+def test_ddl_that_spark_does_not_understand_is_told(spark, schema, message):
+    with pytest.raises(ConfigurationError) as error:
+        JsonFormat(schema).struct()
+    assert str(error.value).startswith(message)
+
+
+def test_a_schema_that_is_none_is_refused_without_spark():
+    for schema in ("", "  "):
+        with pytest.raises(ConfigurationError) as error:
+            JsonFormat(schema)
+        assert str(error.value) == "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
+    with pytest.raises(ConfigurationError) as error:
+        JsonFormat({"carrier": "STRING"})  # pyright: ignore[reportArgumentType]
+    assert str(error.value) == "a JsonFormat's schema is DDL text or a StructType, not dict"
+    with pytest.raises(ConfigurationError, match=r"Input should be 'fail' or 'null'"):
+        JsonFormat("a INT", on_error="drop")  # pyright: ignore[reportArgumentType]
+
+
+# --- what is done with rejected records ---------------------------------------------------------------------------
+
+
+@spark_test
+def test_on_error_null_keeps_the_record_its_bytes_and_the_reason(records):
+    given = records(
+        (b"k", b'{"s": "a", "i": 1}'),
+        (b"k", b'{"s": "a", "i": "x"}'),
+        (b"\xff", b"\xfe"),
+        (b"\xff", None),
+        (None, b"{}"),
+    )
+    frame = _decode(
+        given, JsonFormat("s STRING NOT NULL, i INT", on_error="null"), StringFormat(on_error="null"), ("offset", "key")
+    )
+    assert frame.columns == [
+        "s", "i", "kafka_offset", "kafka_key", "kafka_rejected_value", "kafka_rejected_key", "kafka_error",
+    ]  # fmt: skip
+    missing = "the required field s is missing or null"
+    assert _rows(frame) == [
+        ("a", 1, "k", None, None, None),
+        (None, None, "k", b'{"s": "a", "i": "x"}', None, _TYPE),
+        (None, None, None, b"\xfe", b"\xff", "not valid UTF-8"),
+        (None, None, None, None, b"\xff", "key: not valid UTF-8"),
+        (None, None, None, b"{}", None, missing),
+    ]
+
+
+@spark_test
+def test_one_format_may_fail_while_the_other_keeps(records):
+    keeps_values = _decode(records((b"k", b"\xff")), StringFormat(on_error="null"), StringFormat())
+    assert keeps_values.columns == ["kafka_value", "kafka_offset", "kafka_rejected_value", "kafka_error"]
+    assert _rows(keeps_values) == [(None, b"\xff", "not valid UTF-8")]
+    with pytest.raises(Exception, match=r"record rejected\] t-3 offset 0: key: not valid UTF-8") as error:
+        _decode(records((b"\xff", b"\xff")), StringFormat(on_error="null"), StringFormat()).collect()
+    assert is_rejection(error.value)
+
+
+@spark_test
+def test_a_rejected_record_fails_the_read_whatever_columns_are_kept(records):
+    frame = _decode(records((None, b"a"), (None, b"\xff")), StringFormat())
+    for wanted in (frame, frame.select("kafka_offset"), frame.where("kafka_value = 'a'"), frame.groupBy().count()):
+        with pytest.raises(Exception, match=r"record rejected\] t-3 offset 1: not valid UTF-8") as error:
+            wanted.collect()
+        assert is_rejection(error.value)
+    wrapped = RuntimeError("outer")
+    wrapped.__cause__ = ValueError(f"inner {REJECTED} t-0")
+    assert is_rejection(wrapped)
+    assert not is_rejection(RuntimeError("something else"))
+    assert not is_rejection(None)
+
+
+@spark_test
+def test_the_first_rejected_records_are_named_and_all_are_counted(records):
+    decoder = Decoder(RawFormat(), StringFormat(), KafkaColumns())
+    given = records((None, b"fine"), *[(None, b"\xff")] * 7)
+    named = "; ".join(f"t-3 offset {offset}: not valid UTF-8" for offset in range(1, 6))
+    assert str(rejected_records(given, decoder)) == (
+        f"7 records can't be decoded, nothing was written: {named}; and 2 more. Correct the format or its schema, or "
+        "set on_error='null' to keep such records with their bytes and the reason"
+    )
+    assert str(rejected_records(records((None, b"fine")), decoder)) == (
+        "a record was rejected while the batch was written, but reading it once more finds none; nothing was written. "
+        "Was a record deleted by retention or compaction meanwhile? Run again"
+    )
+
+
+# --- the record's own columns -------------------------------------------------------------------------------------
+
+
+@spark_test
+def test_fields_and_their_order_and_prefix_are_chosen(records):
+    frame = _decode(
+        records((b"k", b'{"s": "a"}')),
+        JsonFormat("s STRING"),
+        fields=("value", "timestamp_type", "headers", "timestamp", "offset", "partition", "topic", "key"),
+        prefix="_",
+    )
+    assert frame.columns == [
+        "s",
+        "_value",
+        "_timestamp_type",
+        "_headers",
+        "_timestamp",
+        "_offset",
+        "_partition",
+        "_topic",
+        "_key",
+    ]
+    (row,) = frame.selectExpr("*", "string(_timestamp) AS shown").collect()
+    assert (row["_value"], row["_timestamp_type"], row["_headers"], row["shown"]) == (
+        b'{"s": "a"}',
+        0,
+        None,
+        "2026-03-29 01:30:00",
+    )
+    assert (row["_offset"], row["_partition"], row["_topic"], row["_key"]) == (0, 3, "t", b"k")
+    assert _decode(records((b"k", b"v")), fields=()).columns == ["kafka_value"]
+    assert _decode(records((b"k", b"v")), fields=("value", "offset"), prefix="").columns == ["value", "offset"]
+
+
+@spark_test
+def test_two_columns_of_one_name_are_refused_whatever_their_case(records):
+    given = records((None, b"{}"))
+    for value_format, fields, prefix, name in (
+        (JsonFormat("Offset INT"), ("offset",), "", "offset"),
+        (JsonFormat("kafka_topic STRING"), ("topic",), "kafka_", "kafka_topic"),
+        (JsonFormat("a INT, A INT"), (), "", "A"),
+        (JsonFormat("kafka_error INT", on_error="null"), (), "kafka_", "kafka_error"),
+    ):
+        with pytest.raises(ConfigurationError) as error:
+            _decode(given, value_format, fields=fields, prefix=prefix)
+        assert str(error.value) == (
+            f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename the "
+            "field, choose another prefix in KafkaColumns, or leave the field out of KafkaColumns.fields"
+        )
+
+
+def test_a_field_is_named_once_and_known():
+    with pytest.raises(ConfigurationError, match=r"a field is named twice: topic, topic"):
+        KafkaColumns(fields=("topic", "topic"))
+    with pytest.raises(ConfigurationError, match=r"Input should be 'key', 'value', 'topic'"):
+        KafkaColumns(fields=("tpoic",))  # pyright: ignore[reportArgumentType]

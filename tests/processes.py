@@ -1,0 +1,56 @@
+"""Looks at the processes that a program under test has started."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process; its command tells it from a later one with the same id."""
+
+    pid: int
+    parent: int
+    command: str
+
+    def is_alive(self) -> bool:
+        return any((each.pid, each.command) == (self.pid, self.command) for each in _processes())
+
+
+def descendants(pid: int) -> list[Process]:
+    """All that a process started, and that those started, as far as they are running."""
+    found: list[Process] = []
+    parents = {pid}
+    everyone = _processes()
+    while children := [each for each in everyone if each.parent in parents and each not in found]:
+        found += children
+        parents |= {each.pid for each in children}
+    return found
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], *, seconds: float) -> None:
+    """Waits for a condition that a running process is to bring about."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, f"it ended with {process.returncode}"
+        assert time.monotonic() < deadline, f"nothing within {seconds} s"
+        time.sleep(0.1)
+
+
+def _processes() -> list[Process]:
+    # Zombies have ended; who started them has only not asked yet.
+    lines = subprocess.run(
+        ["ps", "-ww", "-eo", "stat=,pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    fields = [line.split(maxsplit=3) for line in lines]
+    return [
+        Process(int(pid), int(parent), " ".join(command))
+        for state, pid, parent, *command in fields
+        if not state.startswith("Z")
+    ]

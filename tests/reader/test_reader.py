@@ -1,0 +1,137 @@
+"""The reader: numbers only, strict about loss, and silent about secrets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA, read, reader_options
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+
+SECRET = "hunter2-secret"
+_SOURCE = KafkaSource.builder().set_topics("a", "b").build()
+_PLAIN = KafkaConnection(bootstrap_servers="h:1")
+_SPLITS = (
+    KafkaPartitionSplit(TopicPartition("a", 0), 5, 9),
+    KafkaPartitionSplit(TopicPartition("a", 12), 0, 1),
+    KafkaPartitionSplit(TopicPartition("b", 0), 7, 8),
+)
+
+
+def _sasl(address):
+    return KafkaConnection(
+        bootstrap_servers=address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="flip",
+        sasl_password=SECRET,  # pyright: ignore[reportArgumentType]
+        request_timeout=3,
+    )
+
+
+def test_spark_is_handed_numbers_and_told_not_to_lose_anything():
+    options = reader_options(_SPLITS, _SOURCE, _PLAIN)
+    assert json.loads(options["assign"]) == {"a": [0, 12], "b": [0]}
+    assert json.loads(options["startingOffsets"]) == {"a": {"0": 5, "12": 0}, "b": {"0": 7}}
+    assert json.loads(options["endingOffsets"]) == {"a": {"0": 9, "12": 1}, "b": {"0": 8}}
+    assert (options["failOnDataLoss"], options["includeHeaders"]) == ("true", "true")
+    assert not {"subscribe", "subscribePattern", "startingTimestamp", "startingOffsetsByTimestamp"} & options.keys()
+    assert not [value for value in options.values() if "latest" in value or "earliest" in value]
+    assert options["kafka.bootstrap.servers"] == "h:1"
+    assert options["kafka.isolation.level"] == "read_committed"
+    assert options["kafka.max.poll.records"] == "10000"
+
+
+def test_the_sources_properties_win_over_fetch_sizes_and_the_connection_over_both():
+    source = (
+        KafkaSource.builder()
+        .set_topics("a")
+        .set_isolation_level("read_uncommitted")
+        .set_properties({"max.poll.records": "5", "client.id": "mine", "check.crcs": "false"})
+        .build()
+    )
+    options = reader_options(_SPLITS[:1], source, _PLAIN)
+    assert options["kafka.max.poll.records"] == "5"
+    assert options["kafka.check.crcs"] == "false"
+    assert options["kafka.client.id"] == "dagster-kafka-flip"
+    assert options["kafka.isolation.level"] == "read_uncommitted"
+    assert options["kafka.max.partition.fetch.bytes"] == "16777216"
+
+
+def test_credentials_reach_the_java_client():
+    options = reader_options(_SPLITS, _SOURCE, _sasl("h:1"))
+    assert options["kafka.sasl.jaas.config"] == (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="flip" password="{SECRET}";'
+    )
+    assert options["kafka.security.protocol"] == "SASL_PLAINTEXT"
+
+
+@pytest.mark.spark
+def test_a_batch_without_splits_reads_nothing_with_the_same_columns(spark):
+    empty = read(spark, (), _SOURCE, _PLAIN)
+    full = read(spark, _SPLITS, _SOURCE, _PLAIN)
+    assert empty.count() == 0
+    assert [(field.name, field.dataType) for field in empty.schema] == [
+        (field.name, field.dataType) for field in full.schema
+    ]
+    assert [field.name for field in full.schema] == [part.split()[0] for part in RECORD_SCHEMA.split(", ")[:8]]
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_exactly_the_splits_are_read(spark, kafka, connection, topic):
+    kafka.create(topic, partitions=3)
+    for partition in (0, 1, 2):
+        kafka.produce(topic, [(None, str(number)) for number in range(10)], partition=partition)
+    splits = (
+        KafkaPartitionSplit(TopicPartition(topic, 0), 3, 6),
+        KafkaPartitionSplit(TopicPartition(topic, 2), 9, 10),
+    )
+    rows = read(spark, splits, _SOURCE, connection).select("partition", "offset", "value").collect()
+    assert sorted((row["partition"], row["offset"], bytes(row["value"])) for row in rows) == [
+        (0, 3, b"3"),
+        (0, 4, b"4"),
+        (0, 5, b"5"),
+        (2, 9, b"9"),
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_split_that_retention_has_taken_fails_the_read(spark, kafka, connection, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 10)
+    kafka.trim(topic, 0, 6)
+    frame = read(spark, (KafkaPartitionSplit(TopicPartition(topic, 0), 2, 8),), _SOURCE, connection)
+    with pytest.raises(Exception, match=r"(?s)failOnDataLoss|data may have been lost|DATA_LOSS"):
+        frame.collect()
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_secrets_are_neither_in_the_plan_nor_in_the_error_of_a_failing_read(spark, broker, capfd):
+    # The broker speaks no SASL, so that the read fails where the credentials are in use.
+    frame = read(spark, _SPLITS[:1], _SOURCE, _sasl(broker).model_copy(update={"security_protocol": "SASL_PLAINTEXT"}))
+    frame.explain("extended")
+    frame.explain("formatted")
+    shown = capfd.readouterr().out
+    assert "Physical Plan" in shown
+    assert SECRET not in shown
+    assert SECRET not in repr(frame)
+    hurried = read(
+        spark,
+        _SPLITS[:1],
+        KafkaSource.builder()
+        .set_topics("a")
+        .set_properties({"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"})
+        .build(),
+        _sasl(broker),
+    )
+    with pytest.raises(Exception) as error:  # noqa: PT011 - whatever it is, it must not show the secret
+        hurried.collect()
+    assert SECRET not in f"{error.value!r} {error.value}"
+    out, errors = capfd.readouterr()
+    assert SECRET not in out + errors

@@ -1,0 +1,381 @@
+"""The enumerator against a model of a log: what it plans over many runs, and each of its refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    EndBeforePositionError,
+    OffsetNotFoundError,
+    OffsetOutOfRangeError,
+    RetentionOvertookPositionError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from tests.source.log_model import ClusterModel, LogModel
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+def _source(**changes):
+    builder = KafkaSource.builder().set_topics("t").set_group_id("g")
+    return builder.build().model_copy(update=changes)
+
+
+def _plan(cluster, state=None, *, override=None, **changes):
+    return KafkaSourceEnumerator(_source(**changes), cluster).plan(state, starting_offsets=override)
+
+
+def _log(records, beginning=0, open_from=None):
+    return LogModel([1000 * (number + 1) for number in range(records)], beginning, open_from)
+
+
+# --- many runs ----------------------------------------------------------------------------------------------------
+
+_timestamps = st.integers(0, 100)
+_resets = st.sampled_from(["earliest", "latest"])
+
+
+@st.composite
+def _initializers(draw, *, stop):
+    """Any initializer that can't fail; offsets are drawn as fractions of the log, because it is not known yet."""
+    kind = draw(st.sampled_from([kind for kind in OffsetsKind if not (stop and kind is OffsetsKind.EARLIEST)]))
+    named = st.dictionaries(st.sampled_from([T0, T1, T2]), st.integers(0, 10), min_size=1)
+    return kind, draw(_timestamps), draw(_resets), draw(named)
+
+
+def _resolve(drawn, cluster, isolation_level):
+    """The initializer, with specific offsets that lie in the logs as they are now."""
+    kind, timestamp, reset, fractions = drawn
+    if kind is OffsetsKind.TIMESTAMP:
+        return OffsetsInitializer.timestamp(timestamp)
+    if kind is OffsetsKind.COMMITTED:
+        return OffsetsInitializer.committed_offsets(reset)
+    if kind is OffsetsKind.SPECIFIC:
+        named = {}
+        for tp in fractions.keys() & cluster.logs.keys():
+            log = cluster.logs[tp]
+            named[tp] = log.beginning + (log.end(isolation_level) - log.beginning) * fractions[tp] // 10
+        return OffsetsInitializer.specific_offsets(named, reset) if named else OffsetsInitializer.latest()
+    return OffsetsInitializer(kind=kind)
+
+
+def _expected(initializer, tp, cluster, isolation_level, *, stop):  # noqa: PLR0911 - one for each line of the table
+    """The table in section 5 of the architecture, line by line; None for "not read"."""
+    log = cluster.logs[tp]
+    end = log.end(isolation_level)
+    if initializer.kind is OffsetsKind.EARLIEST:
+        return log.beginning
+    if initializer.kind is OffsetsKind.LATEST:
+        return end
+    if initializer.kind is OffsetsKind.TIMESTAMP:
+        found = log.at_or_after(initializer.timestamp_ms, isolation_level)
+        return end if found is None else found
+    if initializer.kind is OffsetsKind.SPECIFIC:
+        if tp in initializer.offsets:
+            return initializer.offsets[tp]
+        if stop:
+            return None
+    if tp in cluster.committed:
+        return cluster.committed[tp]
+    return log.beginning if initializer.reset.value == "earliest" else end
+
+
+def _grow(draw, cluster, position):
+    """Appends, opens and ends transactions, and lets retention eat what was read."""
+    if draw(st.booleans()):
+        new = TopicPartition("t", len(cluster.logs))
+        cluster.logs.setdefault(new, LogModel())
+    for tp, log in cluster.logs.items():
+        log.timestamps += draw(st.lists(_timestamps, max_size=6))
+        lowest_open = log.open_from if log.open_from is not None else log.high_watermark
+        log.open_from = draw(st.none() | st.integers(min(lowest_open, log.high_watermark), log.high_watermark))
+        if log.open_from is not None:
+            log.open_from = max(log.open_from, log.beginning)
+        if tp in position:
+            # Neither beyond the position nor beyond what is committed.
+            log.beginning = draw(st.integers(log.beginning, max(log.beginning, min(position[tp], log.end(_COMMITTED)))))
+
+
+_COMMITTED = "read_committed"
+
+
+@settings(max_examples=150)
+@given(
+    data=st.data(),
+    isolation_level=st.sampled_from(["read_committed", "read_uncommitted"]),
+    start=_initializers(stop=False),
+    stop=_initializers(stop=True),
+    limit=st.none() | st.integers(1, 7),
+)
+def test_successive_runs_tile_the_log_with_no_gap_and_no_overlap(data, isolation_level, start, stop, limit):
+    cluster = ClusterModel({T0: LogModel(), T1: LogModel()})
+    _grow(data.draw, cluster, {})
+    for tp, log in cluster.logs.items():
+        log.beginning = data.draw(st.integers(0, log.end(_COMMITTED)))
+        if data.draw(st.booleans()):
+            cluster.committed[tp] = data.draw(st.integers(log.beginning, log.end(isolation_level)))
+    state: EnumeratorState | None = None
+    read: dict[TopicPartition, list[int]] = {}
+    first: dict[TopicPartition, int] = {}
+    starting_offsets = _resolve(start, cluster, isolation_level)
+    for _ in range(data.draw(st.integers(1, 4))):
+        # Only the last run stops wherever the source says; that it may stop early must lose nothing either.
+        stopping_offsets = _resolve(stop, cluster, isolation_level)
+        source = _source(
+            starting_offsets=starting_offsets, stopping_offsets=stopping_offsets, isolation_level=isolation_level
+        )
+        rest = KafkaSourceEnumerator(source, cluster).plan(state)
+        before = {} if state is None else state.position
+        for tp in cluster.logs:
+            if tp not in first:
+                begin = _expected(starting_offsets, tp, cluster, isolation_level, stop=False)
+                first[tp] = begin if state is None and begin is not None else cluster.logs[tp].beginning
+            assert rest.starting_position[tp] == before.get(tp, first[tp])
+            wanted = _expected(stopping_offsets, tp, cluster, isolation_level, stop=True)
+            begin = rest.starting_position[tp]
+            end = cluster.logs[tp].end(isolation_level)
+            assert rest.state.position[tp] == (begin if wanted is None else max(begin, min(wanted, end)))
+            assert rest.held_back.get(tp, 0) == cluster.logs[tp].high_watermark - end
+        planned, reached = rest.state, None
+        while rest is not None:
+            batch, rest = rest.take(limit)
+            for split in batch.splits:
+                offsets = range(split.starting_offset, split.stopping_offset)
+                assert split.stopping_offset <= cluster.logs[split.topic_partition].end(isolation_level)
+                read.setdefault(split.topic_partition, []).extend(offsets)
+            reached = batch.state
+        assert reached == planned
+        state = planned
+        _grow(data.draw, cluster, planned.position)
+    assert state is not None
+    for tp, begin in first.items():
+        assert read.get(tp, []) == list(range(begin, state.position[tp]))
+
+
+# --- one run ------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_appears_later_starts_at_its_beginning_whatever_the_initializer_says():
+    cluster = ClusterModel({T0: _log(5)})
+    latest = OffsetsInitializer.latest()
+    first = _plan(cluster, starting_offsets=latest)
+    assert (first.splits, first.discovered) == ((), ())
+    cluster.logs[T1] = _log(4, beginning=1)
+    second = _plan(cluster, first.state, starting_offsets=latest)
+    assert [str(split) for split in second.splits] == ["t-1 [1, 4)"]
+    assert second.discovered == (T1,)
+
+
+def test_a_partition_that_vanished_is_told_and_keeps_its_position():
+    state = EnumeratorState({T0: 2, T2: 9}, "cluster", {"t": "topic-id", "gone": "other-id"})
+    plan = _plan(ClusterModel({T0: _log(3)}), state)
+    assert plan.removed == (T2,)
+    assert dict(plan.state.position) == {T0: 3, T2: 9}
+    assert dict(plan.state.topic_ids) == {"t": "topic-id", "gone": "other-id"}
+    assert plan.lag_after == {T0: 0}
+
+
+def test_an_open_transaction_moves_nothing_backwards():
+    cluster = ClusterModel({T0: _log(10, open_from=4)})
+    plan = _plan(cluster, EnumeratorState({T0: 7}, "cluster", {}))
+    assert plan.splits == ()
+    assert dict(plan.state.position) == {T0: 7}
+    assert plan.held_back == {T0: 6}
+
+
+def test_an_override_wins_over_the_position_for_this_run():
+    cluster = ClusterModel({T0: _log(10, beginning=3), T1: _log(2)})
+    state = EnumeratorState({T0: 1, T1: 2, T2: 8}, "cluster", {})
+    plan = _plan(cluster, state, override=OffsetsInitializer.earliest())
+    assert [str(split) for split in plan.splits] == ["t-0 [3, 10)", "t-1 [0, 2)"]
+    assert dict(plan.state.position) == {T0: 10, T1: 2, T2: 8}
+    skipped = _plan(cluster, state, override=OffsetsInitializer.latest())
+    assert (skipped.splits, dict(skipped.state.position)) == ((), {T0: 10, T1: 2, T2: 8})
+
+
+def test_an_override_with_specific_offsets_moves_only_what_it_names():
+    cluster = ClusterModel({T0: _log(10, beginning=3), T1: _log(9), T2: _log(4, beginning=1)}, committed={T1: 8})
+    state = EnumeratorState({T0: 1, T1: 5}, "cluster", {})
+    # The way out of what retention has overtaken, as its error advises.
+    plan = _plan(cluster, state, override=OffsetsInitializer.specific_offsets({T0: 3}))
+    assert [str(split) for split in plan.splits] == ["t-0 [3, 10)", "t-1 [5, 9)", "t-2 [1, 4)"]
+    fresh = _plan(cluster, None, override=OffsetsInitializer.specific_offsets({T0: 4}))
+    assert [str(split) for split in fresh.splits] == ["t-0 [4, 10)", "t-1 [8, 9)", "t-2 [1, 4)"]
+
+
+def test_an_override_does_not_hide_what_it_does_not_name():
+    cluster = ClusterModel({T0: _log(10), T1: _log(9, beginning=7)})
+    state = EnumeratorState({T0: 1, T1: 5}, "cluster", {})
+    with pytest.raises(RetentionOvertookPositionError, match=r"^t-1: retention has overtaken the position"):
+        _plan(cluster, state, override=OffsetsInitializer.specific_offsets({T0: 3}))
+
+
+def test_a_stop_before_the_position_reads_nothing_and_moves_nothing():
+    cluster = ClusterModel({T0: _log(10)})
+    plan = _plan(
+        cluster,
+        EnumeratorState({T0: 6}, "cluster", {}),
+        stopping_offsets=OffsetsInitializer.specific_offsets({T0: 4}),
+    )
+    assert (plan.splits, dict(plan.state.position)) == ((), {T0: 6})
+
+
+def test_a_stop_beyond_the_end_is_the_end():
+    plan = _plan(ClusterModel({T0: _log(10)}), stopping_offsets=OffsetsInitializer.specific_offsets({T0: 400}))
+    assert [str(split) for split in plan.splits] == ["t-0 [0, 10)"]
+
+
+def test_what_the_cluster_does_not_tell_is_unknown_and_not_another():
+    cluster = ClusterModel({T0: _log(3)}, id=None, topic_id=None)
+    plan = _plan(cluster, EnumeratorState({T0: 1}, "cluster", {"t": "topic-id"}))
+    assert [str(split) for split in plan.splits] == ["t-0 [1, 3)"]
+    assert plan.state.topic_ids == {"t": "topic-id"}
+    assert _plan(ClusterModel({T0: _log(3)}), EnumeratorState({T0: 1})).state.cluster_id == "cluster"
+
+
+def test_a_cluster_that_does_not_tell_its_id_once_does_not_make_the_stream_forget_it():
+    silent = ClusterModel({T0: _log(3)}, id=None)
+    after = _plan(silent, EnumeratorState({T0: 1}, "cluster", {"t": "topic-id"})).state
+    assert after.cluster_id == "cluster"
+
+
+_STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
+
+
+@pytest.mark.parametrize(
+    ("logs", "state", "error", "message"),
+    [
+        (
+            {T0: _log(9, beginning=7), T1: _log(2)},
+            _STATE,
+            RetentionOvertookPositionError,
+            (
+                "t-0: retention has overtaken the position. The next offset to read is 4, and the log begins at 7: up "
+                "to 3 records are gone that were never read. Nothing was written. To go on without them, run once with "
+                'start set to offsets:{"t": {"0": 7}}'
+            ),
+        ),
+        (
+            {T0: _log(9, beginning=7), T1: _log(9, beginning=4)},
+            _STATE,
+            RetentionOvertookPositionError,
+            (
+                "t-0: retention has overtaken the position. The next offset to read is 4, and the log begins at 7: up "
+                "to 3 records are gone that were never read (and the like on 1 more topic partitions, up to 5 records "
+                "in all). Nothing was written. To go on without them, run once with start set to "
+                'offsets:{"t": {"0": 7, "1": 4}}'
+            ),
+        ),
+        (
+            {T0: _log(4), T1: _log(1)},
+            _STATE,
+            EndBeforePositionError,
+            (
+                "t-1: the log ends at offset 1, before the position 2: it was truncated, or it is another topic. "
+                "Nothing was written. Find out which; to read what the log holds now, run once with start set to "
+                'offsets:{"t": {"1": 0}}'
+            ),
+        ),
+        (
+            {T0: _log(4), T1: _log(2)},
+            replace(_STATE, cluster_id="another"),
+            ClusterChangedError,
+            (
+                "the position is of the Kafka cluster another, but cluster answers now; its offsets mean something "
+                "else, so nothing was read. Correct the address, or give the asset a new stream id to "
+                "read the new cluster from its start"
+            ),
+        ),
+        (
+            {T0: _log(4), T1: _log(2)},
+            replace(_STATE, topic_ids={"t": "old-id"}),
+            TopicRecreatedError,
+            (
+                "the topic t was deleted and made again: the position is of topic id old-id, and now it is topic-id. "
+                "Offsets of the old topic mean nothing in the new one, so nothing was read. Give the asset a new "
+                "stream id to read the new topic from its start"
+            ),
+        ),
+    ],
+)
+def test_a_position_that_does_not_fit_the_log_is_refused_with_the_numbers(logs, state, error, message):
+    with pytest.raises(error) as refused:
+        _plan(ClusterModel(logs), state)
+    assert str(refused.value) == message
+
+
+def test_the_position_may_stand_exactly_at_the_beginning_and_at_the_end():
+    plan = _plan(ClusterModel({T0: _log(4, beginning=4), T1: _log(3, beginning=2)}), _STATE)
+    assert [str(split) for split in plan.splits] == ["t-1 [2, 3)"]
+
+
+@pytest.mark.parametrize(("start", "shown"), [(1, 1), (11, 11)])
+def test_a_specific_start_outside_of_the_log_is_refused(start, shown):
+    with pytest.raises(OffsetOutOfRangeError) as refused:
+        _plan(
+            ClusterModel({T0: _log(10, beginning=2)}),
+            starting_offsets=OffsetsInitializer.specific_offsets({T0: start}),
+        )
+    assert str(refused.value) == (
+        f't-0: reading can\'t start at offset {shown} (offsets:{{"t": {{"0": {shown}}}}}): the log holds offsets 2 to '
+        "10; choose an offset in that range, or earliest or latest"
+    )
+
+
+def test_a_committed_start_that_retention_has_overtaken_is_refused():
+    cluster = ClusterModel({T0: _log(10, beginning=5)}, committed={T0: 3})
+    with pytest.raises(OffsetOutOfRangeError, match=r"^t-0: reading can't start at offset 3 \(committed:earliest\)"):
+        _plan(cluster, starting_offsets=OffsetsInitializer.committed_offsets("earliest"))
+
+
+@pytest.mark.parametrize("which", ["starting_offsets", "stopping_offsets"])
+def test_an_offset_for_a_topic_partition_that_does_not_exist_is_refused(which):
+    with pytest.raises(TopicNotFoundError) as refused:
+        _plan(ClusterModel({T0: _log(3)}), **{which: OffsetsInitializer.specific_offsets({T2: 0})})
+    assert str(refused.value) == (
+        "an offset is given for t-2, which does not exist; correct the topic or the partition number"
+    )
+
+
+def test_committed_offsets_without_a_commit_and_a_reset_are_refused():
+    with pytest.raises(OffsetNotFoundError, match=r"^t-0: the consumer group has committed no offset for it, and"):
+        _plan(ClusterModel({T0: _log(3)}), starting_offsets=OffsetsInitializer.committed_offsets())
+
+
+def test_retention_that_moves_while_the_plan_is_made_makes_no_split_run_backwards():
+    class Moving(ClusterModel):
+        def end_offsets(self, partitions, isolation_level):
+            found = super().end_offsets(partitions, isolation_level)
+            for tp in partitions:
+                self.logs[tp] = _log(12, beginning=12)
+            return found
+
+    plan = _plan(Moving({T0: _log(10)}))
+    assert plan.splits == ()
+    assert dict(plan.state.position) == {T0: 12}
+
+
+def test_a_record_that_arrives_between_end_and_time_look_up_is_left_to_the_next_run():
+    class Growing(ClusterModel):
+        def offsets_for_time(self, partitions, timestamp_ms, isolation_level):
+            self.logs[T0] = _log(5)
+            return super().offsets_for_time(partitions, timestamp_ms, isolation_level)
+
+    cluster = Growing({T0: _log(3)})
+    late = OffsetsInitializer.timestamp(5000)
+    first = _plan(cluster, starting_offsets=late)
+    assert (first.splits, dict(first.state.position)) == ((), {T0: 4})
+    assert first.lag_after == {T0: 0}
+    second = _plan(cluster, first.state, starting_offsets=late)
+    assert [str(split) for split in second.splits] == ["t-0 [4, 5)"]

@@ -1,0 +1,199 @@
+"""KafkaSource and its builder: immutable, and refusing with a reason."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+
+SECRET = "hunter2-secret"
+
+
+def test_a_source_reads_everything_committed_by_default():
+    source = KafkaSource.builder().set_topics("b", "a", "b").build()
+    assert source.subscription.topics == ("a", "b")
+    assert str(source.subscription) == "a, b"
+    assert source.starting_offsets == OffsetsInitializer.earliest()
+    assert source.stopping_offsets == OffsetsInitializer.latest()
+    assert (source.group_id, source.isolation_level, source.properties, source.connection) == (
+        None,
+        "read_committed",
+        {},
+        None,
+    )
+
+
+def test_every_call_of_the_builder_leaves_the_builder_before_it_alone():
+    base = KafkaSource.builder().set_topics("a").set_property("max.poll.records", "5")
+    changed = (
+        base.set_topics("z")
+        .set_group_id("g")
+        .set_starting_offsets(OffsetsInitializer.latest())
+        .set_bounded(OffsetsInitializer.committed_offsets())
+        .set_isolation_level("read_uncommitted")
+        .set_property("fetch.min.bytes", "1")
+        .set_properties({"max.poll.records": "7"})
+        .set_bootstrap_servers("b:1")
+    )
+    assert base.build() == KafkaSource.builder().set_topics("a").set_property("max.poll.records", "5").build()
+    source = changed.build()
+    assert source.subscription.topics == ("z",)
+    assert source.group_id == "g"
+    assert source.starting_offsets == OffsetsInitializer.latest()
+    assert source.stopping_offsets == OffsetsInitializer.committed_offsets()
+    assert source.isolation_level == "read_uncommitted"
+    assert source.properties == {"max.poll.records": "7", "fetch.min.bytes": "1"}
+    assert source.connection == KafkaConnection(bootstrap_servers="b:1")
+    assert base.set_connection(KafkaConnection(bootstrap_servers="c:1")).build().connection == KafkaConnection(
+        bootstrap_servers="c:1"
+    )
+
+
+def test_a_source_does_not_change():
+    given = {"max.poll.records": "5"}
+    source = KafkaSource.builder().set_topics("a").set_properties(given).build()
+    given["max.poll.records"] = "6"
+    assert source.properties == {"max.poll.records": "5"}
+    with pytest.raises(ValidationError, match=r"Instance is frozen"):
+        source.group_id = "g"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "a/b", "ü", ".", "..", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_refused(topic):
+    with pytest.raises(ConfigurationError) as error:
+        KafkaSource.builder().set_topics("fine", topic)
+    assert str(error.value) == (
+        f"this TopicListSubscription can't be: {topic!r} can't be a topic's name: Kafka allows 1 to 249 letters, "
+        "digits, '.', '_' and '-'"
+    )
+
+
+_BUILDER = KafkaSource.builder().set_topics("a")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: KafkaSource.builder().build(), "this KafkaSource has no topics; call set_topics"),
+        (
+            lambda: KafkaSource.builder().set_topics(),
+            "this TopicListSubscription can't be: a source needs at least one topic",
+        ),
+        (
+            lambda: KafkaSource.builder().set_bootstrap_servers("nowhere"),
+            (
+                "this KafkaConnection can't be: 'nowhere' is no address: bootstrap servers are host:port, several "
+                "separated by commas"
+            ),
+        ),
+        (
+            lambda: _BUILDER.set_bounded(OffsetsInitializer.earliest()).build(),
+            "this KafkaSource can't be: earliest can't be a stop: nothing would ever be read",
+        ),
+        (
+            lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
+            (
+                "this KafkaSource can't be: committed offsets are asked for, but the source has no group id; call "
+                "set_group_id"
+            ),
+        ),
+        (
+            lambda: _BUILDER.set_bounded(OffsetsInitializer.committed_offsets()).build(),
+            (
+                "this KafkaSource can't be: committed offsets are asked for, but the source has no group id; call "
+                "set_group_id"
+            ),
+        ),
+        (
+            lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 3): 1})).build(),
+            "this KafkaSource can't be: an offset is given for b-3, but the source reads a",
+        ),
+        (
+            lambda: _BUILDER.set_bounded(OffsetsInitializer.specific_offsets({("b", 3): 1})).build(),
+            "this KafkaSource can't be: an offset is given for b-3, but the source reads a",
+        ),
+        (
+            lambda: _BUILDER.set_isolation_level("serializable").build(),
+            "this KafkaSource can't be: the isolation level is read_committed or read_uncommitted, not 'serializable'",
+        ),
+        (
+            lambda: _BUILDER.set_group_id("").build(),
+            "this KafkaSource can't be: group_id: String should have at least 1 character",
+        ),
+        (
+            lambda: _BUILDER.set_property("kafka.max.poll.records", "1").build(),
+            "this KafkaSource can't be: write the property kafka.max.poll.records without the prefix: max.poll.records",
+        ),
+        (
+            lambda: _BUILDER.set_property("max.poll.records", 5).build(),  # pyright: ignore[reportArgumentType]
+            "this KafkaSource can't be: properties.max.poll.records: Input should be a valid string",
+        ),
+    ],
+)
+def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
+    with pytest.raises(ConfigurationError) as error:
+        build()
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("prefix", ["", "kafka."])
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("bootstrap.servers", "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster"),
+        ("group.id", "use set_group_id"),
+        ("enable.auto.commit", "offsets are kept in the table's commits and never committed behind your back"),
+        ("auto.offset.reset", "use set_starting_offsets; a position that is gone is an error, never a silent reset"),
+        ("isolation.level", "use set_isolation_level, which planning has to know as well"),
+        ("key.deserializer", "use the asset's key_format"),
+        ("value.deserializer", "use the asset's value_format"),
+        (
+            "sasl.jaas.config",
+            "use sasl_username and sasl_password of the KafkaResource, which both clients understand",
+        ),
+        ("sasl.username", "use sasl_username of the KafkaResource"),
+        ("sasl.password", "use sasl_password of the KafkaResource"),
+    ],
+)
+def test_a_property_that_belongs_to_the_source_is_refused_without_showing_its_value(prefix, key, advice):
+    with pytest.raises(ConfigurationError) as error:
+        _BUILDER.set_property(prefix + key, SECRET).build()
+    assert str(error.value) == (
+        f"this KafkaSource can't be: the property {prefix}{key} belongs to the source: {advice}"
+    )
+    assert SECRET not in repr(error.value)
+    assert error.value.__cause__ is None
+
+
+def test_the_password_is_in_no_text_of_a_source():
+    connection = KafkaConnection(
+        bootstrap_servers="a:1",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_username="flip",
+        sasl_password=SECRET,  # pyright: ignore[reportArgumentType]
+    )
+    source = _BUILDER.set_connection(connection).build()
+    for text in (repr(source), str(source), source.model_dump_json()):
+        assert SECRET not in text
+
+
+def test_an_override_is_validated_like_the_source_itself():
+    source = _BUILDER.build()
+    changed = source.with_overrides(
+        starting_offsets=OffsetsInitializer.latest(), stopping_offsets=OffsetsInitializer.timestamp(5)
+    )
+    assert (changed.starting_offsets, changed.stopping_offsets) == (
+        OffsetsInitializer.latest(),
+        OffsetsInitializer.timestamp(5),
+    )
+    assert source == _BUILDER.build()
+    assert source.with_overrides() == source
+    with pytest.raises(ConfigurationError, match=r"earliest can't be a stop: nothing would ever be read$"):
+        source.with_overrides(stopping_offsets=OffsetsInitializer.earliest())
+    with pytest.raises(ConfigurationError, match=r"the source has no group id; call set_group_id$"):
+        source.with_overrides(starting_offsets=OffsetsInitializer.committed_offsets())

@@ -1,0 +1,267 @@
+"""OffsetsInitializer: its text form, its refusals, and what it asks the cluster in which order."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
+from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+class Retriever:
+    """Topic partitions with offsets 5 to 50, one of them with a commit and a record in time; tells what was asked."""
+
+    def __init__(self):
+        self.asked: list[str] = []
+
+    def beginning_offsets(self, partitions):
+        self.asked.append("beginning")
+        return dict.fromkeys(partitions, 5)
+
+    def end_offsets(self, partitions):
+        self.asked.append("end")
+        return dict.fromkeys(partitions, 50)
+
+    def offsets_for_time(self, partitions, timestamp_ms):
+        self.asked.append(f"time {timestamp_ms}")
+        return {tp: 30 for tp in partitions if tp == A0}
+
+    def committed_offsets(self, partitions):
+        self.asked.append("committed")
+        return {tp: 20 for tp in partitions if tp == A0}
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", OffsetsInitializer.earliest()),
+        (" latest ", OffsetsInitializer.latest()),
+        ("committed", OffsetsInitializer.committed_offsets()),
+        ("committed:none", OffsetsInitializer.committed_offsets(OffsetResetStrategy.NONE)),
+        ("committed:earliest", OffsetsInitializer.committed_offsets(OffsetResetStrategy.EARLIEST)),
+        ("committed:latest", OffsetsInitializer.committed_offsets("latest")),
+        ("timestamp:1769817600000", OffsetsInitializer.timestamp(1769817600000)),
+        ("timestamp:2026-01-31T00:00:00Z", OffsetsInitializer.timestamp(1769817600000)),
+        ("timestamp:2026-01-31T01:00:00+01:00", OffsetsInitializer.timestamp(1769817600000)),
+        (
+            'offsets:{"a": {"0": 17, "1": 0}, "b": {"0": 3}}',
+            OffsetsInitializer.specific_offsets({A0: 17, A1: 0, B0: 3}),
+        ),
+    ],
+)
+def test_a_text_is_read(text, expected):
+    assert OffsetsInitializer.parse(text) == expected
+
+
+_initializers = st.one_of(
+    st.just(OffsetsInitializer.earliest()),
+    st.just(OffsetsInitializer.latest()),
+    st.integers(0, 2**53).map(OffsetsInitializer.timestamp),
+    st.sampled_from(OffsetResetStrategy).map(OffsetsInitializer.committed_offsets),
+    st.dictionaries(
+        st.builds(TopicPartition, st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 2000)),
+        st.integers(0, 2**62),
+        min_size=1,
+        max_size=5,
+    ).map(OffsetsInitializer.specific_offsets),
+)
+
+
+@given(_initializers)
+def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
+    assert OffsetsInitializer.parse(str(initializer)) == initializer
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' names no offsets; write earliest, latest, committed, committed:earliest, "),
+        ("newest", "'newest' names no offsets; write earliest, "),
+        ("earliest:5", "'earliest:5' names no offsets; "),
+        ("committed:never", "'committed:never' names no offsets; "),
+        ("timestamp:", "'timestamp:' names no offsets; "),
+        ("offsets:", "'offsets:' names no offsets; "),
+        ("timestamp:yesterday", "'yesterday' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
+        ("timestamp:-5", "'-5' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
+        ("timestamp:²", "'²' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
+        (
+            "timestamp:2026-01-31T00:00:00",
+            "the time 2026-01-31T00:00:00 has no offset from UTC; write one, such as 2026-01-31T00:00:00Z",
+        ),
+        ("offsets:17", '\'17\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}'),
+        ("offsets:{", "'{' is no map of offsets, such as "),
+        ('offsets:{"a": 17}', "is no map of offsets, such as "),
+        ('offsets:{"a": {"x": 17}}', "is no map of offsets, such as "),
+        ('offsets:{"a": {"0": null}}', "is no map of offsets, such as "),
+        ('offsets:{"a": {"0": 1.5}}', "is no map of offsets, such as "),
+        ('offsets:{"a": {"0": true}}', "is no map of offsets, such as "),
+        ("offsets:{}", "specific offsets need at least one topic partition"),
+        ('offsets:{"a": {"0": -1}}', "a-0: the offset -1 is negative"),
+    ],
+)
+def test_a_text_that_names_no_offsets_is_refused_with_what_would(text, message):
+    with pytest.raises(ConfigurationError) as error:
+        OffsetsInitializer.parse(text)
+    assert message in str(error.value)
+
+
+# --- timestamps ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("time", "milliseconds"),
+    [
+        (0, 0),
+        (datetime(1970, 1, 1, tzinfo=timezone.utc), 0),
+        (datetime(2026, 1, 31, microsecond=1000, tzinfo=timezone.utc), 1769817600001),
+        (datetime(2026, 1, 31, microsecond=1, tzinfo=timezone.utc), 1769817600001),
+        (datetime(2026, 1, 31, microsecond=999_999, tzinfo=timezone.utc), 1769817601000),
+        (datetime(2026, 1, 31, 1, tzinfo=timezone(timedelta(hours=1))), 1769817600000),
+        ("2026-01-31T00:00:00.000001+00:00", 1769817600001),
+    ],
+)
+def test_a_time_is_whole_milliseconds_and_never_earlier_than_asked_for(time, milliseconds):
+    assert OffsetsInitializer.timestamp(time).timestamp_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        (-1, "the timestamp -1 lies before 1970, where Kafka has none"),
+        (datetime(1969, 12, 31, 23, 59, 59, tzinfo=timezone.utc), "the timestamp -1000 lies before 1970"),
+        (
+            datetime(2026, 1, 31),  # noqa: DTZ001 - a time without an offset is what is refused
+            "the time 2026-01-31T00:00:00 has no offset from UTC; write one, such as 2026-01-31T00:00:00Z",
+        ),
+        ("2026-01-31", "the time 2026-01-31T00:00:00 has no offset from UTC"),
+    ],
+)
+def test_a_time_that_names_no_point_in_time_is_refused(time, message):
+    with pytest.raises(ConfigurationError) as error:
+        OffsetsInitializer.timestamp(time)
+    assert message in str(error.value)
+
+
+@given(st.datetimes(min_value=datetime(1970, 1, 1), timezones=st.just(timezone.utc)))  # noqa: DTZ001 - hypothesis adds UTC
+def test_the_first_whole_millisecond_at_or_after_a_time_is_taken(time):
+    milliseconds = OffsetsInitializer.timestamp(time).timestamp_ms
+    assert milliseconds is not None
+    found = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=milliseconds * 1000)
+    assert timedelta(0) <= found - time < timedelta(milliseconds=1)
+
+
+# --- specific and committed offsets -------------------------------------------------------------------------------
+
+
+def test_specific_offsets_are_refused_where_there_are_none_or_a_negative_one():
+    with pytest.raises(ConfigurationError, match=r"^specific offsets need at least one topic partition$"):
+        OffsetsInitializer.specific_offsets({})
+    with pytest.raises(ConfigurationError, match=r"^a-1: the offset -3 is negative$"):
+        OffsetsInitializer.specific_offsets({("a", 0): 0, ("a", 1): -3})
+
+
+def test_specific_offsets_take_plain_tuples():
+    assert OffsetsInitializer.specific_offsets({("a", 0): 1}).offsets == {A0: 1}
+
+
+def test_a_start_that_is_not_named_is_the_committed_offset_and_else_the_reset():
+    initializer = OffsetsInitializer.specific_offsets({A1: 7}, reset="latest")
+    assert initializer.starting_offsets([A0, A1, B0], Retriever()) == {A0: 20, A1: 7, B0: 50}
+
+
+def test_a_stop_that_is_not_named_is_left_out():
+    initializer = OffsetsInitializer.specific_offsets({A1: 7, B0: 9})
+    assert initializer.stopping_offsets([A0, A1], Retriever()) == {A1: 7}
+
+
+@pytest.mark.parametrize(
+    ("reset", "expected"), [("earliest", {A0: 20, A1: 5, B0: 5}), ("latest", {A0: 20, A1: 50, B0: 50})]
+)
+def test_committed_offsets_are_reset_where_there_are_none(reset, expected):
+    initializer = OffsetsInitializer.committed_offsets(reset)
+    assert initializer.starting_offsets([A0, A1, B0], Retriever()) == expected
+    assert initializer.stopping_offsets([A0, A1, B0], Retriever()) == expected
+
+
+def test_a_missing_committed_offset_without_a_reset_is_an_error_that_counts():
+    initializer = OffsetsInitializer.committed_offsets()
+    with pytest.raises(OffsetNotFoundError) as error:
+        initializer.starting_offsets([B0, A1, A0], Retriever())
+    assert str(error.value) == (
+        "a-1: the consumer group has committed no offset for it (nor for 1 more topic partitions), and there is no "
+        "reset strategy; name one, as in committed_offsets(OffsetResetStrategy.EARLIEST)"
+    )
+    with pytest.raises(OffsetNotFoundError, match=r"^b-0: the consumer group has committed no offset for it, and "):
+        initializer.stopping_offsets([A0, B0], Retriever())
+
+
+def test_an_unknown_reset_strategy_is_refused():
+    for make in (
+        lambda: OffsetsInitializer.committed_offsets("newest"),
+        lambda: OffsetsInitializer.specific_offsets({A0: 1}, reset="newest"),
+    ):
+        with pytest.raises(
+            ConfigurationError, match=r"^'newest' is no reset strategy; it is none, earliest or latest$"
+        ):
+            make()
+
+
+@pytest.mark.parametrize("kind", ["starting_offsets", "stopping_offsets"])
+def test_the_end_is_read_before_a_time_is_looked_up(kind):
+    retriever = Retriever()
+    found = getattr(OffsetsInitializer.timestamp(1234), kind)([A0, A1], retriever)
+    assert found == {A0: 30, A1: 50}, "without a record at or after the time: the end"
+    assert retriever.asked == ["end", "time 1234"]
+
+
+def test_an_initializer_asks_for_nothing_it_does_not_need():
+    for initializer, asked in (
+        (OffsetsInitializer.earliest(), ["beginning"]),
+        (OffsetsInitializer.latest(), ["end"]),
+        (OffsetsInitializer.specific_offsets({A0: 1}), []),
+        (OffsetsInitializer.committed_offsets(), ["committed"]),
+    ):
+        retriever = Retriever()
+        initializer.starting_offsets([A0], retriever)
+        assert retriever.asked == asked
+
+
+def test_only_committed_offsets_need_a_group():
+    needing = {kind for kind in OffsetsKind if OffsetsInitializer(kind=kind).needs_group}
+    assert needing == {OffsetsKind.COMMITTED}
+
+
+# --- topic partitions and splits ----------------------------------------------------------------------------------
+
+
+@given(st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True), st.integers(0, 10**6))
+def test_a_topic_partition_prints_as_the_text_that_makes_it_again(topic, partition):
+    topic_partition = TopicPartition(topic, partition)
+    assert TopicPartition.parse(str(topic_partition)) == topic_partition
+
+
+@pytest.mark.parametrize("text", ["", "flights", "-0", "flights-", "flights-x", "flights-²"])
+def test_a_text_that_is_no_topic_partition_is_refused(text):
+    with pytest.raises(ConfigurationError) as error:
+        TopicPartition.parse(text)
+    assert str(error.value) == f"{text!r} is not a topic partition; write topic-number, such as flights-0"
+
+
+def test_a_split_is_half_open_and_never_runs_backwards():
+    split = KafkaPartitionSplit(A0, 3, 7)
+    assert (str(split), split.offset_span, split.is_empty) == ("a-0 [3, 7)", 4, False)
+    assert KafkaPartitionSplit(A0, 3, 3).is_empty
+    for start, stop in ((7, 3), (-1, 3)):
+        with pytest.raises(ConfigurationError) as error:
+            KafkaPartitionSplit(A0, start, stop)
+        assert str(error.value) == f"a-0: a split from {start} to {stop} can't be; 0 <= start <= stop"

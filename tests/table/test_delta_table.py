@@ -1,0 +1,471 @@
+"""DeltaTable on real Spark and real Delta: creation, the fence, the read-back, and what others do to the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StructType
+
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    ForeignRowsError,
+    PositionLostError,
+    SchemaMismatchError,
+    StreamOverlapError,
+    TableChangedError,
+    TableError,
+    TableReplacedError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests.source.plans import make_plan
+
+pytestmark = pytest.mark.spark
+
+_T0 = TopicPartition("t", 0)
+_SCHEMA = "id BIGINT, name STRING"
+
+
+def _struct(ddl: str) -> StructType:
+    struct = StructType.fromDDL(ddl)
+    assert isinstance(struct, StructType)
+    return struct
+
+
+def _stream(spark, path, *, create=True, **changes):
+    """A stream's view of a table, which is made with `_SCHEMA` unless it is there."""
+    table = DeltaTable(spark, DeltaTarget(table=path, **changes))
+    if create and table.anchor() is None:
+        table.create(_struct(_SCHEMA))
+    return table
+
+
+def _document(anchor, attempt, *, stream="main", offset=1, topic="t"):
+    return CommitDocument(
+        stream=stream,
+        attempt=attempt,
+        run_id=f"run of {attempt}",
+        base_version=anchor.table_version,
+        anchor_version=anchor.version,
+        splits=(),
+        state=EnumeratorState({TopicPartition(topic, 0): offset}),
+        rows_before=anchor.table_rows,
+    )
+
+
+def _rows(spark, *ids):
+    return spark.createDataFrame([(number, f"n{number}") for number in ids], _SCHEMA)
+
+
+def _ids(spark, path):
+    return sorted(row["id"] for row in spark.read.format("delta").load(path).collect())
+
+
+def _version(spark, path):
+    return spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").first()["version"]
+
+
+# --- creation -----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_made_empty_with_its_layout_and_nullable_columns(spark, table):
+    target = DeltaTarget(
+        table=table,
+        partition_by=("day of",),
+        properties={
+            # Without it Delta takes no blanks in names.
+            "delta.columnMapping.mode": "name",
+            "delta.logRetentionDuration": "interval 60 days",
+            "it's": "a \\ 'quoted' value",
+        },
+    )
+    created = DeltaTable(spark, target)
+    assert created.anchor() is None
+    schema = _struct(
+        "id BIGINT NOT NULL, `day of` DATE, nested STRUCT<`a b`: INT, l: ARRAY<STRUCT<x: STRING>>>, `ünï-code` STRING"
+    )
+    created.create(schema)
+    made = spark.read.format("delta").load(table)
+    assert made.count() == 0
+    assert [(field.name, field.dataType, field.nullable) for field in made.schema.fields] == [
+        (field.name, field.dataType, True) for field in schema.fields
+    ]
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{table}`").first()
+    assert detail["partitionColumns"] == ["day of"]
+    assert detail["properties"]["delta.logRetentionDuration"] == "interval 60 days"
+    assert detail["properties"]["it's"] == "a \\ 'quoted' value"
+    anchor = created.anchor()
+    assert anchor is not None
+    assert (anchor.version, anchor.table_version, anchor.state, anchor.table_rows) == (0, 0, None, 0)
+    assert created.location() == table
+
+
+def test_a_clustered_table_in_the_catalog_is_made_once_and_the_loser_of_the_race_goes_on(spark):
+    name = "flip_tests.`clustered_table`"
+    spark.sql("CREATE DATABASE IF NOT EXISTS flip_tests")
+    try:
+        target = DeltaTarget(table=name, cluster_by=("id",))
+        first, second = DeltaTable(spark, target), DeltaTable(spark, target)
+        assert first.anchor() is None
+        assert second.anchor() is None
+        first.create(_struct(_SCHEMA))
+        anchor = first.anchor()
+        assert anchor is not None
+        first.commit(_rows(spark, 1, 2), _document(anchor, "a"))
+        second.create(_struct(_SCHEMA))
+        seen = second.anchor()
+        assert seen is not None
+        assert seen.state == EnumeratorState({_T0: 1})
+        assert (seen.version, seen.table_rows, second.count_rows()) == (1, 2, 2)
+        assert spark.sql(f"DESCRIBE DETAIL {name}").first()["clusteringColumns"] == ["id"]
+        # The lock lies beside the table, wherever the catalog has put it.
+        folder = Path(second.location().removeprefix("file:"))
+        assert (folder.parent / f".{folder.name}.dagster-kafka-flip.lock").exists()
+    finally:
+        spark.sql("DROP DATABASE flip_tests CASCADE")
+
+
+def test_the_loser_of_a_race_for_a_path_changes_nothing(spark, table):
+    winner = _stream(spark, table)
+    anchor = winner.anchor()
+    winner.commit(_rows(spark, 1), _document(anchor, "a"))
+    winner.create(_struct(_SCHEMA))
+    assert (_ids(spark, table), _version(spark, table)) == ([1], 1)
+
+
+def test_what_can_not_be_made_is_told(spark, tmp_path):
+    for target, text in (
+        (DeltaTarget(table=str(tmp_path / "a"), partition_by=("nowhere",)), "nowhere"),
+        (DeltaTarget(table="no_such_database.t"), "no_such_database"),
+        (DeltaTarget(table=str(tmp_path / "b"), properties={"delta.appendOnly": "perhaps"}), "perhaps"),
+    ):
+        with pytest.raises(TableError) as error:
+            DeltaTable(spark, target).create(_struct(_SCHEMA))
+        assert str(error.value).startswith(f"the table {target} can't be created: ")
+        assert text in str(error.value)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
+
+
+def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
+    folder = tmp_path / "parquet"
+    spark.range(1).write.parquet(str(folder))
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(TableError) as error:
+        _stream(spark, str(folder)).anchor()
+    assert str(error.value) == (
+        f"{folder} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
+    )
+    assert sorted(path.name for path in folder.iterdir()) == before
+    (tmp_path / "empty").mkdir()
+    assert _stream(spark, str(tmp_path / "empty"), create=False).anchor() is None
+
+
+# --- the fence and the read-back ----------------------------------------------------------------------------------
+
+
+def test_of_two_batches_from_one_anchor_one_wins_and_a_known_attempt_is_found_again(spark, table):
+    one, two = _stream(spark, table), _stream(spark, table)
+    anchor = one.anchor()
+    assert two.anchor() == anchor
+    done = one.commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
+    assert (done.version, done.rows, done.table_rows, done.files > 0, done.bytes > 0) == (1, 2, 2, True, True)
+
+    with pytest.raises(ConcurrentIngestionError) as error:
+        two.commit(_rows(spark, 1, 2), _document(anchor, "b", offset=2))
+    assert str(error.value) == (
+        f"another run (run of a) committed version 1 to the stream 'main' of {table} first; this batch was planned at "
+        "version 0 and was not written. Nothing is lost: the next run goes on from there"
+    )
+    again = two.commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
+    assert (again.version, again.rows) == (1, 2), "the same attempt is the same commit"
+    assert (_ids(spark, table), _version(spark, table)) == ([1, 2], 1)
+
+    later = one.anchor()
+    assert later is not None
+    assert (later.version, later.table_version, later.state, later.table_rows) == (
+        1,
+        1,
+        EnumeratorState({_T0: 2}),
+        2,
+    )
+    assert two.commit(_rows(spark, 3), _document(later, "c", offset=3)).version == 2
+    assert _ids(spark, table) == [1, 2, 3]
+
+
+def test_an_append_of_somebody_else_between_look_and_write_is_fine_and_counted(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    anchor = stream.anchor()
+    _rows(spark, 100, 101).write.format("delta").mode("append").save(table)
+    done = stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    assert (done.version, done.rows, done.table_rows) == (3, 1, None)
+    after = stream.anchor()
+    assert after is not None
+    assert (after.state, after.version) == (EnumeratorState({_T0: 2}), 3)
+    assert (after.table_rows, stream.count_rows()) == (None, 4), "history alone would count 2 rows too few"
+
+
+def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_it(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    anchor = stream.anchor()
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
+    expected = (
+        f'version 2 of the table {table} is a RESTORE {{"version": "0"}}, made after the position was read (version 1) '
+        "and before the batch was committed (version 3). Rows may be missing between the two. RESTORE the table to "
+        "version 2 or earlier, which the next run then goes on from"
+    )
+    with pytest.raises(TableChangedError) as error:
+        stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
+    assert str(error.value) == expected
+    with pytest.raises(TableChangedError) as error:
+        stream.anchor()
+    assert str(error.value) == expected
+
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 2")
+    restored = stream.anchor()
+    assert restored is not None
+    assert (restored.state, restored.version, restored.table_rows) == (None, 4, None)
+    stream.commit(_rows(spark, 1, 2), _document(replace(restored, table_rows=0), "c", offset=2))
+    assert _ids(spark, table) == [1, 2]
+
+
+def test_what_a_restore_undid_is_written_again_and_not_skipped_as_often_as_it_happens(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
+    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    for number in range(2):
+        spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+        anchor = stream.anchor()
+        assert anchor is not None
+        assert anchor.state == EnumeratorState({_T0: 1})
+        assert anchor.version == _version(spark, table)
+        stream.commit(_rows(spark, 2), _document(anchor, f"again {number}", offset=2))
+        assert _ids(spark, table) == [1, 2]
+
+
+def test_maintenance_leaves_the_position_where_it_is(spark, table):
+    stream = _stream(spark, table)
+    for number in (1, 2):
+        stream.commit(_rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number))
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    spark.sql(f"VACUUM delta.`{table}`")
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (note STRING)")
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+    spark.sql(f"UPDATE delta.`{table}` SET note = 'x' WHERE id = 1")
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD CONSTRAINT positive CHECK (id > 0)")
+    operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()]
+    assert {"OPTIMIZE", "VACUUM START", "VACUUM END", "UPDATE", "DELETE", "ADD CONSTRAINT"} <= set(operations)
+    anchor = stream.anchor()
+    assert anchor is not None
+    assert (anchor.state, anchor.version) == (EnumeratorState({_T0: 2}), 2)
+    stream.commit(_rows(spark, 3), _document(replace(anchor, table_rows=1), "b", offset=3))
+    assert _ids(spark, table) == [2, 3]
+    assert spark.read.format("delta").load(table).where("note IS NOT NULL").count() == 0
+
+
+def test_an_optimize_right_behind_the_write_does_not_hide_it(spark, table):
+    stream = _stream(spark, table, properties={"delta.autoOptimize.autoCompact": "true"})
+    spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
+    try:
+        for number in (1, 2, 3):
+            done = stream.commit(_rows(spark, number), _document(stream.anchor(), f"a{number}", offset=number))
+            assert done.rows == 1
+    finally:
+        spark.conf.unset("spark.databricks.delta.autoCompact.minNumFiles")
+    newest = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()
+    assert newest["operation"] == "OPTIMIZE"
+    anchor = stream.anchor()
+    assert anchor is not None
+    assert anchor.state == EnumeratorState({_T0: 3})
+    assert _ids(spark, table) == [1, 2, 3]
+
+
+def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    for version, wipe, shown in (
+        (2, "DELETE FROM {table}", 'a DELETE {"predicate": "[\\"true\\"]"}, after version 1'),
+        (3, "INSERT OVERWRITE {table} VALUES (9, 'x')", 'a WRITE {"mode": "Overwrite"'),
+        (4, "CREATE OR REPLACE TABLE {table} (id BIGINT, name STRING) USING delta", "a CREATE OR REPLACE TABLE"),
+    ):
+        spark.sql(wipe.format(table=f"delta.`{table}`"))
+        with pytest.raises(TableReplacedError) as error:
+            stream.anchor()
+        assert f"was replaced or wiped: version {version} is {shown}" in str(error.value)
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    anchor = stream.anchor()
+    assert anchor is not None
+    assert (anchor.state, anchor.version, _ids(spark, table)) == (EnumeratorState({_T0: 1}), 5, [1])
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        "CREATE TABLE delta.`{table}` USING delta AS SELECT * FROM delta.`{other}`",
+        "CREATE TABLE delta.`{table}` SHALLOW CLONE delta.`{other}`",
+        (
+            "CREATE TABLE delta.`{table}` (id BIGINT) USING delta; MERGE INTO delta.`{table}` t USING delta.`{other}` "
+            "o ON t.id = o.id WHEN NOT MATCHED THEN INSERT (id) VALUES (o.id)"
+        ),
+        "CONVERT TO DELTA parquet.`{parquet}`",
+    ],
+)
+def test_a_table_that_others_have_filled_is_no_beginning(spark, table, tmp_path, fill):
+    other, parquet = str(tmp_path / "other"), str(tmp_path / "parquet")
+    _rows(spark, 7).write.format("delta").save(other)
+    _rows(spark, 7).write.parquet(parquet)
+    for statement in fill.format(table=table, other=other, parquet=parquet).split(";"):
+        spark.sql(statement)
+    with pytest.raises(ForeignRowsError, match=r" has rows that no stream wrote \(version "):
+        _stream(spark, parquet if "CONVERT" in fill else table, create=False).anchor()
+
+
+def test_a_write_that_is_skipped_without_a_reason_is_told(spark, table):
+    stream = _stream(spark, table)
+    anchor = stream.anchor()
+    assert anchor is not None
+    _rows(spark).writeTo(f"delta.`{table}`").option("txnAppId", "dagster-kafka-flip/main").option(
+        "txnVersion", 5
+    ).append()
+    with pytest.raises(PositionLostError) as error:
+        stream.commit(_rows(spark, 1), _document(anchor, "a"))
+    assert str(error.value).startswith(
+        f"Delta skipped the write to {table} without an error, and no commit of the stream 'main' explains it: its "
+        "transaction version is at or above 0. "
+    )
+    assert _ids(spark, table) == []
+
+
+def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
+    stream = _stream(spark, table)
+    failing = _rows(spark, 1).selectExpr("id", "CAST(1 DIV (id - 1) AS STRING) AS name")
+    with pytest.raises(WriteFailedError) as error:
+        stream.commit(failing, _document(stream.anchor(), "a"))
+    message = str(error.value)
+    assert message.startswith(f"the write to {table} failed and nothing of it was committed: ")
+    assert "Division by zero" in message
+    assert (_ids(spark, table), _version(spark, table)) == ([], 0)
+
+
+# --- two streams --------------------------------------------------------------------------------------------------
+
+
+def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
+    one, two = _stream(spark, table), _stream(spark, table, stream="two")
+    begin_one, begin_two = one.anchor(), two.anchor()
+    one.commit(_rows(spark, 1), _document(begin_one, "a"))
+    assert two.commit(_rows(spark, 2), _document(begin_two, "b", stream="two", topic="u")).version == 2
+    anchor_one, anchor_two = one.anchor(), two.anchor()
+    assert anchor_one is not None
+    assert anchor_two is not None
+    state_one, state_two = EnumeratorState({_T0: 1}), EnumeratorState({TopicPartition("u", 0): 1})
+    assert (anchor_one.version, anchor_one.state, anchor_one.other_streams) == (1, state_one, {"two": state_two})
+    assert (anchor_two.version, anchor_two.state) == (2, state_two)
+    assert one.commit(_rows(spark, 3), _document(anchor_one, "c", offset=2)).version == 3
+    assert _ids(spark, table) == [1, 2, 3]
+
+    one.check_overlap(anchor_one, make_plan({0: (0, 1)}))
+    with pytest.raises(StreamOverlapError) as error:
+        one.check_overlap(anchor_one, make_plan({0: (0, 1)}, topic="u"))
+    assert str(error.value) == (
+        f"u-0: the stream 'two' of the table {table} reads it already; the stream 'main' would land the same records a "
+        "second time. Take the topic out of one of the two, or land into another table"
+    )
+
+
+# --- the schema ---------------------------------------------------------------------------------------------------
+
+_NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>"
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (
+            f"{_NESTED}, extra INT",
+            (
+                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution=True to have "
+                "it added, or leave it out in the transform"
+            ),
+        ),
+        (
+            "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
+            (
+                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True to have it "
+                "added, or leave it out in the transform"
+            ),
+        ),
+        (
+            "id INT, name STRING",
+            (
+                "the batch does not fit the table {table}: the column id is bigint there and int in the batch. Nothing "
+                "was written. Change the value format or cast in the transform, or land into another table"
+            ),
+        ),
+        (
+            "id BIGINT, S STRUCT<a: STRING, l: ARRAY<STRUCT<x: INT>>>, m MAP<STRING, STRING>",
+            (
+                "the batch does not fit the table {table}: the column S.a is int there and string in the batch; the "
+                "column S.l[].x is string there and int in the batch; the column m{{}} is int there and string in the "
+                "batch. Nothing was written. Change the value format or cast in the transform, or land into "
+                "another table"
+            ),
+        ),
+        (
+            "id BIGINT, s STRING",
+            (
+                "the batch does not fit the table {table}: the column s is struct<a:int,l:array<struct<x:string>>> "
+                "there and string in the batch. Nothing was written. Change the value format or cast in the transform, "
+                "or land into another table"
+            ),
+        ),
+        (
+            "name STRING",
+            (
+                "the table {table} requires id, which the batch does not have. Nothing was written. Add the column in "
+                "the transform, or drop NOT NULL from the table's"
+            ),
+        ),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_told_before_it_is_written(spark, table, batch, message):
+    spark.sql(f"CREATE TABLE delta.`{table}` ({_NESTED.replace('BIGINT', 'BIGINT NOT NULL')}) USING delta")
+    stream = _stream(spark, table)
+    with pytest.raises(SchemaMismatchError) as error:
+        stream.check_schema(_struct(batch))
+    assert str(error.value) == message.format(table=table)
+    assert _version(spark, table) == 0
+
+
+def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not_matter(spark, table):
+    stream = _stream(spark, table)
+    rows = _rows(spark, 1).selectExpr("id AS ID")
+    assert stream.check_schema(rows.schema) == (("id", "bigint"), ("name", "string"))
+    stream.commit(rows, _document(stream.anchor(), "a"))
+    assert [tuple(row) for row in spark.read.format("delta").load(table).collect()] == [(1, None)]
+
+
+def test_schema_evolution_adds_columns_and_keeps_document_and_fence(spark, table):
+    stream = _stream(spark, table, schema_evolution=True)
+    anchor = stream.anchor()
+    rows = _rows(spark, 1).selectExpr("id", "named_struct('a', 1) AS added")
+    assert stream.check_schema(rows.schema) == (("id", "bigint"), ("name", "string"), ("added", "struct<a:int>"))
+    stream.commit(rows, _document(anchor, "a"))
+    wider = _rows(spark, 2).selectExpr("id", "name", "named_struct('a', 2, 'b', 3) AS added")
+    stream.check_schema(wider.schema)
+    stream.commit(wider, _document(stream.anchor(), "b", offset=2))
+    with pytest.raises(ConcurrentIngestionError):
+        stream.commit(wider, _document(anchor, "c", offset=2))
+    found = stream.anchor()
+    assert found is not None
+    assert (found.state, found.version, found.table_rows) == (EnumeratorState({_T0: 2}), 2, 2)
+    landed = spark.read.format("delta").load(table).orderBy("id").selectExpr("id", "name", "added.a", "added.b")
+    assert [tuple(row) for row in landed.collect()] == [(1, None, 1, None), (2, "n2", 2, 3)]

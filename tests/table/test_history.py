@@ -1,0 +1,328 @@
+"""The walk through history: what it passes over, what it stops at, and whose position it brings back."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_kafka_flip.errors import (
+    DocumentVersionError,
+    ForeignRowsError,
+    PositionLostError,
+    TableChangedError,
+    TableReplacedError,
+)
+from dagster_kafka_flip.table.history import Commit, check_between, find_anchor, other_streams
+from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
+
+
+def _find(*commits: Commit, stream: str = "main"):
+    """The anchor of a history that is given oldest first."""
+    return find_anchor(reversed(commits), stream, "lake.t")
+
+
+# --- what is passed over ------------------------------------------------------------------------------------------
+
+HARMLESS = [
+    append(2),
+    append(2, rows=0),
+    foreign(2, "OPTIMIZE", {"numAddedFiles": 1, "numRemovedFiles": 2}, predicate="[]", auto="true"),
+    foreign(2, "OPTIMIZE CHECKPOINT"),
+    foreign(2, "VACUUM START"),
+    foreign(2, "VACUUM END", status="COMPLETED"),
+    foreign(2, "REORG"),
+    foreign(2, "SET TBLPROPERTIES"),
+    foreign(2, "UNSET TBLPROPERTIES"),
+    foreign(2, "ADD COLUMNS"),
+    foreign(2, "CHANGE COLUMN"),
+    foreign(2, "RENAME COLUMN"),
+    foreign(2, "DROP COLUMNS"),
+    foreign(2, "UPDATE SCHEMA"),
+    foreign(2, "ADD CONSTRAINT"),
+    foreign(2, "UPGRADE PROTOCOL"),
+    foreign(2, "DROP FEATURE"),
+    foreign(2, "COMPUTE STATS"),
+    foreign(2, "CLUSTER BY"),
+    foreign(2, "UPDATE", predicate='["(a = 1)"]'),
+    foreign(2, "DELETE", predicate='["(a = 1)"]'),
+    foreign(2, "MERGE", {"numTargetRowsInserted": 3}, predicate='["(a = b)"]'),
+    foreign(2, "STREAMING UPDATE", {"numOutputRows": 3}, outputMode="Append"),
+    foreign(2, "WRITE", {"numOutputRows": 3}, mode="Overwrite", predicate='["(a = 1)"]'),
+    foreign(2, "WRITE", {"numOutputRows": 3}, mode="Overwrite", predicate="[]", isDynamicPartitionOverwrite="true"),
+    own(2, stream="other"),
+]
+
+
+def _name(commit: Commit) -> str:
+    return f"{commit.operation} {dict(commit.parameters)}"
+
+
+@pytest.mark.parametrize("commit", HARMLESS, ids=_name)
+def test_the_position_stands_past_what_leaves_the_streams_rows_alone(commit):
+    anchor = _find(create(), own(1), commit)
+    assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
+
+
+def test_the_newest_own_commit_counts_and_the_others_are_told_by_their_newest():
+    anchor = _find(create(), own(1), own(2, stream="x"), own(3, stream="x"), own(4), own(5, stream="y"), append(6))
+    assert (anchor.version, anchor.state, anchor.table_version) == (4, state_at(4), 6)
+    assert anchor.other_streams == {"y": state_at(5)}
+    fresh = _find(create(), own(1), own(2, stream="x"), own(3, stream="x"), stream="z")
+    assert (fresh.version, fresh.state) == (0, None)
+    assert fresh.other_streams == {"main": state_at(1), "x": state_at(3)}
+
+
+def test_all_of_history_tells_of_streams_that_have_long_been_silent():
+    commits = [own(4, stream="y"), own(3), own(2, stream="x"), append(1), own(1, stream="x"), create()]
+    assert other_streams(commits, "main") == {"y": state_at(4), "x": state_at(2)}
+
+
+def test_an_optimize_that_carries_the_document_defines_nothing():
+    anchor = _find(create(), own(1), own(2, operation="OPTIMIZE"))
+    assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
+
+
+def test_no_more_of_history_is_taken_than_is_needed():
+    taken: list[int] = []
+
+    def history():
+        for version in range(1000, 0, -1):
+            taken.append(version)
+            yield own(version)
+
+    assert find_anchor(history(), "main", "lake.t").version == 1000
+    assert taken == [1000, 999], "the commit, and the one that the look at the position rests on"
+
+
+# --- restore ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("history", "anchor_version", "state"),
+    [
+        ([create(), own(1), own(2), restore(3, 1)], 3, state_at(1)),
+        ([create(), own(1), own(2), restore(3, 2)], 3, state_at(2)),
+        ([create(), own(1), own(2), restore(3, 0)], 3, None),
+        ([create(), own(1), own(2), restore(3, 1), append(4)], 3, state_at(1)),
+        ([create(), own(1), append(2), own(3), restore(4, 2)], 4, state_at(1)),
+        # Twice to the same version: another anchor, so that reading again what the first RESTORE undid is not skipped.
+        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 1)], 5, state_at(1)),
+        # Ingested again after it: an anchor of its own.
+        ([create(), own(1), own(2), restore(3, 1), own(4)], 4, state_at(4)),
+        # To a version that is itself a RESTORE, and to one that a RESTORE had undone.
+        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 3)], 5, state_at(1)),
+        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 2)], 5, state_at(2)),
+        ([create(), own(1), own(2), restore(3, 1), own(4), restore(5, 2), restore(6, 4)], 6, state_at(4)),
+        # A wipe that was undone.
+        ([create(), own(1), foreign(2, "TRUNCATE"), restore(3, 1)], 3, state_at(1)),
+        # An unknown operation that was undone.
+        ([create(), own(1), foreign(2, "MYSTERY"), restore(3, 1)], 3, state_at(1)),
+        # Rows of somebody else that were undone.
+        ([create(), append(1), restore(2, 0)], 2, None),
+    ],
+)
+def test_after_a_restore_the_position_is_that_of_the_restored_version(history, anchor_version, state):
+    anchor = _find(*history)
+    assert (anchor.version, anchor.state) == (anchor_version, state)
+    assert anchor.table_version == history[-1].version
+    assert anchor.table_rows is None, "what is left after a RESTORE is not in history"
+
+
+def test_a_restore_to_a_version_whose_rows_were_wiped_does_not_bring_them_back():
+    with pytest.raises(TableReplacedError, match=r"version 2 is a TRUNCATE, after version 1, the last commit"):
+        _find(create(), own(1), foreign(2, "TRUNCATE"), append(3), restore(4, 2))
+
+
+def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
+    with pytest.raises(PositionLostError) as error:
+        _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026-01-01 00:00:00"))
+    assert str(error.value) == (
+        "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), which does not say to which "
+        "version. Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
+    )
+
+
+def test_an_older_restore_to_a_time_is_not_looked_at():
+    anchor = _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026"), own(3))
+    assert anchor.state == state_at(3)
+
+
+# --- wipes --------------------------------------------------------------------------------------------------------
+
+WIPES = [
+    (foreign(2, "WRITE", mode="Overwrite", predicate="[]"), 'WRITE {"mode": "Overwrite", "predicate": "[]"}'),
+    (foreign(2, "WRITE", mode="Overwrite"), 'WRITE {"mode": "Overwrite"}'),
+    (
+        foreign(2, "WRITE", mode="Overwrite", predicate='["true"]'),
+        'WRITE {"mode": "Overwrite", "predicate": "[\\"true\\"]"}',
+    ),
+    (foreign(2, "TRUNCATE"), "TRUNCATE"),
+    (foreign(2, "DELETE", predicate='["true"]'), 'DELETE {"predicate": "[\\"true\\"]"}'),
+    (foreign(2, "DELETE", predicate="[]"), 'DELETE {"predicate": "[]"}'),
+    (foreign(2, "CREATE OR REPLACE TABLE"), "CREATE OR REPLACE TABLE"),
+    (foreign(2, "CREATE OR REPLACE TABLE AS SELECT"), "CREATE OR REPLACE TABLE AS SELECT"),
+    (foreign(2, "REPLACE TABLE"), "REPLACE TABLE"),
+    (foreign(2, "REPLACE TABLE AS SELECT"), "REPLACE TABLE AS SELECT"),
+    (foreign(2, "CLONE"), "CLONE"),
+    (foreign(2, "STREAMING UPDATE", outputMode="Complete"), "STREAMING UPDATE"),
+]
+
+
+@pytest.mark.parametrize(("commit", "shown"), WIPES, ids=[shown for _, shown in WIPES])
+def test_a_wipe_since_the_streams_last_commit_is_an_error(commit, shown):
+    with pytest.raises(TableReplacedError) as error:
+        _find(create(), own(1), commit, append(3))
+    assert str(error.value) == (
+        f"the table lake.t was replaced or wiped: version 2 is a {shown}, after version 1, the last commit of the "
+        "stream 'main'. Nothing was read, because going on from the position would leave out what was wiped. RESTORE "
+        "the table to version 1, or land into another table to read everything again"
+    )
+
+
+@pytest.mark.parametrize(("commit", "shown"), WIPES, ids=[shown for _, shown in WIPES])
+def test_a_wipe_before_the_streams_first_commit_is_where_its_table_begins(commit, shown):
+    anchor = _find(create(), append(1), commit, foreign(3, "OPTIMIZE"))
+    assert (anchor.version, anchor.state, anchor.table_version) == (2, None, 3)
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        foreign(2, "WRITE", {"numOutputRows": 3}, mode="Overwrite", predicate="[]"),
+        foreign(2, "CREATE OR REPLACE TABLE AS SELECT", {"numOutputRows": 3}),
+        foreign(2, "CLONE", {"sourceNumOfFiles": 1}),
+    ],
+    ids=_name,
+)
+def test_a_replacement_that_brought_rows_of_its_own_is_no_beginning(commit):
+    with pytest.raises(ForeignRowsError, match=rf"rows that no stream wrote \(version 2, {commit.operation}\)"):
+        _find(create(), append(1), commit)
+
+
+# --- rows of others, and a history that does not say --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("commits", "version"),
+    [
+        ([create(), append(1, rows=4)], 1),
+        ([create(), append(1, rows=4), append(2, rows=5)], 2),
+        ([create(), own(1, stream="other"), append(2)], 2),
+        ([create(), foreign(1, "MERGE", {"numTargetRowsInserted": 3}, predicate="[]")], 1),
+        ([create(), foreign(1, "STREAMING UPDATE", {"numOutputRows": 3}, outputMode="Append")], 1),
+        ([create(), foreign(1, "WRITE", {"numOutputRows": 3}, mode="Overwrite", predicate='["(a = 1)"]')], 1),
+        ([foreign(0, "CREATE TABLE AS SELECT", {"numOutputRows": 3})], 0),
+        ([foreign(0, "WRITE", {"numOutputRows": 3}, mode="ErrorIfExists")], 0),
+        ([foreign(0, "CLONE", {"sourceNumOfFiles": 2})], 0),
+        ([foreign(0, "CONVERT", {"numConvertedFiles": 2})], 0),
+    ],
+)
+def test_rows_of_others_in_a_table_without_a_position_are_an_error(commits, version):
+    with pytest.raises(ForeignRowsError) as error:
+        _find(*commits)
+    operation = commits[version].operation
+    assert str(error.value) == (
+        f"the table lake.t has rows that no stream wrote (version {version}, {operation}), and the stream 'main' has "
+        "no position in it. Reading the topic from its start could double what is there already. Use another table"
+    )
+
+
+def test_a_table_that_others_made_but_did_not_fill_is_a_beginning():
+    for commits in (
+        [create()],
+        [foreign(0, "CREATE TABLE AS SELECT")],
+        [foreign(0, "CLONE", {"sourceNumOfFiles": 0})],
+        [create(), append(1, rows=0)],
+        [create(), foreign(1, "MERGE", {"numOutputRows": 3, "numTargetRowsInserted": 0}, predicate="[]")],
+        [create(), foreign(1, "DELETE", {"numDeletedRows": 0}, predicate='["(a = 1)"]')],
+        [create(), own(1, stream="other")],
+    ):
+        anchor = _find(*commits)
+        assert (anchor.version, anchor.state, anchor.table_version) == (0, None, len(commits) - 1)
+
+
+def test_an_unknown_operation_stops():
+    with pytest.raises(PositionLostError) as error:
+        _find(create(), own(1), foreign(2, "MYSTERY"))
+    assert str(error.value) == (
+        "version 2 of the table lake.t is a MYSTERY, which this version of dagster-kafka-flip does not know; whether "
+        "the rows before it still stand can't be told, so nothing was read"
+    )
+
+
+def test_history_that_ends_before_the_position_stops():
+    for commits in ([append(7), append(8)], [own(7, stream="other"), append(8)], [restore(7, 3), append(8)]):
+        with pytest.raises(PositionLostError) as error:
+            _find(*commits)
+        assert str(error.value) == (
+            "the table lake.t no longer has the history that holds the position of the stream 'main': its oldest "
+            "commit is version 7, and no commit of the stream is left. Nothing was read. Delta forgets commits after "
+            "delta.logRetentionDuration"
+        )
+
+
+def test_a_document_of_a_newer_version_stops():
+    newer = Commit(2, "WRITE", {}, {}, '{"dagster-kafka-flip":2}')
+    with pytest.raises(DocumentVersionError, match=r"written by a newer dagster-kafka-flip \(document version 2; "):
+        _find(create(), own(1), newer)
+
+
+# --- between the look at the position and the commit --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("commit", "shown"),
+    [(restore(2, 0), 'RESTORE {"version": "0"}'), (foreign(2, "MYSTERY"), "MYSTERY"), *WIPES],
+    ids=lambda value: None if isinstance(value, Commit) else value,
+)
+def test_what_took_rows_away_while_the_last_commit_was_being_written_is_an_error(commit, shown):
+    with pytest.raises(TableChangedError) as error:
+        _find(create(), own(1), commit, append(3), own(4, base=1), append(5))
+    assert str(error.value) == (
+        f"version 2 of the table lake.t is a {shown}, made after the position was read (version 1) and before the "
+        "batch was committed (version 4). Rows may be missing between the two. RESTORE the table to version 3 or "
+        "earlier, which the next run then goes on from"
+    )
+
+
+@pytest.mark.parametrize("commit", HARMLESS, ids=_name)
+def test_harmless_work_while_the_last_commit_was_being_written_is_fine(commit):
+    assert _find(create(), own(1), commit, own(3, base=1)).state == state_at(3)
+
+
+def test_what_came_before_the_look_or_after_the_commit_is_not_in_between():
+    document = document_of(5, base=3)
+    check_between([foreign(6, "TRUNCATE"), own(5, base=3), append(4), foreign(3, "TRUNCATE")], document, 5, "lake.t")
+
+
+def test_the_way_out_of_a_table_changed_meanwhile_is_a_restore():
+    changed = [create(), own(1), restore(2, 0), own(3, base=1)]
+    assert _find(*changed, restore(4, 2)).state is None
+    assert _find(*changed, restore(4, 1)).state == state_at(1)
+
+
+# --- the number of rows -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("commits", "rows"),
+    [
+        ([create()], 0),
+        ([create(), own(1, stream="other", rows=4)], 4),
+        ([create(), own(1, rows=5, rows_before=2)], 7),
+        ([create(), own(1, rows=5, rows_before=2), append(2, rows=3), own(3, rows=4, stream="other")], 14),
+        ([create(), own(1, rows=5, rows_before=2), foreign(2, "OPTIMIZE"), append(3, rows=3)], 10),
+        ([create(), own(1, rows=5)], None),
+        ([create(), own(1, rows=5, rows_before=2), foreign(2, "DELETE", predicate='["(a = 1)"]')], None),
+        ([create(), own(1, rows=5, rows_before=2), foreign(2, "MERGE")], None),
+        ([create(), own(1, rows=5, rows_before=2), restore(2, 1)], None),
+        # What came between the look and the commit is not in the rows before it.
+        ([create(), append(1), append(2), own(3, rows=5, rows_before=1, base=1)], None),
+        ([create(), foreign(1, "TRUNCATE")], None),
+    ],
+)
+def test_the_tables_rows_are_told_where_history_tells_them(commits, rows):
+    assert _find(*commits).table_rows == rows
+
+
+def test_a_metric_that_is_not_there_is_zero():
+    assert [Commit(0, "X", {}, metrics).metric("n") for metrics in ({}, {"n": ""}, {"n": "7"})] == [0, 0, 7]

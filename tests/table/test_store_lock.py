@@ -1,0 +1,110 @@
+"""Two processes never write to one local table at once, and stores that can't keep them apart are refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dagster_kafka_flip.errors import UnsafeStoreError
+from dagster_kafka_flip.table.store_lock import check_store, store_lock
+
+# Reads a number, and writes it back one larger: two of these at once lose some, unless the lock keeps them apart.
+_COUNT = """
+import sys
+from pathlib import Path
+from dagster_kafka_flip.table.store_lock import store_lock
+
+location, counter, ready = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+ready.touch()
+while len(list(ready.parent.glob("*.ready"))) < 2:
+    pass
+for _ in range(200):
+    with store_lock(location, is_remote=False):
+        number = int(counter.read_text())
+        counter.write_text("")
+        counter.write_text(str(number + 1))
+"""
+
+
+def test_two_processes_exclude_each_other(tmp_path):
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    # One knows the table by its path, the other by the URI that a catalog tells.
+    locations = (str(tmp_path / "two words"), (tmp_path / "two words").as_uri())
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _COUNT, location, str(counter), str(tmp_path / f"{number}.ready")],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, location in enumerate(locations)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+    assert counter.read_text() == "400"
+
+
+@pytest.mark.parametrize("name", ["plain", "two words", "50%25", "a#b", "a?b", "ü"])
+def test_the_lock_lies_beside_the_table_whatever_its_path(tmp_path, name):
+    folder = tmp_path / name
+    for location in (str(folder / "table"), (folder / "table").as_uri()):
+        with store_lock(location, is_remote=False):
+            assert [path.name for path in folder.iterdir()] == [".table.dagster-kafka-flip.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("location", ["s3a://bucket/t", "hdfs://n:9/t", "abfss://c@a/t", "catalog:"])
+def test_nothing_is_locked_on_other_stores(location, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with store_lock(location, is_remote=False):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_s_path_that_is_not_here_is_left_to_the_server(tmp_path):
+    with store_lock(str(tmp_path / "not-here" / "table"), is_remote=True):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with store_lock(str(tmp_path / "table"), is_remote=True):
+        assert [path.name for path in tmp_path.iterdir()] == [".table.dagster-kafka-flip.lock"]
+
+
+@pytest.mark.spark
+def test_plain_s3_is_refused_unless_something_keeps_two_writers_apart(spark):
+    for scheme in ("s3", "s3a", "s3n"):
+        with pytest.raises(UnsafeStoreError) as error:
+            check_store(spark, f"{scheme}://bucket/t", single_writer=False)
+        assert str(error.value) == (
+            f"the table {scheme}://bucket/t lies on S3 with Delta's default log store, under which two runs at once "
+            "can overwrite each other's commits. Either set single_writer=True and give the asset a pool with the "
+            f"limit 1, or set spark.delta.logStore.{scheme}.impl to a log store for several writers, such as "
+            "io.delta.storage.S3DynamoDBLogStore"
+        )
+        check_store(spark, f"{scheme}://bucket/t", single_writer=True)
+    for location in ("/lake/t", "file:/lake/t", "hdfs://n:9/t", "gs://bucket/t"):
+        check_store(spark, location, single_writer=False)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("setting", "store", "is_safe"),
+    [
+        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore", True),
+        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3SingleDriverLogStore", False),
+        ("spark.delta.logStore.class", "my.own.LogStore", True),
+        ("spark.delta.logStore.gs.impl", "my.own.LogStore", False),
+    ],
+)
+def test_the_session_s_log_store_decides(spark, setting, store, is_safe):
+    spark.conf.set(setting, store)
+    try:
+        if is_safe:
+            check_store(spark, "s3a://bucket/t", single_writer=False)
+        else:
+            with pytest.raises(UnsafeStoreError):
+                check_store(spark, "s3a://bucket/t", single_writer=False)
+    finally:
+        spark.conf.unset(setting)

@@ -1,0 +1,72 @@
+"""DeltaTarget: paths, catalog names, and what can't be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.table.target import DeltaTarget
+
+
+@pytest.mark.parametrize(
+    ("table", "identifier", "uri", "text"),
+    [
+        ("/lake/flights", "delta.`/lake/flights`", "file:///lake/flights", "/lake/flights"),
+        ("/lake/two words", "delta.`/lake/two words`", "file:///lake/two%20words", "/lake/two words"),
+        ("/lake/a`b", "delta.`/lake/a``b`", "file:///lake/a%60b", "/lake/a`b"),
+        ("file:/lake/flights", "delta.`/lake/flights`", "file:///lake/flights", "/lake/flights"),
+        ("file:///lake/flights", "delta.`/lake/flights`", "file:///lake/flights", "/lake/flights"),
+        ("s3a://bucket/flights", "delta.`s3a://bucket/flights`", "s3a://bucket/flights", "s3a://bucket/flights"),
+        ("hdfs://n:9/x", "delta.`hdfs://n:9/x`", "hdfs://n:9/x", "hdfs://n:9/x"),
+        ("flights", "`flights`", None, "flights"),
+        ("lake.flights", "`lake`.`flights`", None, "lake.flights"),
+        ("spark_catalog.lake.flights", "`spark_catalog`.`lake`.`flights`", None, "spark_catalog.lake.flights"),
+        ("`lake`.`flights-2013`", "`lake`.`flights-2013`", None, "`lake`.`flights-2013`"),
+        ("`my.lake`.flights", "`my.lake`.`flights`", None, "`my.lake`.flights"),
+        ("lake.`odd``name`", "`lake`.`odd``name`", None, "lake.`odd``name`"),
+        ("lake.odd`name", "`lake`.`odd``name`", None, "lake.odd`name"),
+    ],
+)
+def test_a_table_is_named_by_a_path_or_in_a_catalog(table, identifier, uri, text):
+    target = DeltaTarget(table=table)
+    assert (target.identifier, target.uri, str(target)) == (identifier, uri, text)
+    assert target.is_path == (uri is not None)
+    assert (target.local_path is None) == (uri is None or not uri.startswith("file:"))
+
+
+def test_a_relative_path_is_taken_from_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target = DeltaTarget(table="warehouse/flights")
+    assert target.local_path == tmp_path / "warehouse" / "flights"
+    assert target.location == str(target) == str(tmp_path / "warehouse" / "flights")
+    assert DeltaTarget(table="./flights").local_path == Path(tmp_path / "flights")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"table": ""}, "table: String should have at least 1 character"),
+        ({"stream": ""}, "the stream id '' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
+        ({"stream": "a/b"}, "the stream id 'a/b' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
+        ({"stream": "x" * 101}, f"the stream id {'x' * 101!r} can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
+        ({"stream": "a\n"}, "the stream id 'a\\n' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
+        (
+            {"partition_by": ("a",), "cluster_by": ("b",)},
+            "a Delta table has partition columns or clustering columns, not both",
+        ),
+        ({"partition": ("a",)}, "partition: Extra inputs are not permitted"),
+    ],
+)
+def test_a_target_that_can_not_be_is_refused(values: dict[str, Any], message: str):
+    with pytest.raises(ConfigurationError) as error:
+        DeltaTarget(**{"table": "t", **values})
+    assert str(error.value) == f"this DeltaTarget can't be: {message}"
+
+
+def test_the_transaction_id_is_the_streams_and_nothing_elses():
+    assert DeltaTarget(table="a", stream="s-1").transaction_id == "dagster-kafka-flip/s-1"
+    assert DeltaTarget(table="b", stream="s-1").transaction_id == "dagster-kafka-flip/s-1"
+    assert DeltaTarget(table="a").transaction_id == "dagster-kafka-flip/main"
