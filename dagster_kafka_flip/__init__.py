@@ -13,23 +13,29 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets import IngestRunConfig, build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.broker import LocalBroker
     from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
     from dagster_kafka_flip.formats.raw import RawFormat
     from dagster_kafka_flip.formats.string import StringFormat
-    from dagster_kafka_flip.ingest import IngestResult, KnownPosition, Limits
+    from dagster_kafka_flip.ingestion import BatchResult, IngestResult, KnownPosition, Limits, ingest
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.session import build_session, spark_packages
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
+    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.topics import kafka_topic_asset, topic_asset_key
 
 _HOMES = {
+    "BatchResult": "ingestion",
     "DeltaTarget": "table.target",
-    "IngestResult": "ingest",
+    "EnumeratorState": "source.state",
+    "Format": "formats.format",
+    "IngestResult": "ingestion",
     "IngestRunConfig": "assets",
     "JsonFormat": "formats.json",
     "KafkaColumns": "reader.columns",
@@ -38,17 +44,19 @@ _HOMES = {
     "KafkaPartitionSplit": "source.split",
     "KafkaResource": "resources",
     "KafkaSource": "source.kafka_source",
-    "KnownPosition": "ingest",
-    "Limits": "ingest",
+    "KnownPosition": "ingestion",
+    "Limits": "ingestion",
     "LocalBroker": "broker",
     "OffsetResetStrategy": "source.offsets",
     "OffsetsInitializer": "source.offsets",
     "RawFormat": "formats.raw",
+    "ReadPlan": "source.plan",
     "SparkResource": "resources",
     "StringFormat": "formats.string",
     "TopicPartition": "source.split",
     "build_kafka_delta_asset": "assets",
     "build_session": "session",
+    "ingest": "ingestion",
     "kafka_delta_asset": "assets",
     "kafka_topic_asset": "topics",
     "spark_packages": "session",
@@ -56,7 +64,10 @@ _HOMES = {
 }
 
 __all__ = [
+    "BatchResult",
     "DeltaTarget",
+    "EnumeratorState",
+    "Format",
     "IngestResult",
     "IngestRunConfig",
     "JsonFormat",
@@ -72,11 +83,13 @@ __all__ = [
     "OffsetResetStrategy",
     "OffsetsInitializer",
     "RawFormat",
+    "ReadPlan",
     "SparkResource",
     "StringFormat",
     "TopicPartition",
     "build_kafka_delta_asset",
     "build_session",
+    "ingest",
     "kafka_delta_asset",
     "kafka_topic_asset",
     "spark_packages",

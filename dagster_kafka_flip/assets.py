@@ -17,7 +17,7 @@ from dagster import (
 from pydantic import Field
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.ingest import DEFAULT_VERIFY_AFTER, Limits, ingest
+from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER, Limits, ingest
 from dagster_kafka_flip.metadata import data_version, known_position, result_metadata
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget

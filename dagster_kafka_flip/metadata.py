@@ -19,7 +19,7 @@ from dagster import (
     TableSchema,
 )
 
-from dagster_kafka_flip.ingest import KnownPosition
+from dagster_kafka_flip.ingestion import KnownPosition
 from dagster_kafka_flip.source.state import EnumeratorState
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dagster import AssetMaterialization
 
-    from dagster_kafka_flip.ingest import IngestResult
+    from dagster_kafka_flip.ingestion import IngestResult
     from dagster_kafka_flip.source.plan import ReadPlan
 
 POSITION = "kafka/position"

@@ -138,7 +138,7 @@ def _step_table(result: ExecuteInProcessResult) -> Table:
     table = _table(
         "asset",
         *_right("records\nread", "rows in\ntable", "lag", "time", "Spark's\nstart"),
-        "offset reached in topic\npartition 0, 1, 2, 3",
+        "offset reached in topic\npartition 0 1 2 3",
     )
     seconds = {event.step_key: event.step_success_data.duration_ms / 1000 for event in result.get_step_success_events()}
     for event in result.get_asset_observation_events():
@@ -163,11 +163,11 @@ def _step_table(result: ExecuteInProcessResult) -> Table:
 
 
 def _offsets(position: Mapping[str, list[int | None]]) -> str:
-    return ", ".join(str(offset) for offsets in position.values() for offset in offsets)
+    return " ".join(str(offset) for offsets in position.values() for offset in offsets)
 
 
 def _table(*columns: Column | str) -> Table:
-    return Table(*columns, box=None, padding=(0, 1), header_style="dim")
+    return Table(*columns, box=None, padding=(0, 1), pad_edge=False, header_style="dim")
 
 
 def _right(*names: str) -> list[Column]:

@@ -29,7 +29,7 @@ from dagster_kafka_flip import KafkaFlipError, LocalBroker
 from examples.progress import busy, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Mapping
 
 _HOST = "127.0.0.1"
 _BROKER_PORT = 9092
@@ -143,15 +143,14 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
 
     port = _free_port(port)
     logs = folder / "logs"
+    environment = _environment(folder, broker)
     with busy(console, "Starting Dagster"):
-        children = [
-            started.enter_context(_child(name, command, _environment(folder, broker), logs))
-            for name, command in (
-                ("dagster-webserver", ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)]),
-                ("dagster-daemon", ["run", "-w", str(_WORKSPACE)]),
-            )
-        ]
-        _wait_until_loaded(f"http://{_HOST}:{port}/graphql", children)
+        webserver = started.enter_context(
+            _child("dagster-webserver", ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)], environment, logs)
+        )
+        _wait_until_loaded(f"http://{_HOST}:{port}/graphql", webserver)
+        # Only now: in a new history, both of them would make the tables.
+        daemon = started.enter_context(_child("dagster-daemon", ["run", "-w", str(_WORKSPACE)], environment, logs))
 
     table = Table.grid(padding=(0, 2))
     table.add_row("Dagster", f"http://{_HOST}:{port}")
@@ -161,8 +160,8 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
     console.print(table, soft_wrap=True)
     console.print("Ctrl-C ends everything.")
     while True:
-        for child in children:
-            child.check()
+        webserver.check()
+        daemon.check()
         if broker.status() is None:
             raise DevError(f"the broker ended by itself. Its log: {broker.log_path}")
         time.sleep(_POLL_SECONDS)
@@ -219,12 +218,11 @@ def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs
         child.end()
 
 
-def _wait_until_loaded(address: str, children: Iterable[_Child]) -> None:
+def _wait_until_loaded(address: str, webserver: _Child) -> None:
     """Waits until the web server answers and has loaded the example project."""
     deadline = time.monotonic() + _LOAD_SECONDS
     while time.monotonic() < deadline:
-        for child in children:
-            child.check()
+        webserver.check()
         workspace = _ask(address)
         entries: list[dict[str, Any]] = workspace.get("locationEntries", [])
         problems = [

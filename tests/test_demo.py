@@ -29,6 +29,16 @@ def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+def wait_for_spark(demo: subprocess.Popen[str], folder: Path) -> None:
+    """Waits until the demo has Spark plan its first batch."""
+    log = folder / "demo.log"
+    wait_until(
+        lambda: demo.poll() is not None or (log.exists() and "planned 4 splits" in log.read_text()),
+        seconds=300,
+    )
+    assert demo.poll() is None, demo.communicate()[0]
+
+
 def finish(demo: subprocess.Popen[str], *, code: int) -> str:
     output, _ = demo.communicate(timeout=400)
     assert demo.returncode == code, output
@@ -38,10 +48,9 @@ def finish(demo: subprocess.Popen[str], *, code: int) -> str:
 def test_the_tables_hold_what_the_topic_holds_and_nothing_is_left_behind(tmp_path: Path):
     folder = tmp_path / "demo"
     demo = start(folder)
-    log = folder / "demo.log"
-    # Both JVMs are running by then: the broker's and Spark's.
-    wait_until(lambda: "planned 4 splits" in (log.read_text() if log.exists() else ""), demo, seconds=300)
+    wait_for_spark(demo, folder)
     started = descendants(demo.pid)
+    # The broker's and Spark's.
     assert len([process for process in started if "java" in process.command]) == 2
     output = finish(demo, code=0)
 
@@ -83,8 +92,7 @@ def test_a_work_directory_that_cannot_be_made_is_an_error(tmp_path: Path):
 def test_an_interrupt_in_the_middle_of_spark_ends_everything(tmp_path: Path):
     folder = tmp_path / "demo"
     demo = start(folder)
-    log = folder / "demo.log"
-    wait_until(lambda: "planned 4 splits" in (log.read_text() if log.exists() else ""), demo, seconds=300)
+    wait_for_spark(demo, folder)
     started = descendants(demo.pid)
     demo.send_signal(signal.SIGINT)
     assert finish(demo, code=1).endswith("\ndemo: FAILED interrupted\n")

@@ -63,7 +63,11 @@ def running(folder: Path, output: Path) -> Generator[Dev]:
         subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, text=True) as process,
     ):
         try:
-            wait_until(lambda: "Ctrl-C ends everything" in output.read_text(), process, seconds=300)
+            wait_until(
+                lambda: process.poll() is not None or "Ctrl-C ends everything" in output.read_text(),
+                seconds=300,
+            )
+            assert process.poll() is None, output.read_text()
             yield Dev(process, output)
         finally:
             # Only where a test has failed before.

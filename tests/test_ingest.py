@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagster_kafka_flip.ingest import ingest
+from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

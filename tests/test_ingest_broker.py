@@ -20,7 +20,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingest import KnownPosition, Limits, ingest
+from dagster_kafka_flip.ingestion import KnownPosition, Limits, ingest
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator

@@ -61,8 +61,9 @@ def test_a_relative_path_is_taken_from_the_working_directory(tmp_path, monkeypat
     ],
 )
 def test_a_target_that_can_not_be_is_refused(values: dict[str, Any], message: str):
+    given: dict[str, Any] = {"table": "t", **values}
     with pytest.raises(ConfigurationError) as error:
-        DeltaTarget(**{"table": "t", **values})
+        DeltaTarget(**given)
     assert str(error.value) == f"this DeltaTarget can't be: {message}"
 
 

@@ -1,0 +1,68 @@
+"""What `test_connect` runs in a process of its own, because classic Spark and Spark Connect don't mix in one.
+
+Lands a topic through a Spark Connect server and prints what it saw as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from dagster_kafka_flip.errors import RecordsRejectedError
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from tests.kafka_topic import Kafka
+
+
+def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
+    """Three runs that land records, or find none, and one that meets a record which can't be decoded."""
+    kafka = Kafka(bootstrap_servers)
+    connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
+    source = KafkaSource.builder().set_topics(topic).build()
+    session = build_session(remote=remote)
+
+    def run():
+        result = ingest(
+            source,
+            table,
+            spark=lambda: session,
+            connection=connection,
+            value_format=JsonFormat("id INT NOT NULL, name STRING"),
+            transform=lambda records: records.select("id", "name", "kafka_partition", "kafka_offset"),
+        )
+        return {
+            "rows": result.rows,
+            "records": result.records,
+            "is_idle": result.is_idle,
+            "table_rows": result.known.table_rows,
+            "versions": [batch.committed.version for batch in result.batches],
+            "columns": [list(column) for column in result.columns],
+        }
+
+    def version() -> int:
+        return session.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").collect()[0]["version"]
+
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [(None, f'{{"id": {number}, "name": "ü{number}"}}') for number in range(3)])
+    seen: dict[str, object] = {"first": run()}
+    kafka.produce(topic, [(None, '{"id": 9}'), (None, None)], partition=1)
+    seen["second"] = run()
+    seen["idle"] = run()
+    kafka.produce(topic, [(None, "nonsense"), (None, '{"id": 10}'), (None, '{"name": "x"}')])
+    try:
+        run()
+    except RecordsRejectedError as error:
+        seen["rejected"] = str(error)
+    seen["version"] = version()
+    rows = session.read.format("delta").load(table).orderBy("kafka_partition", "kafka_offset").collect()
+    seen["rows"] = [list(row) for row in rows]
+    seen["session"] = type(session).__module__
+    kafka.close()
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
