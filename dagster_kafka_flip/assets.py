@@ -155,7 +155,8 @@ def kafka_delta_asset(
     """Makes an asset of a transform: what a source holds, transformed, is landed in a Delta table exactly once.
 
     The function takes `records`, a lazy Spark DataFrame of the run's records, and returns the rows to land. It may also
-    take `context`, and any resource by its key, as under Dagster's own `@asset`.
+    take `context`, and any resource by its key, as under Dagster's own `@asset`. What it filters away is not
+    landed, and the position passes it all the same; so leave `limit()` to `max_records_per_batch`.
 
     Args:
         source: What to read. Holds no connection; the KafkaResource does.

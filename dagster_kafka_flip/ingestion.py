@@ -471,6 +471,9 @@ class _Run:
         if not hasattr(transformed, "writeTo"):
             msg = f"the transform has to return a DataFrame, and returned {type(transformed).__name__}"
             raise ConfigurationError(msg)
+        if not transformed.columns:
+            msg = "the transform returned a DataFrame without columns; keep at least one"
+            raise ConfigurationError(msg)
         return transformed
 
 

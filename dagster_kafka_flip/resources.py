@@ -75,11 +75,9 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
             ConfigurationError: Both master and remote are given.
         """
         if self._session is None:
-            from pyspark.sql import SparkSession
+            from dagster_kafka_flip.session import active_session, build_session
 
-            from dagster_kafka_flip.session import build_session
-
-            found = None if self.remote is not None else SparkSession.getActiveSession()
+            found = None if self.remote is not None else active_session()
             self._session = build_session(
                 master=self.master,
                 remote=self.remote,

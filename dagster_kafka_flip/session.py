@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
+# Spark Connect keeps the plans it has analysed, and what is observed gets lost with a plan out of its cache: once
+# anybody asks for a schema, the batch's metrics never arrive.
+_CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
+
 # What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
 BROUGHT_BY_SPARK = (
     "org.scala-lang:scala-library",
@@ -100,14 +104,14 @@ def build_session(
         msg = f"a Spark session has a master ({master}) or a remote ({remote}), not both"
         raise ConfigurationError(msg)
     if remote is not None:
-        return _connect(remote, {**session_settings(), **(config or {})})
+        return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
 
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
+    active = active_session()
     if active is not None:
         check_session(active)
         return active
+
+    from pyspark.sql import SparkSession
 
     settings = {
         **session_settings(),
@@ -116,7 +120,7 @@ def build_session(
         "spark.sql.extensions": _EXTENSION,
         "spark.sql.catalog.spark_catalog": _CATALOG,
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "WARN",
+        "spark.log.level": "ERROR",
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
         **(config or {}),
     }
@@ -138,6 +142,17 @@ def build_session(
             "(JAVA_HOME, or java on the PATH)"
         )
         raise SparkSessionError(msg) from error
+
+
+def active_session() -> SparkSession | None:
+    """The session that this process has already, whichever thread made it; None if there is none."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:

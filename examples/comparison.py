@@ -125,7 +125,7 @@ def compare_raw(records: pd.DataFrame, spark: SparkSession, location: str) -> Co
         "kafka_key AS key",
         "kafka_value AS value",
     )
-    return _compare(records, rows)
+    return compare(records, rows)
 
 
 def compare_typed(records: pd.DataFrame, spark: SparkSession, location: str) -> Comparison:
@@ -147,16 +147,17 @@ def compare_typed(records: pd.DataFrame, spark: SparkSession, location: str) -> 
     expected = pd.concat([records.drop(columns=["value", "key"]), decoded], axis="columns")
     expected["key"] = [key.decode() for key in records["key"]]
     expected["cancelled"] = decoded["dep_delay"].isna()
-    return _compare(expected, rows)
+    return compare(expected, rows)
 
 
 def _read_table(spark: SparkSession, location: str, *columns: str) -> pd.DataFrame:
     return spark.read.format("delta").load(location).selectExpr(*columns).toArrow().to_pandas()
 
 
-def _compare(records: pd.DataFrame, rows: pd.DataFrame) -> Comparison:
-    different_rows = rows.drop_duplicates(_IDENTITY)
-    pairs: Any = records.merge(different_rows, on=_IDENTITY, suffixes=("_record", "_row"))
+def compare(records: pd.DataFrame, rows: pd.DataFrame) -> Comparison:
+    """Compares records with rows by topic partition and offset, and then all columns that the records have."""
+    distinct_rows = rows.drop_duplicates(_IDENTITY)
+    pairs: Any = records.merge(distinct_rows, on=_IDENTITY, suffixes=("_record", "_row"))
     is_same = pd.Series(data=True, index=pairs.index)
     for name in records.columns.difference(_IDENTITY):
         record, row = pairs[f"{name}_record"], pairs[f"{name}_row"]
@@ -165,7 +166,7 @@ def _compare(records: pd.DataFrame, rows: pd.DataFrame) -> Comparison:
         records=len(records),
         rows=len(rows),
         lost=len(records) - len(pairs),
-        doubled=len(rows) - len(different_rows),
-        foreign=len(different_rows) - len(pairs),
+        doubled=len(rows) - len(distinct_rows),
+        foreign=len(distinct_rows) - len(pairs),
         different=int((~is_same).sum()),
     )

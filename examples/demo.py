@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from dagster import DagsterInstance
 from filelock import FileLock, Timeout
-from pyspark import SparkContext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn
 from rich.table import Column, Table
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _LOG_NAME = "demo.log"
 _LOCK_NAME = "demo.lock"
 _JVM_SECONDS = 20.0
+
+# In a minute of life, a JVM does not get back the time that the second compiler takes: the demo is a quarter faster.
+_QUICK_JVM = '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
 
 
 class DemoError(Exception):
@@ -192,6 +195,7 @@ def main(records: int | None, keep: bool, work_dir: Path) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     was_interrupted = _watch_signals()
     os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", _QUICK_JVM)
     console = Console(highlight=False)
     folder = work_dir.absolute()
     log: Path | None = None
@@ -248,13 +252,33 @@ def _run(terminal: Console, folder: Path, records: int | None) -> str:
 
 
 def _end_jvm() -> None:
-    """Ends Spark's JVM, which would otherwise end by itself, but only some time after this process."""
-    # There is no public way.
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(_JVM_SECONDS)
+    """Ends Spark's JVM.
+
+    It would end by itself some time after this process; but not one that was interrupted while it started, which pyspark
+    forgets about and which would stay for ever.
+    """
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    children = (line.split(maxsplit=2) for line in listed.splitlines())
+    for pid in (int(pid) for pid, parent, *command in children if int(parent) == os.getpid() and _is_spark(command)):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            os.kill(pid, number)
+            deadline = time.monotonic() + _JVM_SECONDS
+            while not (has_ended := _has_ended(pid)) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if has_ended:
+                break
+
+
+def _is_spark(command: list[str]) -> bool:
+    # At first it is a shell script, which becomes the JVM.
+    return any(name in part for part in command for name in ("bin/spark-submit", "org.apache.spark.deploy.SparkSubmit"))
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True
 
 
 @contextlib.contextmanager

@@ -24,7 +24,8 @@ class Kafka:
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        self._producer = self.producer()
+        # Idempotent, because only then a retry keeps records in order.
+        self._producer = self.producer(**{"enable.idempotence": True})
 
     def close(self) -> None:
         self._producer.flush(10)

@@ -16,6 +16,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
 OK = "demo: OK 2000 records, 2000 rows, 0 lost, 0 doubled"
+# What is in the log then.
+SPARK_IS_STARTING = "incubator modules"
+SPARK_IS_WORKING = "planned 4 splits"
 
 
 def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
@@ -29,13 +32,10 @@ def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_spark(demo: subprocess.Popen[str], folder: Path) -> None:
-    """Waits until the demo has Spark plan its first batch."""
+def wait_for(text: str, demo: subprocess.Popen[str], folder: Path) -> None:
+    """Waits until something is in the demo's log."""
     log = folder / "demo.log"
-    wait_until(
-        lambda: demo.poll() is not None or (log.exists() and "planned 4 splits" in log.read_text()),
-        seconds=300,
-    )
+    wait_until(lambda: demo.poll() is not None or (log.exists() and text in log.read_text()), seconds=300)
     assert demo.poll() is None, demo.communicate()[0]
 
 
@@ -48,7 +48,7 @@ def finish(demo: subprocess.Popen[str], *, code: int) -> str:
 def test_the_tables_hold_what_the_topic_holds_and_nothing_is_left_behind(tmp_path: Path):
     folder = tmp_path / "demo"
     demo = start(folder)
-    wait_for_spark(demo, folder)
+    wait_for(SPARK_IS_WORKING, demo, folder)
     started = descendants(demo.pid)
     # The broker's and Spark's.
     assert len([process for process in started if "java" in process.command]) == 2
@@ -89,11 +89,13 @@ def test_a_work_directory_that_cannot_be_made_is_an_error(tmp_path: Path):
     assert "can't be used as the work directory" in output
 
 
-def test_an_interrupt_in_the_middle_of_spark_ends_everything(tmp_path: Path):
+@pytest.mark.parametrize("moment", [SPARK_IS_STARTING, SPARK_IS_WORKING])
+def test_an_interrupt_in_the_middle_of_spark_ends_everything(tmp_path: Path, moment: str):
     folder = tmp_path / "demo"
     demo = start(folder)
-    wait_for_spark(demo, folder)
+    wait_for(moment, demo, folder)
     started = descendants(demo.pid)
+    assert len([process for process in started if "java" in process.command]) == 2
     demo.send_signal(signal.SIGINT)
     assert finish(demo, code=1).endswith("\ndemo: FAILED interrupted\n")
     assert [process for process in started if process.is_alive()] == []

@@ -21,10 +21,10 @@ _OWNED_PROPERTIES: Mapping[str, str] = {
     "isolation.level": "use set_isolation_level, which planning has to know as well",
     "key.deserializer": "use the asset's key_format",
     "value.deserializer": "use the asset's value_format",
-    "sasl.jaas.config": "use sasl_username and sasl_password of the KafkaResource, which both clients understand",
-    "sasl.username": "use sasl_username of the KafkaResource",
-    "sasl.password": "use sasl_password of the KafkaResource",
+    "client.id": "use client_id of the KafkaResource",
 }
+# The connection's: a source must hold no secret, and both clients must be told.
+_CONNECTION_PREFIXES = ("sasl.", "ssl.", "security.")
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
@@ -75,6 +75,9 @@ class KafkaSource(Settings):
             name = key.removeprefix("kafka.")
             if name in _OWNED_PROPERTIES:
                 msg = f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}"
+                raise ValueError(msg)
+            if name.startswith(_CONNECTION_PREFIXES):
+                msg = f"the property {key} belongs to the connection: use the fields of the KafkaResource"
                 raise ValueError(msg)
             if key.startswith("kafka."):
                 msg = f"write the property {key} without the prefix: {name}"

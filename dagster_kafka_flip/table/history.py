@@ -188,7 +188,9 @@ class _Walk:
         self._oldest = -1
         self._restore: Commit | None = None
         self._visible_up_to: int | None = None
+        # Of the wipes since the last commit that counts: the newest, and the version of the oldest.
         self._replaced: Commit | None = None
+        self._first_replaced = -1
         self._foreign: Commit | None = None
         # Rows that came after the commit that is looked for; None once that can't be told.
         self._rows_since: int | None = 0
@@ -232,6 +234,7 @@ class _Walk:
             return
         if effect is Effect.REPLACES:
             self._replaced = self._replaced or commit
+            self._first_replaced = commit.version
             self._rows_since = None
             return
         if _brings_rows(commit) and self._replaced is None:
@@ -264,7 +267,7 @@ class _Walk:
                 f"the table {self._table} was replaced or wiped: version {self._replaced.version} is a "
                 f"{self._replaced.operation}{_parameters(self._replaced)}, after version {commit.version}, the last "
                 f"commit of the stream {self._stream!r}. Nothing was read, because going on from the position would "
-                f"leave out what was wiped. RESTORE the table to version {self._replaced.version - 1}, or land into "
+                f"leave out what was wiped. RESTORE the table to version {self._first_replaced - 1}, or land into "
                 "another table to read everything again"
             )
             raise TableReplacedError(msg)

@@ -151,12 +151,7 @@ def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
         ("isolation.level", "use set_isolation_level, which planning has to know as well"),
         ("key.deserializer", "use the asset's key_format"),
         ("value.deserializer", "use the asset's value_format"),
-        (
-            "sasl.jaas.config",
-            "use sasl_username and sasl_password of the KafkaResource, which both clients understand",
-        ),
-        ("sasl.username", "use sasl_username of the KafkaResource"),
-        ("sasl.password", "use sasl_password of the KafkaResource"),
+        ("client.id", "use client_id of the KafkaResource"),
     ],
 )
 def test_a_property_that_belongs_to_the_source_is_refused_without_showing_its_value(prefix, key, advice):
@@ -167,6 +162,14 @@ def test_a_property_that_belongs_to_the_source_is_refused_without_showing_its_va
     )
     assert SECRET not in repr(error.value)
     assert error.value.__cause__ is None
+
+
+@pytest.mark.parametrize("key", ["sasl.jaas.config", "sasl.password", "ssl.keystore.password", "security.protocol"])
+def test_a_property_of_the_connection_is_refused_without_showing_its_value(key):
+    with pytest.raises(ConfigurationError) as error:
+        _BUILDER.set_property(key, SECRET).build()
+    assert f"the property {key} belongs to the connection: use the fields of the KafkaResource" in str(error.value)
+    assert SECRET not in repr(error.value)
 
 
 def test_the_password_is_in_no_text_of_a_source():

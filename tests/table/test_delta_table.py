@@ -127,6 +127,9 @@ def test_a_clustered_table_in_the_catalog_is_made_once_and_the_loser_of_the_race
         # The lock lies beside the table, wherever the catalog has put it.
         folder = Path(second.location().removeprefix("file:"))
         assert (folder.parent / f".{folder.name}.dagster-kafka-flip.lock").exists()
+        spark.sql(f"CREATE OR REPLACE TABLE {name} ({_SCHEMA}) USING delta")
+        with pytest.raises(TableReplacedError, match=r"version 2 is a CREATE OR REPLACE TABLE, after version 1"):
+            first.anchor()
     finally:
         spark.sql("DROP DATABASE flip_tests CASCADE")
 
@@ -294,16 +297,16 @@ def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
     for version, wipe, shown in (
         (2, "DELETE FROM {table}", 'a DELETE {"predicate": "[\\"true\\"]"}, after version 1'),
         (3, "INSERT OVERWRITE {table} VALUES (9, 'x')", 'a WRITE {"mode": "Overwrite"'),
-        (4, "CREATE OR REPLACE TABLE {table} (id BIGINT, name STRING) USING delta", "a CREATE OR REPLACE TABLE"),
     ):
         spark.sql(wipe.format(table=f"delta.`{table}`"))
         with pytest.raises(TableReplacedError) as error:
             stream.anchor()
         assert f"was replaced or wiped: version {version} is {shown}" in str(error.value)
+        assert "RESTORE the table to version 1, or land into another table" in str(error.value)
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
     anchor = stream.anchor()
     assert anchor is not None
-    assert (anchor.state, anchor.version, _ids(spark, table)) == (EnumeratorState({_T0: 1}), 5, [1])
+    assert (anchor.state, anchor.version, _ids(spark, table)) == (EnumeratorState({_T0: 1}), 4, [1])
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,13 @@ def test_a_wipe_since_the_streams_last_commit_is_an_error(commit, shown):
     )
 
 
+def test_of_many_wipes_the_newest_is_named_and_all_are_to_be_undone():
+    history = [create(), own(1), append(2), foreign(3, "TRUNCATE"), append(4), foreign(5, "TRUNCATE"), append(6)]
+    with pytest.raises(TableReplacedError, match=r"version 5 is a TRUNCATE, .* RESTORE the table to version 2, or"):
+        _find(*history)
+    assert _find(*history, restore(7, 2)).state == state_at(1)
+
+
 @pytest.mark.parametrize(("commit", "shown"), WIPES, ids=[shown for _, shown in WIPES])
 def test_a_wipe_before_the_streams_first_commit_is_where_its_table_begins(commit, shown):
     anchor = _find(create(), append(1), commit, foreign(3, "OPTIMIZE"))
