@@ -254,8 +254,8 @@ def _run(terminal: Console, folder: Path, records: int | None) -> str:
 def _end_jvm() -> None:
     """Ends Spark's JVM.
 
-    It would end by itself some time after this process; but not one that was interrupted while it started, which pyspark
-    forgets about and which would stay for ever.
+    It would end by itself some time after this process; but not one that was interrupted while it started, which
+    pyspark forgets about and which would stay for ever.
     """
     listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     children = (line.split(maxsplit=2) for line in listed.splitlines())

@@ -45,18 +45,17 @@ def test_spark_is_handed_numbers_and_told_not_to_lose_anything():
     assert options["kafka.max.poll.records"] == "10000"
 
 
-def test_the_sources_properties_win_over_fetch_sizes_and_the_connection_over_both():
+def test_the_sources_properties_win_over_fetch_sizes():
     source = (
         KafkaSource.builder()
         .set_topics("a")
         .set_isolation_level("read_uncommitted")
-        .set_properties({"max.poll.records": "5", "client.id": "mine", "check.crcs": "false"})
+        .set_properties({"max.poll.records": "5", "check.crcs": "false"})
         .build()
     )
     options = reader_options(_SPLITS[:1], source, _PLAIN)
     assert options["kafka.max.poll.records"] == "5"
     assert options["kafka.check.crcs"] == "false"
-    assert options["kafka.client.id"] == "dagster-kafka-flip"
     assert options["kafka.isolation.level"] == "read_uncommitted"
     assert options["kafka.max.partition.fetch.bytes"] == "16777216"
 
