@@ -50,5 +50,5 @@ test-newest: $(VENV)/.ready-test
 	scripts/test-newest.sh
 
 clean:
-	rm -rf $(VENV) .venv-newest .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse
+	rm -rf $(VENV) .venv-newest .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

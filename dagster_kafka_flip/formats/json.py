@@ -89,7 +89,7 @@ class JsonFormat(Format):
 
         text = data.cast("string")
         # To Spark an empty text and an array are no errors: it makes nulls of the one, keeps one element of the other.
-        is_object = f.startswith(f.ltrim(text, f.lit(" \t\r\n")), f.lit("{"))
+        is_object = text.rlike(r"\A[ \t\r\n]*\{")
         problem = (
             f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
             .when(~is_object, f.lit("not a JSON object"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import confluent_kafka
+import tenacity
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
 
@@ -15,12 +17,15 @@ from dagster_kafka_flip.source.kafka_source import READ_COMMITTED
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from concurrent.futures import Future
 
     from dagster_kafka_flip.source.connection import KafkaConnection
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+_logger = logging.getLogger(__name__)
 
 # What an unknown topic id looks like: 16 zero bytes in Kafka's base64 (KIP-516).
 _ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -40,6 +45,21 @@ _UNREACHABLE = frozenset(
 )
 
 
+_TRANSIENT = frozenset(
+    {
+        "NOT_LEADER_FOR_PARTITION",
+        "LEADER_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "REPLICA_NOT_AVAILABLE",
+        "OFFSET_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+    }
+)
+
+
 @dataclass(frozen=True)
 class TopicMetadata:
     """What the cluster says about one topic.
@@ -55,8 +75,33 @@ class TopicMetadata:
     partitions: tuple[TopicPartition, ...]
 
 
+class _TransientError(Exception):
+    """An answer that another try may better, such as while a topic partition has no leader."""
+
+
+def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
+    """Repeats a request while the cluster gives transient answers, as long as one request may take."""
+
+    @functools.wraps(ask)
+    def asked(cluster: KafkaCluster, *args: P.args, **kwargs: P.kwargs) -> T:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_TransientError),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
+            stop=tenacity.stop_after_delay(cluster.request_timeout),
+            before_sleep=tenacity.before_sleep_log(_logger, logging.INFO),
+        )
+        try:
+            return retrying(ask, cluster, *args, **kwargs)
+        except tenacity.RetryError as error:
+            raise ClusterRequestError(str(error.last_attempt.exception())) from None
+
+    return asked
+
+
 class KafkaCluster:
     """A connection to one cluster's metadata. Each method is one round trip per broker, whatever it asks for.
+
+    Transient answers, as during a change of leaders, are asked for again for up to one request's time.
 
     Args:
         connection: Where and how.
@@ -64,6 +109,7 @@ class KafkaCluster:
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
+        self.request_timeout = connection.request_timeout
         self._last_error: str | None = None
         config: dict[str, Any] = connection.librdkafka_config() | {"error_cb": self._on_error}
         self._client = AdminClient(
@@ -76,6 +122,7 @@ class KafkaCluster:
         if error.name() != "_ALL_BROKERS_DOWN" or self._last_error is None:
             self._last_error = error.str()
 
+    @_until_answered
     def cluster_id(self) -> str | None:
         """The cluster's id.
 
@@ -85,6 +132,7 @@ class KafkaCluster:
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
         return self._result(future, "the cluster's id").cluster_id
 
+    @_until_answered
     def describe_topics(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
         """Ids and partitions of topics.
 
@@ -136,6 +184,7 @@ class KafkaCluster:
         found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms), isolation_level)
         return {topic_partition: offset for topic_partition, offset in found.items() if offset >= 0}
 
+    @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
         """The group's committed offsets; partitions without one are left out.
 
@@ -154,6 +203,7 @@ class KafkaCluster:
                 found[TopicPartition(entry.topic, entry.partition)] = entry.offset
         return found
 
+    @_until_answered
     def _list_offsets(
         self, partitions: Collection[TopicPartition], spec: Any, isolation_level: str
     ) -> dict[TopicPartition, int]:
@@ -201,7 +251,7 @@ class KafkaCluster:
             )
             return ClusterUnreachableError(msg)
         msg = f"Kafka at {self._connection.bootstrap_servers} refused to tell {what}: {error.name()}: {error.str()}"
-        return ClusterRequestError(msg)
+        return _TransientError(msg) if error.name() in _TRANSIENT else ClusterRequestError(msg)
 
 
 def _to_client(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
