@@ -17,13 +17,16 @@ _transactions = itertools.count()
 
 Record = tuple[bytes | str | None, bytes | str | None]
 
+# The clients outlive the broker by a moment, and would say so on the terminal, behind pytest's own last line.
+QUIET = {"log_level": 0}
+
 
 class Kafka:
     """Makes topics and records on one broker."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
         # Idempotent, because only then a retry keeps records in order.
         self._producer = self.producer(**{"enable.idempotence": True})
 
@@ -33,7 +36,13 @@ class Kafka:
     def producer(self, **config: Any) -> Producer:
         """A producer that allows records of up to 10 MB."""
         return Producer(
-            {"bootstrap.servers": self.bootstrap_servers, "message.max.bytes": 10_485_760, "linger.ms": 0, **config}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "message.max.bytes": 10_485_760,
+                "linger.ms": 0,
+                **QUIET,
+                **config,
+            }
         )
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
@@ -110,7 +119,7 @@ class Kafka:
 
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """The high watermark."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "tests"})
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "tests", **QUIET})
         try:
             return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
         finally:
@@ -118,7 +127,7 @@ class Kafka:
 
     def commit_offsets(self, group: str, topic: str, offsets: dict[int, int]) -> None:
         """Commits a consumer group's offsets."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group})
+        consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": group, **QUIET})
         try:
             consumer.commit(
                 offsets=[TopicPartition(topic, partition, offset) for partition, offset in offsets.items()],

@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from dagster_kafka_flip import broker as broker_module
 from dagster_kafka_flip.broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
+from tests.kafka_topic import QUIET
 
 DEAD_PROXY = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
 
@@ -33,12 +34,14 @@ def processes_on(data_dir: Path) -> list[str]:
 
 
 def create_topic(address: str, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": address})
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
 
 
 def read_first(address: str, topic: str) -> Any:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "readers", "isolation.level": "read_committed"})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "readers", "isolation.level": "read_committed", **QUIET}
+    )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         record = consumer.poll(15)
@@ -58,7 +61,12 @@ def test_records_topics_and_cluster_outlive_a_restart(tmp_path: Path, monkeypatc
         assert (tmp_path / "broker.pid").read_text() == f"{first.pid}\n"
         create_topic(broker.bootstrap_servers, "flights")
         producer = Producer(
-            {"bootstrap.servers": first.bootstrap_servers, "transactional.id": "t", "message.max.bytes": 16_000_000}
+            {
+                "bootstrap.servers": first.bootstrap_servers,
+                "transactional.id": "t",
+                "message.max.bytes": 16_000_000,
+                **QUIET,
+            }
         )
         producer.init_transactions(15)
         producer.begin_transaction()
