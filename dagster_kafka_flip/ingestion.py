@@ -309,6 +309,7 @@ class _Run:
         clock = _Clock()
         self._session = self.spark()
         spark_seconds = clock.lap()
+        self.log.info("a Spark session is there after %.1f s", spark_seconds)
         self._table = DeltaTable(self._session, self.target)
 
         anchor, plan = self._look(self.starting_offsets)

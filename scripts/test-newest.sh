@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv-newest
 [ -x "$venv/bin/python" ] || "${PYTHON:-.venv/bin/python}" -m venv "$venv"
-grep -vE '^(pyspark|delta-spark|py4j)==' constraints.txt > "$venv/constraints.txt"
+grep -vE '^(pyspark|delta-spark|py4j|importlib_metadata)==' constraints.txt > "$venv/constraints.txt"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$venv/constraints.txt" \
   -e ".[dev]" "pyspark[connect]==4.2.0" "delta-spark==4.4.0"
 TEST_SPARK_JARS=$("$venv/bin/python" scripts/newest_jars.py)

@@ -65,6 +65,9 @@ class Decoder:
     def finish(self, staged: DataFrame) -> DataFrame:
         """The columns to land, of a staged DataFrame. Fails when it runs on a record that must not be rejected.
 
+        The staged DataFrame should be observed first (see BatchObservation): Spark moves this filter past everything
+        else, down to where the records are read, and would then parse each of them once for every rule and field.
+
         Raises:
             ConfigurationError: Two columns have the same name.
         """

@@ -40,8 +40,9 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
     first = (
         decoder.stage(records)
         .select("topic", "partition", "offset", decoder.problem().alias("problem"))
+        # Observed before it is filtered: Spark moves no filter past an observation, and so parses each record once.
+        .observe(counted, f.count("problem").alias("rejected"))
         .where("problem IS NOT NULL")
-        .observe(counted, f.count(f.lit(1)).alias("rejected"))
         .orderBy("topic", "partition", "offset")
         .limit(_NAMED)
         .collect()
