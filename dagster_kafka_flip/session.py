@@ -121,12 +121,13 @@ def build_session(
         "spark.sql.catalog.spark_catalog": _CATALOG,
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
         **(config or {}),
     }
     if "spark.jars" not in settings and "spark.jars.packages" not in settings:
         settings["spark.jars"] = ",".join(fetch_jars(packages))
     if settings["spark.master"].startswith("local"):
+        # Or Spark would run a transform's Python functions with whatever `python3` is on the PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # A laptop's own name may lead to an address that nothing listens on.
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -17,6 +18,7 @@ from dagster_kafka_flip.errors import (
     RecordsRejectedError,
     TableError,
     TopicNotFoundError,
+    WriteFailedError,
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
@@ -503,3 +505,37 @@ def test_a_change_of_the_table_during_the_write_leads_to_a_new_plan_and_no_row_t
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith(f"somebody else changed {table} meanwhile (")
     assert warning.endswith("); planning anew")
+
+
+@pytest.mark.spark
+def test_a_transform_runs_in_this_python_and_its_error_is_named(kafka, land, landed, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")])
+
+    def with_interpreter(records):
+        from pyspark.sql import functions as f
+
+        @f.udf("string")
+        def interpreter(_):
+            import sys
+
+            return sys.executable
+
+        return records.select("kafka_offset", interpreter("kafka_offset").alias("interpreter"))
+
+    land(_source(topic), transform=with_interpreter)
+    assert landed("interpreter") == [(sys.executable,)]
+
+    def broken(records):
+        from pyspark.sql import functions as f
+
+        @f.udf("string")
+        def breaks(_):
+            raise ValueError("broken by hand")
+
+        return records.select("kafka_offset", breaks("kafka_offset").alias("interpreter"))
+
+    kafka.produce(topic, [(None, "y")])
+    with pytest.raises(WriteFailedError, match=r"nothing of it was committed: .*ValueError: broken by hand$"):
+        land(_source(topic), transform=broken)
+    assert len(landed("interpreter")) == 1

@@ -17,10 +17,11 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
 from dagster_kafka_flip.table.schema import all_nullable, check_schema
+from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -32,35 +33,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
-
-_NOT_THERE = frozenset(
-    {
-        "DELTA_TABLE_ONLY_OPERATION",
-        "DELTA_MISSING_DELTA_TABLE",
-        "DELTA_TABLE_NOT_FOUND",
-        "DELTA_PATH_DOES_NOT_EXIST",
-        "PATH_NOT_FOUND",
-        "TABLE_OR_VIEW_NOT_FOUND",
-        "SCHEMA_NOT_FOUND",
-    }
-)
-_ALREADY_THERE = frozenset({"TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS"})
-
-# Delta's names for "somebody else changed the table meanwhile"; our own fence is the one that ends in Transaction.
-_CONFLICTS = (
-    "ConcurrentAppendException",
-    "ConcurrentDeleteReadException",
-    "ConcurrentDeleteDeleteException",
-    "ConcurrentWriteException",
-    "MetadataChangedException",
-    "ProtocolChangedException",
-    "DELTA_CONCURRENT_APPEND",
-    "DELTA_CONCURRENT_DELETE_READ",
-    "DELTA_CONCURRENT_DELETE_DELETE",
-    "DELTA_CONCURRENT_WRITE",
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
-)
 
 _FIRST_PAGE = 10
 
@@ -162,9 +134,9 @@ class DeltaTable:
             with store_lock(self._location or "catalog:", is_remote=self._is_remote):
                 self._spark.sql(" ".join(clauses))
         except Exception as error:
-            if _condition(error) in _ALREADY_THERE:
+            if is_already_there(error):
                 return
-            msg = f"the table {target} can't be created: {_first_line(error)}"
+            msg = f"the table {target} can't be created: {telling_line(error)}"
             raise TableError(msg) from error
 
     def check_schema(self, schema: StructType) -> tuple[tuple[str, str], ...]:
@@ -266,9 +238,9 @@ class DeltaTable:
                 "Somebody set it by hand, or the table was restored meanwhile; nothing was written. Run again"
             )
             raise PositionLostError(msg)
-        if _is_conflict(failure):
-            raise ForeignConflictError(_first_line(failure)) from failure
-        msg = f"the write to {self._target} failed and nothing of it was committed: {_first_line(failure)}"
+        if is_conflict(failure):
+            raise ForeignConflictError(telling_line(failure)) from failure
+        msg = f"the write to {self._target} failed and nothing of it was committed: {telling_line(failure)}"
         raise WriteFailedError(msg) from failure
 
     def _commits(self) -> Iterator[Commit]:
@@ -301,7 +273,7 @@ class DeltaTable:
                 .collect()
             )
         except Exception as error:
-            if _condition(error) in _NOT_THERE:
+            if is_not_there(error):
                 raise _TableNotThereError from error
             raise
         return [
@@ -352,22 +324,6 @@ def _rows_after(since: list[Commit], commit: Commit, document: CommitDocument) -
     if document.rows_before is None or between:
         return None
     return document.rows_before + commit.metric("numOutputRows")
-
-
-def _condition(error: BaseException) -> str | None:
-    get: Callable[[], str | None] | None = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
-    condition = None if get is None else get()
-    return None if condition is None else condition.split(".")[0]
-
-
-def _is_conflict(error: BaseException) -> bool:
-    text = f"{type(error).__name__} {error}"
-    return any(name in text for name in _CONFLICTS)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
 
 
 def _quote(name: str) -> str:

@@ -1,0 +1,78 @@
+"""What Spark's and Delta's errors mean to a table, and the one line of them that tells the most."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NOT_THERE = frozenset(
+    {
+        "DELTA_TABLE_ONLY_OPERATION",
+        "DELTA_MISSING_DELTA_TABLE",
+        "DELTA_TABLE_NOT_FOUND",
+        "DELTA_PATH_DOES_NOT_EXIST",
+        "PATH_NOT_FOUND",
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "SCHEMA_NOT_FOUND",
+    }
+)
+_ALREADY_THERE = frozenset({"TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS"})
+
+# Delta's names for "somebody else changed the table meanwhile"; our own fence is the one that ends in Transaction.
+_CONFLICTS = (
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentWriteException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+    "DELTA_CONCURRENT_APPEND",
+    "DELTA_CONCURRENT_DELETE_READ",
+    "DELTA_CONCURRENT_DELETE_DELETE",
+    "DELTA_CONCURRENT_WRITE",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+)
+
+_SAYS_NOTHING = ("An error occurred while calling", "An exception was thrown from the Python worker")
+_END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\b")
+
+
+def is_not_there(error: BaseException) -> bool:
+    """Whether there is no such table."""
+    return _condition(error) in _NOT_THERE
+
+
+def is_already_there(error: BaseException) -> bool:
+    """Whether a table can't be made because there is one."""
+    return _condition(error) in _ALREADY_THERE
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether somebody else's change came in between, so that nothing was written and another try makes sense."""
+    text = f"{type(error).__name__} {error}"
+    return any(name in text for name in _CONFLICTS)
+
+
+def telling_line(error: BaseException) -> str:
+    """The error's class and the line of its text that names the cause.
+
+    Spark wraps what failed on an executor in sentences that say no more than that, and in stack traces of two
+    languages.
+    """
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
+    if lines[0].startswith(_SAYS_NOTHING):
+        from_python = [line for line in lines[1:] if _END_OF_TRACEBACK.match(line)]
+        from_java = [line for line in lines[1:] if line.startswith("Caused by:")]
+        lines = [(from_python or from_java or lines)[-1]]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
+def _condition(error: BaseException) -> str | None:
+    get: Callable[[], str | None] | None = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+    condition = None if get is None else get()
+    return None if condition is None else condition.split(".")[0]
