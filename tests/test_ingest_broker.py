@@ -487,18 +487,22 @@ def test_a_change_of_the_table_during_the_write_leads_to_a_new_plan_and_no_row_t
 
     def change():
         # By hand, once the write is under way.
-        while not Path(started).exists():
-            threading.Event().wait(0.01)
+        while not Path(started).exists() and not over.wait(0.01):
+            pass
         try:
             spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (note STRING)")
         finally:
             Path(go).touch()
 
+    over = threading.Event()
     other = threading.Thread(target=change)
     other.start()
-    with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
-        result = land(_source(topic), transform=slow)
-    other.join()
+    try:
+        with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
+            result = land(_source(topic), transform=slow)
+    finally:
+        over.set()
+        other.join()
     assert [batch.committed.version for batch in result.batches] == [3]
     assert (result.rows, result.state.position) == (3, {TopicPartition(topic, 0): 4})
     assert landed("kafka_offset", "note") == [(0, None), (1, None), (2, None), (3, None)]
