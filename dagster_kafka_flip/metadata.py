@@ -58,8 +58,6 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         result: What the run did.
         previous: The asset's materialization before this one; an idle run takes from it what it did not look up.
     """
-    position = result.state.position
-    ends = result.plan.end_offsets
     metadata: dict[str, Any] = {
         "kafka/idle": result.is_idle,
         "kafka/splits": _splits_table(result),
@@ -70,7 +68,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
             batch.observed.rejected for batch in result.batches if batch.observed is not None
         ),
         "kafka/lag_before": sum(result.plan.lag_before.values()),
-        "kafka/lag_after": sum(max(0, end - position[tp]) for tp, end in ends.items()),
+        "kafka/lag_after": result.lag_after,
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
         "delta/rows_written": result.rows,
         "delta/bytes_written": sum(batch.committed.bytes for batch in result.batches),

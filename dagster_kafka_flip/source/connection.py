@@ -139,12 +139,6 @@ class KafkaConnection(Settings):
             config["ssl.key.password"] = self.ssl_key_password.get_secret_value()
         return config
 
-    def secrets(self) -> frozenset[str]:
-        """The values that must not be seen in any log, metadata, plan or exception."""
-        return frozenset(
-            value for value in (_reveal(self.sasl_password), _reveal(self.ssl_key_password)) if value is not None
-        )
-
 
 def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
