@@ -114,6 +114,7 @@ class KafkaSourceEnumerator:
             starts |= log.beginning_offsets(new)
         stops = self._stops(partitions, starts, log)
 
+        existing = set(partitions)
         after = dict(position) | stops
         return ReadPlan(
             splits=tuple(
@@ -130,7 +131,7 @@ class KafkaSourceEnumerator:
             high_watermarks=log.high_watermarks,
             starting_position=dict(position) | starts,
             discovered=() if state is None else tuple(sorted(tp for tp in partitions if tp not in position)),
-            removed=tuple(sorted(tp for tp in position if tp not in set(partitions))),
+            removed=tuple(sorted(tp for tp in position if tp not in existing)),
         )
 
     def _initial_starts(

@@ -178,7 +178,7 @@ class OffsetsInitializer(Settings):
             return dict(retriever.beginning_offsets(partitions))
         if self.kind in {OffsetsKind.LATEST, OffsetsKind.TIMESTAMP}:
             return self._latest_or_time(partitions, retriever)
-        named = {tp: offset for tp, offset in (self.offsets or {}).items() if tp in partitions}
+        named = self._named(partitions)
         return named | self._committed([tp for tp in partitions if tp not in named], retriever)
 
     def stopping_offsets(
@@ -190,10 +190,14 @@ class OffsetsInitializer(Settings):
             OffsetNotFoundError: A topic partition has no committed offset and the reset strategy is NONE.
         """
         if self.kind is OffsetsKind.SPECIFIC:
-            return {tp: offset for tp, offset in (self.offsets or {}).items() if tp in partitions}
+            return self._named(partitions)
         if self.kind is OffsetsKind.COMMITTED:
             return self._committed(partitions, retriever)
         return self._latest_or_time(partitions, retriever)
+
+    def _named(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        existing = set(partitions)
+        return {tp: offset for tp, offset in (self.offsets or {}).items() if tp in existing}
 
     def _latest_or_time(
         self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
