@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.json import JsonFormat
     from dagster_kafka_flip.formats.raw import RawFormat
     from dagster_kafka_flip.formats.string import StringFormat
-    from dagster_kafka_flip.ingestion import BatchResult, IngestResult, KnownPosition, Limits, ingest
+    from dagster_kafka_flip.ingestion import BatchResult, IngestResult, KnownPosition, ingest
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.session import build_session, spark_packages
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.limits import Limits, Spread
     from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
@@ -45,13 +46,14 @@ _HOMES = {
     "KafkaResource": "resources",
     "KafkaSource": "source.kafka_source",
     "KnownPosition": "ingestion",
-    "Limits": "ingestion",
+    "Limits": "source.limits",
     "LocalBroker": "broker",
     "OffsetResetStrategy": "source.offsets",
     "OffsetsInitializer": "source.offsets",
     "RawFormat": "formats.raw",
     "ReadPlan": "source.plan",
     "SparkResource": "resources",
+    "Spread": "source.limits",
     "StringFormat": "formats.string",
     "TopicPartition": "source.split",
     "build_kafka_delta_asset": "assets",
@@ -85,6 +87,7 @@ __all__ = [
     "RawFormat",
     "ReadPlan",
     "SparkResource",
+    "Spread",
     "StringFormat",
     "TopicPartition",
     "build_kafka_delta_asset",

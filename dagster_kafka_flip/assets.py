@@ -17,11 +17,12 @@ from dagster import (
 from pydantic import Field
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER, Limits, ingest
+from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER, ingest
 from dagster_kafka_flip.metadata import data_version, known_position, result_metadata
+from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.topics import topic_asset_key
+from dagster_kafka_flip.topics import upstream_asset_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ class IngestRunConfig(Config):
         start: Start here instead of at the position; records in between are read again or skipped.
         stop: Stop here instead of at the source's stop.
         max_records_per_batch: Largest number of offsets in one commit.
+        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit.
         max_batches: Largest number of commits.
         verify: Look at the table even if Dagster's record says that there is nothing new.
     """
@@ -56,6 +58,9 @@ class IngestRunConfig(Config):
     )
     stop: str | None = Field(default=None, description="latest, committed, timestamp:... or offsets:{...}.")
     max_records_per_batch: int | None = Field(default=None, description="Largest number of offsets in one commit.")
+    max_bytes_per_batch: int | None = Field(
+        default=None, description="About the largest number of bytes of keys and values in one commit; an estimate."
+    )
     max_batches: int | None = Field(default=None, description="Largest number of commits in this run.")
     verify: bool = Field(default=False, description="Look at the table even if nothing seems to be new.")
 
@@ -88,10 +93,7 @@ class _Ingestion:
             value_format=self.value_format,
             columns=self.columns,
             transform=self._bound_transform(context),
-            limits=Limits(
-                max_records_per_batch=_first(config.max_records_per_batch, self.limits.max_records_per_batch),
-                max_batches=_first(config.max_batches, self.limits.max_batches),
-            ),
+            limits=_limits(self.limits, config),
             starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
             known=None if config.verify else known_position(previous),
             verify_after=self.verify_after,
@@ -131,7 +133,9 @@ def kafka_delta_asset(
     schema_evolution: bool = False,
     single_writer: bool = False,
     max_records_per_batch: int | None = None,
+    max_bytes_per_batch: int | None = None,
     max_batches: int | None = None,
+    spread: Spread | Literal["backlog", "time"] = Spread.BACKLOG,
     on_idle: OnIdle = "materialize",
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
     kafka: str = "kafka",
@@ -171,7 +175,11 @@ def kafka_delta_asset(
         schema_evolution: Whether new columns may be added to the table. Default: an error.
         single_writer: See DeltaTarget.
         max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
+        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit, by the average record
+            of the runs before or of a sample. Default: no limit.
         max_batches: Largest number of commits in one run. Default: no limit.
+        spread: How a batch that can't hold everything is spread over the topic partitions: in proportion to their
+            `backlog` (default), or up to the same `time` on each.
         on_idle: What a run with nothing new leaves: `materialize` (default) a materialization with an unchanged data
             version, `skip` nothing, unless it looked at the table to verify the position.
         verify_after: How long Dagster's record of the position is believed when it says that nothing is new. Default
@@ -214,14 +222,19 @@ def kafka_delta_asset(
         "key_format": key_format,
         "value_format": value_format,
         "columns": columns,
-        "limits": Limits(max_records_per_batch=max_records_per_batch, max_batches=max_batches),
+        "limits": Limits(
+            max_records_per_batch=max_records_per_batch,
+            max_bytes_per_batch=max_bytes_per_batch,
+            max_batches=max_batches,
+            spread=spread,  # pyright: ignore[reportArgumentType] - pydantic takes its text as well
+        ),
         "on_idle": on_idle,
         "verify_after": verify_after,
         "kafka": kafka,
         "spark": spark,
     }
     asset_options: dict[str, Any] = {
-        "deps": [*(topic_asset_key(topic) for topic in source.subscription.topics), *deps],
+        "deps": [*upstream_asset_keys(source), *deps],
         "group_name": group_name,
         "owners": owners,
         "tags": tags,
@@ -272,7 +285,7 @@ def build_kafka_delta_asset(
     if name is None and options.get("key") is None:
         msg = "build_kafka_delta_asset needs a name or a key for the asset"
         raise ConfigurationError(msg)
-    options.setdefault("description", f"The Kafka topics {source.subscription}, landed as they are.")
+    options.setdefault("description", f"Landed from Kafka as it is: {source}.")
 
     def as_it_is(records: DataFrame) -> DataFrame:
         return records
@@ -333,8 +346,10 @@ def _overridden(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
     return source.with_overrides(stopping_offsets=OffsetsInitializer.parse(config.stop))
 
 
-def _first(override: int | None, default: int | None) -> int | None:
-    return default if override is None else override
+def _limits(limits: Limits, config: IngestRunConfig) -> Limits:
+    names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
+    overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
+    return Limits(**{**limits.model_dump(), **overrides})
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:

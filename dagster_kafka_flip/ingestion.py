@@ -6,6 +6,7 @@ commit carries the rows and the new position. Everything after that commit is te
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -25,22 +26,24 @@ from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.observation import BatchObservation, Observed
 from dagster_kafka_flip.reader.columns import KafkaColumns
-from dagster_kafka_flip.reader.kafka_reader import read
-from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.session import parallelism
+from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.delta_table import Committed, DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Anchor
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -66,6 +69,7 @@ class KnownPosition:
         verified_at: When that was last seen in the table itself.
         table_version: The table's version then.
         table_rows: The table's rows then, if they were known.
+        record_bytes: Average size of the records that the run before read, keys and values, if it is known.
     """
 
     stream: str
@@ -74,6 +78,7 @@ class KnownPosition:
     verified_at: datetime
     table_version: int
     table_rows: int | None = None
+    record_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class BatchResult:
 
     Attributes:
         plan: What was planned.
+        tasks: Number of tasks that read it.
         committed: What the table's history says.
         observed: What was observed while reading; None if Spark had nothing to tell.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
@@ -89,6 +95,7 @@ class BatchResult:
     """
 
     plan: ReadPlan
+    tasks: int
     committed: Committed
     observed: Observed | None
     read_and_write_seconds: float
@@ -149,27 +156,8 @@ class IngestResult:
         return sum(max(0, end - position[tp]) for tp, end in self.plan.end_offsets.items())
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much a run does at once.
-
-    Attributes:
-        max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
-        max_batches: Largest number of commits in one run. Default: no limit.
-    """
-
-    max_records_per_batch: int | None = None
-    max_batches: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in (("max_records_per_batch", self.max_records_per_batch), ("max_batches", self.max_batches)):
-            if value is not None and value < 1:
-                msg = f"{name} is {value}; it is at least 1"
-                raise ConfigurationError(msg)
-
-
 def ingest(
-    source: KafkaSource,
+    source: Source,
     table: DeltaTarget | str,
     *,
     spark: Callable[[], SparkSession],
@@ -188,17 +176,17 @@ def ingest(
     """Lands what a source holds, from the stream's position to the source's stop, in a Delta table, exactly once.
 
     Args:
-        source: What to read.
+        source: What to read: a KafkaSource, or any bounded source whose reader is registered.
         table: Where to; a text stands for a DeltaTarget of that table.
         spark: Gives a Spark session; called only if there is something to do.
-        connection: Where Kafka is, unless the source says so.
+        connection: Where Kafka is, unless the source says so. Only for a KafkaSource.
         key_format: How to read keys. Default: RawFormat.
         value_format: How to read values. Default: RawFormat.
         columns: Which of the record's own fields are kept. Default: all but the value.
         transform: From the batch's records to the rows to land, both lazy.
         limits: How much to do at once. Default: everything in one commit.
         starting_offsets: For this run alone, start here instead of at the position: records in between are read again
-            or skipped.
+            or skipped. Only for a KafkaSource.
         known: A copy of the position; lets a run find out without Spark that there is nothing new.
         verify_after: How long such a copy is believed. Default 24 hours.
         run_id: Kept in the commit. Default: none.
@@ -210,69 +198,56 @@ def ingest(
     Raises:
         KafkaFlipError: Whatever is in the way; its classes are in `dagster_kafka_flip.errors`.
     """
-    if starting_offsets is not None:
-        source = source.with_overrides(starting_offsets=starting_offsets)
+    if source.boundedness is not Boundedness.BOUNDED:
+        msg = f"the source of {source} never ends, and a batch has to; give it a stop"
+        raise ConfigurationError(msg)
+    if isinstance(source, KafkaSource):
+        source = source.connected(connection)
+    elif connection is not None or starting_offsets is not None:
+        msg = f"connection and starting_offsets are for a KafkaSource, and {type(source).__name__} is none"
+        raise ConfigurationError(msg)
     run = _Run(
         source=source,
+        overriding=_overriding(source, starting_offsets),
         target=DeltaTarget(table=table) if isinstance(table, str) else table,
         spark=spark,
-        connection=resolve_connection(source, connection),
         decoder=Decoder(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns()),
         transform=transform,
         limits=limits or Limits(),
-        starting_offsets=starting_offsets,
         run_id=run_id,
         log=logger or _logger,
+        context=SplitEnumeratorContext(record_bytes=None if known is None else known.record_bytes),
     )
     return run.idle(known, verify_after) or run.execute()
 
 
-def resolve_connection(source: KafkaSource, connection: KafkaConnection | None) -> KafkaConnection:
-    """The one connection of a run.
-
-    Raises:
-        ConfigurationError: There is none, or two different ones.
-    """
-    if source.connection is None and connection is None:
-        msg = "there is no Kafka connection: give one to ingest(), or call set_bootstrap_servers on the builder"
-        raise ConfigurationError(msg)
-    if source.connection is not None and connection is not None and source.connection != connection:
-        msg = (
-            f"two different Kafka connections: the source has {source.connection.bootstrap_servers}, the run is given "
-            f"{connection.bootstrap_servers}. Leave set_bootstrap_servers out where a KafkaResource says where Kafka is"
-        )
-        raise ConfigurationError(msg)
-    found = connection or source.connection
-    assert found is not None  # noqa: S101 - the first check left one of the two
-    return found
+def _overriding(source: Source, starting_offsets: OffsetsInitializer | None) -> KafkaSource | None:
+    """The source that starts a run elsewhere than at the position, if one is to."""
+    if isinstance(source, KafkaSource) and starting_offsets is not None:
+        return source.with_overrides(starting_offsets=starting_offsets)
+    return None
 
 
 @dataclass
 class _Run:
-    source: KafkaSource
+    source: Source
+    overriding: KafkaSource | None
     target: DeltaTarget
     spark: Callable[[], SparkSession]
-    connection: KafkaConnection
     decoder: Decoder
     transform: Callable[[DataFrame], DataFrame] | None
     limits: Limits
-    starting_offsets: OffsetsInitializer | None
     run_id: str
     log: logging.Logger | logging.LoggerAdapter[Any]
-    _cluster: KafkaCluster = field(init=False)
+    context: SplitEnumeratorContext
+    _reachable: bool = field(default=False, init=False)
     _session: SparkSession = field(init=False)
     _table: DeltaTable = field(init=False)
     _columns: tuple[tuple[str, str], ...] = field(default=(), init=False)
 
-    def __post_init__(self) -> None:
-        self._cluster = KafkaCluster(self.connection)
-
-    def _enumerate(self, state: EnumeratorState | None, starting_offsets: OffsetsInitializer | None) -> ReadPlan:
-        return KafkaSourceEnumerator(self.source, self._cluster).plan(state, starting_offsets=starting_offsets)
-
     def idle(self, known: KnownPosition | None, verify_after: timedelta) -> IngestResult | None:
         """The result of a run with nothing to do, if that can be told without Spark; else None."""
-        if known is None or self.starting_offsets is not None:
+        if known is None or self.overriding is not None:
             return None
         if known.stream != self.target.stream or known.table != str(self.target):
             return None
@@ -280,18 +255,20 @@ class _Run:
             return None
         clock = _Clock()
         try:
-            plan = self._enumerate(known.state, None)
+            with contextlib.closing(self.source.restore_enumerator(self.context, known.state)) as enumerator:
+                plan = enumerator.start()
         except ClusterUnreachableError:
             raise
         except KafkaFlipError as error:
             # The copy may be out of date. The table has the last word, and will raise the same if it agrees.
             self.log.info("the last known position does not fit the log (%s); asking the table", type(error).__name__)
             return None
+        self._reachable = True
         if not _changes_nothing(plan, known.state):
             return None
         self.log.info(
             "nothing new on %s: %d topic partitions stand at their stop; Spark is not started",
-            self.source.subscription,
+            self.source,
             len(plan.end_offsets),
         )
         return IngestResult(
@@ -305,44 +282,51 @@ class _Run:
     def execute(self) -> IngestResult:
         """Plans with the position that the table holds, and commits batch after batch."""
         # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
-        self._cluster.describe_topics(self.source.subscription.topics)
+        if not self._reachable:
+            with contextlib.closing(self.source.create_enumerator(self.context)) as enumerator:
+                enumerator.discover()
         clock = _Clock()
         self._session = self.spark()
         spark_seconds = clock.lap()
         self.log.info("a Spark session is there after %.1f s", spark_seconds)
+        self.context.current_parallelism = parallelism(self._session)
         self._table = DeltaTable(self._session, self.target)
 
-        anchor, plan = self._look(self.starting_offsets)
+        look = self._look(self.overriding or self.source)
+        plan = look.plan
         plan_seconds = clock.lap()
-        left = self._worth_doing(anchor, plan)
         batches: list[BatchResult] = []
-        plans = 1
-        while left is not None and len(batches) != self.limits.max_batches:
-            batch, rest = left.take(self.limits.max_records_per_batch)
-            overrides_start = self.starting_offsets is not None and not batches
+        conflicts = 0
+        while self._is_worth_doing(look) and len(batches) != self.limits.max_batches:
+            assignment = look.enumerator.assign(self.limits)
+            if assignment is None:
+                break
             try:
-                done = self._commit(anchor, batch, overrides_start, batches[-1].observed if batches else None)
+                done = self._commit(look.anchor, assignment, batches)
             except ForeignConflictError as conflict:
-                if plans == _MAX_PLANS:
+                conflicts += 1
+                if conflicts == _MAX_PLANS:
                     msg = (
-                        f"{plans} plans in a row met somebody else's change to {self.target}, the last one with "
+                        f"{conflicts} plans in a row met somebody else's change to {self.target}, the last one with "
                         f"{conflict}; nothing of the batch was written. Run again when the table is quiet"
                     )
                     raise WriteFailedError(msg) from conflict
-                plans += 1
                 self.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.target, conflict)
-                anchor, again = self._look(None if batches else self.starting_offsets)
-                left = self._worth_doing(anchor, again)
+                look.enumerator.add_splits_back(assignment.plan.splits)
+                look = self._look_again(look, self.source if batches else self.overriding or self.source)
                 continue
             batches.append(done)
-            left = rest
-            anchor = Anchor(
+            if done.observed is not None and done.observed.records:
+                self.context.record_bytes = done.observed.bytes / done.observed.records
+            look.anchor = Anchor(
                 table_version=done.committed.version,
                 version=done.committed.version,
-                state=batch.state,
+                state=assignment.plan.state,
                 table_rows=done.committed.table_rows,
-                other_streams=anchor.other_streams,
+                other_streams=look.anchor.other_streams,
             )
+        look.enumerator.close()
+        anchor = look.anchor
         if anchor.state is None:
             msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
             raise KafkaFlipError(msg)
@@ -356,53 +340,59 @@ class _Run:
                 verified_at=datetime.now(tz=timezone.utc),
                 table_version=anchor.table_version,
                 table_rows=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+                record_bytes=self.context.record_bytes,
             ),
             location=self._table.location(),
             columns=self._columns,
-            overrides_start=self.starting_offsets is not None,
+            overrides_start=self.overriding is not None,
             started_spark=True,
             plan_seconds=plan_seconds,
             spark_seconds=spark_seconds,
         )
 
-    def _look(self, starting_offsets: OffsetsInitializer | None) -> tuple[Anchor, ReadPlan]:
+    def _look(self, source: Source) -> _Look:
         """Where the stream stands, and what there is to read from there; makes the table if there is none."""
         anchor = self._table.anchor()
         if anchor is None:
             # Planned before the table is made, so that a source that can't be read leaves nothing behind.
-            plan = self._enumerate(None, starting_offsets)
-            self._table.create(self._rows(plan).schema)
+            enumerator = source.create_enumerator(self.context)
+            plan = enumerator.start()
+            self._table.create(self._decoded(no_records(self._session)).schema)
             anchor = self._table.anchor()
             if anchor is None:
                 msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
                 raise TableError(msg)
             if anchor.state is None:
-                return anchor, plan
-        plan = self._enumerate(anchor.state, starting_offsets)
-        self._table.check_overlap(anchor, plan)
-        if starting_offsets is not None and anchor.state is not None:
-            self._tell_override(anchor.state, plan)
-        return anchor, plan
+                return self._tell(_Look(anchor, enumerator, plan))
+        if anchor.state is None:
+            enumerator = source.create_enumerator(self.context)
+        else:
+            enumerator = source.restore_enumerator(self.context, anchor.state)
+        look = self._tell(_Look(anchor, enumerator, enumerator.start()))
+        if self.overriding is not None and source is self.overriding and anchor.state is not None:
+            self._tell_override(self.overriding.starting_offsets, anchor.state, look.plan)
+        return look
 
-    def _tell_override(self, state: EnumeratorState, plan: ReadPlan) -> None:
-        moved = {tp: plan.starting_position[tp] - state.position[tp] for tp in plan.end_offsets if tp in state.position}
-        again = -sum(offsets for offsets in moved.values() if offsets < 0)
-        skipped = sum(offsets for offsets in moved.values() if offsets > 0)
-        self.log.warning(
-            "this run starts at %s instead of at the position: up to %d records are read again, up to %d are skipped",
-            self.starting_offsets,
-            again,
-            skipped,
-        )
+    def _look_again(self, look: _Look, source: Source) -> _Look:
+        """As `_look`; if the position has not moved, the enumerator goes on with what it was handed back."""
+        anchor = self._table.anchor()
+        if anchor is None or anchor.state != look.anchor.state:
+            look.enumerator.close()
+            return self._look(source)
+        return self._tell(_Look(anchor, look.enumerator, look.enumerator.start()))
 
-    def _worth_doing(self, anchor: Anchor, plan: ReadPlan) -> ReadPlan | None:
-        """The plan, unless it neither reads anything nor moves the position.
-
-        A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
-        stream that begins at "latest" must not begin later still the next time.
-        """
+    def _tell(self, look: _Look) -> _Look:
+        plan = look.plan
+        self._table.check_overlap(look.anchor, plan)
         for tp, offsets in sorted(plan.held_back.items()):
             self.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
+        if plan.paused:
+            self.log.info(
+                "%d topic partitions are ahead of the slowest by more than the maximum drift; %d of their offsets are "
+                "left for a later run",
+                len(plan.paused),
+                sum(plan.paused.values()),
+            )
         if plan.removed:
             self.log.warning(
                 "%s: no longer read, because they are gone or no longer asked for; their position is kept",
@@ -411,15 +401,38 @@ class _Run:
         self.log.info(
             "planned %d splits of %s with %d offsets; lag %d",
             len(plan.splits),
-            self.source.subscription,
+            self.source,
             plan.offset_span,
             sum(plan.lag_before.values()),
         )
-        return None if anchor.state is not None and _changes_nothing(plan, anchor.state) else plan
+        return look
 
-    def _commit(self, anchor: Anchor, batch: ReadPlan, overrides_start: bool, previous: Observed | None) -> BatchResult:
+    def _tell_override(self, start: OffsetsInitializer, state: EnumeratorState, plan: ReadPlan) -> None:
+        moved = {tp: plan.starting_position[tp] - state.position[tp] for tp in plan.end_offsets if tp in state.position}
+        again = -sum(offsets for offsets in moved.values() if offsets < 0)
+        skipped = sum(offsets for offsets in moved.values() if offsets > 0)
+        self.log.warning(
+            "this run starts at %s instead of at the position: up to %d records are read again, up to %d are skipped",
+            start,
+            again,
+            skipped,
+        )
+
+    @staticmethod
+    def _is_worth_doing(look: _Look) -> bool:
+        """Whether the plan reads anything or moves the position.
+
+        A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
+        stream that begins at "latest" must not begin later still the next time.
+        """
+        return look.anchor.state is None or not _changes_nothing(look.plan, look.anchor.state)
+
+    def _commit(self, anchor: Anchor, assignment: SplitAssignment, before: Sequence[BatchResult]) -> BatchResult:
+        batch = assignment.plan
+        previous = before[-1].observed if before else None
+        tasks = len(assignment.task_plan.tasks)
         watch = BatchObservation(batch.splits)
-        rows = self._rows(batch, watch)
+        rows = self._decoded(self._records(assignment), watch)
         self._columns = self._table.check_schema(rows.schema)
         document = CommitDocument(
             stream=self.target.stream,
@@ -430,7 +443,7 @@ class _Run:
             splits=batch.splits,
             state=batch.state,
             rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
-            overrides_start=overrides_start,
+            overrides_start=self.overriding is not None and not before,
             observed=None if previous is None else previous.to_json(),
         )
         clock = _Clock()
@@ -438,31 +451,35 @@ class _Run:
             committed = self._table.commit(rows, document)
         except WriteFailedError as error:
             if is_rejection(error):
-                raise rejected_records(self._records(batch), self.decoder) from None
+                raise rejected_records(self._records(assignment), self.decoder) from None
             raise
         seconds = clock.lap()
         observed = watch.get(patience=0.5 if committed.rows == 0 else 10.0)
         self.log.info(
-            "committed version %d of %s: %d rows from %d splits in %.1f s",
+            "committed version %d of %s: %d rows from %d splits, read by %d tasks in %.1f s",
             committed.version,
             self.target,
             committed.rows,
             len(batch.splits),
+            tasks,
             seconds,
         )
         return BatchResult(
             plan=batch,
+            tasks=tasks,
             committed=committed,
             observed=observed,
             read_and_write_seconds=seconds - committed.confirm_seconds,
             confirm_seconds=committed.confirm_seconds,
         )
 
-    def _records(self, plan: ReadPlan) -> DataFrame:
-        return read(self._session, plan.splits, self.source, self.connection)
+    def _records(self, assignment: SplitAssignment) -> DataFrame:
+        if assignment.plan.is_empty:
+            return no_records(self._session)
+        return read(self.source, self._session, assignment)
 
-    def _rows(self, plan: ReadPlan, watch: BatchObservation | None = None) -> DataFrame:
-        staged = self.decoder.stage(self._records(plan))
+    def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
+        staged = self.decoder.stage(records)
         if watch is not None:
             staged = watch.watch(staged, self.decoder.problem())
         rows = self.decoder.finish(staged)
@@ -476,6 +493,21 @@ class _Run:
             msg = "the transform returned a DataFrame without columns; keep at least one"
             raise ConfigurationError(msg)
         return transformed
+
+
+@dataclass
+class _Look:
+    """Where the stream stands, and what there is to read from there.
+
+    Attributes:
+        anchor: Where it stands; moves on with each commit.
+        enumerator: Started from there.
+        plan: What the enumerator planned.
+    """
+
+    anchor: Anchor
+    enumerator: SplitEnumerator
+    plan: ReadPlan
 
 
 class _Clock:

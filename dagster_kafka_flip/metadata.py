@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,8 @@ from dagster import (
 )
 
 from dagster_kafka_flip.ingestion import KnownPosition
-from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.state import STATE_SERIALIZER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.ingestion import IngestResult
     from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.state import EnumeratorState
 
 POSITION = "kafka/position"
 ROW_COUNT = "dagster/row_count"
@@ -47,7 +49,7 @@ _SPLIT_COLUMNS = (
 
 def data_version(state: EnumeratorState) -> DataVersion:
     """A hash of the position: unchanged when a run found nothing new."""
-    document = json.dumps(state.to_json(), sort_keys=True)
+    document = json.dumps(to_document(STATE_SERIALIZER, state), sort_keys=True)
     return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
 
 
@@ -70,6 +72,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "kafka/lag_before": sum(result.plan.lag_before.values()),
         "kafka/lag_after": result.lag_after,
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
+        "kafka/tasks": sum(batch.tasks for batch in result.batches),
         "delta/rows_written": result.rows,
         "delta/bytes_written": sum(batch.committed.bytes for batch in result.batches),
         "delta/commits": len(result.batches),
@@ -85,6 +88,10 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     watermark = _watermark(result)
     if watermark is not None:
         metadata["kafka/watermark"] = MetadataValue.timestamp(watermark)
+    if result.state.watermark is not None:
+        low = datetime.fromtimestamp(result.state.watermark / 1000, tz=timezone.utc)
+        metadata["kafka/low_watermark"] = MetadataValue.timestamp(low)
+        metadata["kafka/paused_offsets"] = sum(result.plan.paused.values())
     if result.overrides_start:
         metadata["kafka/start_overridden"] = True
     if result.known.table_rows is not None:
@@ -105,10 +112,11 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
     return {
         "stream": known.stream,
         "table": known.table,
-        "state": known.state.to_json(),
+        "state": to_document(STATE_SERIALIZER, known.state),
         "verified_at": known.verified_at.isoformat(),
         "table_version": known.table_version,
         "table_rows": known.table_rows,
+        "record_bytes": known.record_bytes,
     }
 
 
@@ -123,10 +131,11 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
         return KnownPosition(
             stream=document["stream"],
             table=document["table"],
-            state=EnumeratorState.from_json(document["state"]),
+            state=from_document(STATE_SERIALIZER, document["state"]),
             verified_at=datetime.fromisoformat(document["verified_at"]),
             table_version=document["table_version"],
             table_rows=document["table_rows"],
+            record_bytes=document.get("record_bytes"),
         )
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.

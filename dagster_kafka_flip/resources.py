@@ -26,15 +26,30 @@ class KafkaResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
     security_protocol: str = Field(
         default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as in Kafka's security.protocol."
     )
-    sasl_mechanism: str | None = Field(default=None, description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")
-    sasl_username: str | None = Field(default=None, description="Needed with a SASL protocol.")
-    sasl_password: str | None = Field(default=None, description="Needed with a SASL protocol. Give it as an EnvVar.")
+    sasl_mechanism: str | None = Field(
+        default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER."
+    )
+    sasl_username: str | None = Field(default=None, description="Needed with PLAIN and SCRAM.")
+    sasl_password: str | None = Field(default=None, description="Needed with PLAIN and SCRAM. Give it as an EnvVar.")
     ssl_ca_location: str | None = Field(default=None, description="PEM file of the authorities to trust.")
     ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
     ssl_key_location: str | None = Field(default=None, description="PEM file of the client's private key.")
     ssl_key_password: str | None = Field(default=None, description="The private key's password, as an EnvVar.")
     client_id: str = Field(default="dagster-kafka-flip", description="The client's name in the broker's logs.")
     request_timeout: float = Field(default=20.0, description="Seconds to wait for one metadata or offsets request.")
+    read_timeout: float = Field(
+        default=120.0, description="Seconds that a Spark task waits for records before it fails."
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="Client settings without a field, for planning and reading, under the Java consumer's names.",
+    )
+    librdkafka_properties: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Settings of the client that plans, under librdkafka's names."
+    )
+    java_properties: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Settings of the client that reads inside Spark."
+    )
 
     def connection(self) -> KafkaConnection:
         """How to reach the cluster.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,11 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 # Spark Connect keeps the plans it has analysed, and what is observed gets lost with a plan out of its cache: once
 # anybody asks for a schema, the batch's metrics never arrive.
 _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
+
+_LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
+
+# Where nothing tells how many tasks can run at once: enough to keep a small cluster busy, few enough for a laptop.
+_UNKNOWN_PARALLELISM = 8
 
 # What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
 BROUGHT_BY_SPARK = (
@@ -197,3 +203,22 @@ def check_session(session: SparkSession) -> None:
             f"{' and '.join(missing)}. Start it with them and with the packages {', '.join(spark_packages())}"
         )
         raise SparkSessionError(msg)
+
+
+def parallelism(session: SparkSession) -> int:
+    """Number of tasks that a session can run at once, as far as its settings tell; at least 1.
+
+    Only settings are asked, because a Connect session has no context to ask.
+    """
+    default = session.conf.get("spark.default.parallelism", None)
+    if default is not None and default.isdecimal():
+        return max(1, int(default))
+    local = _LOCAL_MASTER.fullmatch(session.conf.get("spark.master", "") or "")
+    if local:
+        threads = local["threads"]
+        return (os.cpu_count() or 1) if threads == "*" else int(threads or 1)
+    cores = int(session.conf.get("spark.executor.cores", None) or 1)
+    executors = session.conf.get("spark.executor.instances", None) or session.conf.get(
+        "spark.dynamicAllocation.maxExecutors", None
+    )
+    return cores * int(executors) if executors is not None and executors.isdecimal() else _UNKNOWN_PARALLELISM

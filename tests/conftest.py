@@ -8,6 +8,7 @@ import re
 import tempfile
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.kafka_topic import Kafka
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 # Dagster and the browser tests must not phone home, nor a user's own settings leak in.
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
+
+# How long an example takes depends on what else the machine does, and says nothing about what is tested.
+hypothesis.settings.register_profile("no-clock", deadline=None)
+hypothesis.settings.load_profile("no-clock")
 
 _counter = itertools.count()
 

@@ -80,8 +80,8 @@ def test_spark_is_never_asked_for_its_jvm():
     assert wrong == set()
 
 
-def test_only_the_cluster_module_talks_to_kafka():
-    allowed = {Path("source/cluster.py"), Path("broker.py")}
+def test_only_cluster_and_sampling_talk_to_kafka():
+    allowed = {Path("source/cluster.py"), Path("source/sampling.py"), Path("broker.py")}
     wrong = {
         path.relative_to(_ROOT)
         for path in _ROOT.rglob("*.py")

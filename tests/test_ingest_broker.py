@@ -22,11 +22,11 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import KnownPosition, Limits, ingest
-from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.ingestion import KnownPosition, ingest
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -230,9 +230,9 @@ def test_an_override_is_followed_and_told_with_numbers(kafka, land, landed, topi
 def test_a_limit_below_one_is_refused():
     for limits in ({"max_records_per_batch": 0}, {"max_batches": -1}):
         with pytest.raises(ConfigurationError) as error:
-            Limits(**limits)
-        ((name, value),) = limits.items()
-        assert str(error.value) == f"{name} is {value}; it is at least 1"
+            Limits(**limits)  # pyright: ignore[reportArgumentType]
+        (name,) = limits
+        assert str(error.value) == f"this Limits can't be: {name}: Input should be greater than or equal to 1"
 
 
 # --- the known position -------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_a_known_position_is_believed_only_when_it_is_this_streams_and_fresh(kaf
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 3)
     source = _source(topic).build()
-    state = KafkaSourceEnumerator(source, KafkaCluster(connection)).plan(None).state
+    state = source.connected(connection).create_enumerator(SplitEnumeratorContext()).start().state
     now = datetime.now(tz=timezone.utc)
 
     def ask():

@@ -1,4 +1,4 @@
-"""Splits to DataFrame, through Spark's Kafka batch source, with `assign` and numbers only.
+"""Kafka's splits to a DataFrame, through Spark's Kafka batch source, with `assign` and numbers only.
 
 Spark resolves `latest` and `earliest` late, on the executors, once per task attempt: a retried task would read
 something else, and the driver would never know what was read. So it is handed numbers.
@@ -6,23 +6,18 @@ something else, and the driver would never know what was read. So it is handed n
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
-
-# What Spark's source yields with includeHeaders, for a batch without splits.
-RECORD_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
 
 # Bounded reads run from end to end through a backlog, so fetches pay off that would be too large for a live consumer.
 _BATCH_FETCHES = {
@@ -35,27 +30,28 @@ _BATCH_FETCHES = {
 }
 
 
-def read(
-    spark: SparkSession,
-    splits: Sequence[KafkaPartitionSplit],
-    source: KafkaSource,
-    connection: KafkaConnection,
-) -> DataFrame:
-    """A lazy DataFrame of the records in the splits, with the columns of `RECORD_SCHEMA`.
+def read_kafka(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
+    """A lazy DataFrame of the records in an assignment's splits.
 
     Args:
+        source: For the connection, the isolation level and the consumer's properties.
         spark: The session to read with.
-        splits: Ranges with numeric offsets; at most one for each topic partition.
-        source: For the isolation level and the consumer's properties.
-        connection: Where and how.
+        assignment: Which task reads what. Spark divides fat splits itself, by the same arithmetic, and thin ones are
+            gathered by `coalesce`, which moves no record.
     """
-    if not splits:
-        return spark.createDataFrame([], RECORD_SCHEMA)
-    return spark.read.format("kafka").options(**reader_options(splits, source, connection)).load()
+    tasks = assignment.task_plan
+    frames: list[DataFrame] = []
+    if tasks.divided:
+        options = reader_options(tasks.divided, source, records_per_task=tasks.records_per_task)
+        frames.append(spark.read.format("kafka").options(**options).load())
+    if tasks.gathered:
+        options = reader_options(itertools.chain.from_iterable(tasks.gathered), source)
+        frames.append(spark.read.format("kafka").options(**options).load().coalesce(len(tasks.gathered)))
+    return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
 
 
 def reader_options(
-    splits: Sequence[KafkaPartitionSplit], source: KafkaSource, connection: KafkaConnection
+    splits: Iterable[KafkaPartitionSplit], source: KafkaSource, *, records_per_task: int | None = None
 ) -> dict[str, str]:
     """The options of Spark's Kafka source for these splits. Holds secrets: for the reader only."""
     partitions: dict[str, list[int]] = {}
@@ -66,12 +62,8 @@ def reader_options(
         partitions.setdefault(topic, []).append(partition)
         starts.setdefault(topic, {})[str(partition)] = split.starting_offset
         stops.setdefault(topic, {})[str(partition)] = split.stopping_offset
-    consumer = {
-        **_BATCH_FETCHES,
-        **source.properties,
-        **connection.java_config(),
-        "isolation.level": source.isolation_level,
-    }
+    connection = source.required_connection()
+    consumer = {**_BATCH_FETCHES, **connection.java_config(), **source.java_config()}
     return {
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starts),
@@ -79,5 +71,7 @@ def reader_options(
         "failOnDataLoss": "true",
         "includeHeaders": "true",
         "groupIdPrefix": "dagster-kafka-flip",
+        "kafkaConsumer.pollTimeoutMs": str(int(connection.read_timeout * 1000)),
+        **({} if records_per_task is None else {"maxRecordsPerPartition": str(records_per_task)}),
         **{f"kafka.{key}": value for key, value in consumer.items()},
     }

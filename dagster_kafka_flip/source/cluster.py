@@ -1,10 +1,10 @@
-"""The only module that talks to confluent-kafka: metadata and offsets, no records."""
+"""The only module that talks to confluent-kafka: metadata and offsets, and no records but those of a sample."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from dataclasses import dataclass
+import re
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import confluent_kafka
@@ -12,15 +12,23 @@ import tenacity
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
 
-from dagster_kafka_flip.errors import ClusterRequestError, ClusterUnreachableError, TopicNotFoundError
-from dagster_kafka_flip.source.kafka_source import READ_COMMITTED
+from dagster_kafka_flip.errors import (
+    ClusterRequestError,
+    ClusterUnreachableError,
+    ConfigurationError,
+    TopicNotFoundError,
+)
+from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.subscription import TopicMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from concurrent.futures import Future
 
     from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.sample import SplitSample
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -60,21 +68,6 @@ _TRANSIENT = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class TopicMetadata:
-    """What the cluster says about one topic.
-
-    Attributes:
-        name: The topic's name.
-        topic_id: Its id (KIP-516), or None where the cluster does not tell.
-        partitions: Its topic partitions, sorted.
-    """
-
-    name: str
-    topic_id: str | None
-    partitions: tuple[TopicPartition, ...]
-
-
 class _TransientError(Exception):
     """An answer that another try may better, such as while a topic partition has no leader."""
 
@@ -105,17 +98,22 @@ class KafkaCluster:
 
     Args:
         connection: Where and how.
+        properties: Further settings of the librdkafka client, which win over the connection's.
     """
 
-    def __init__(self, connection: KafkaConnection) -> None:
+    def __init__(self, connection: KafkaConnection, properties: Mapping[str, str] | None = None) -> None:
         self._connection = connection
         self.request_timeout = connection.request_timeout
         self._last_error: str | None = None
-        config: dict[str, Any] = connection.librdkafka_config() | {"error_cb": self._on_error}
-        self._client = AdminClient(
-            config,
-            logger=logging.getLogger(f"{__name__}.librdkafka"),
-        )
+        self._config = connection.librdkafka_config() | dict(properties or {})
+        config: dict[str, Any] = self._config | {"error_cb": self._on_error}
+        try:
+            self._client = AdminClient(config, logger=logging.getLogger(f"{__name__}.librdkafka"))
+        except confluent_kafka.KafkaException as error:
+            # librdkafka repeats some of the values that it refuses, and they may be secrets.
+            text = re.sub(r'value "[^"]*"', 'value "..."', error.args[0].str())
+            msg = f"librdkafka refuses the settings for Kafka at {connection.bootstrap_servers}: {text}"
+            raise ConfigurationError(msg) from None
 
     def _on_error(self, error: confluent_kafka.KafkaError) -> None:
         # "All brokers are down" only sums up what was said before it, and says less.
@@ -133,8 +131,25 @@ class KafkaCluster:
         return self._result(future, "the cluster's id").cluster_id
 
     @_until_answered
-    def describe_topics(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
+    def list_topics(self) -> tuple[str, ...]:
+        """Names of all topics that this client may describe.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+        """
+        try:
+            metadata = self._client.list_topics(timeout=self._connection.request_timeout)
+        except confluent_kafka.KafkaException as error:
+            raise self._translate(error.args[0], "the topics") from None
+        return tuple(metadata.topics)
+
+    @_until_answered
+    def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
         """Ids and partitions of topics.
+
+        Args:
+            topics: Their names.
+            skip_missing: Leave out what does not exist, instead of an error.
 
         Raises:
             TopicNotFoundError: A topic does not exist, or this client may not describe it.
@@ -145,12 +160,18 @@ class KafkaCluster:
         )
         found: dict[str, TopicMetadata] = {}
         for topic, future in futures.items():
-            description = self._result(future, f"the topic {topic}")
+            try:
+                description = self._result(future, f"the topic {topic}")
+            except TopicNotFoundError:
+                if skip_missing:
+                    continue
+                raise
             topic_id = None if description.topic_id is None else str(description.topic_id)
             found[topic] = TopicMetadata(
                 name=topic,
                 topic_id=None if topic_id == _ZERO_TOPIC_ID else topic_id,
                 partitions=tuple(sorted(TopicPartition(topic, info.id) for info in description.partitions)),
+                is_internal=bool(description.is_internal),
             )
         return found
 
@@ -161,7 +182,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        return self._list_offsets(partitions, OffsetSpec.earliest(), READ_COMMITTED)
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), READ_COMMITTED)
 
     def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, int]:
         """The end offset of each: the last stable offset under read_committed, else the high watermark.
@@ -170,19 +191,51 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        return self._list_offsets(partitions, OffsetSpec.latest(), isolation_level)
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level)
 
-    def offsets_for_time(
-        self, partitions: Collection[TopicPartition], timestamp_ms: int, isolation_level: str
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> dict[TopicPartition, int]:
-        """The first offset whose timestamp is at or after `timestamp_ms`; partitions without one are left out.
+        """The first offset of each at or after its timestamp; partitions without one are left out.
 
         Raises:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms), isolation_level)
-        return {topic_partition: offset for topic_partition, offset in found.items() if offset >= 0}
+        specs = {tp: OffsetSpec.for_timestamp(timestamp) for tp, timestamp in timestamps_ms.items()}
+        return {tp: offset for tp, offset in self._offsets(specs, isolation_level).items() if offset >= 0}
+
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The highest record timestamp of each (KIP-734), open and aborted transactions included.
+
+        Partitions without a record are left out.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+            ClusterRequestError: A broker answered with an error.
+        """
+        specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
+        return {
+            tp: info.timestamp
+            for tp, info in self._list_offsets(specs, READ_UNCOMMITTED).items()
+            if info.timestamp >= 0
+        }
+
+    def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
+        """A few records from the start and the end of each split; splits without a record are left out.
+
+        Reads for at most one request's time, whatever the number of splits, and joins no group.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+        """
+        from dagster_kafka_flip.source.sampling import sample_splits
+
+        config: dict[str, Any] = self._config | {"isolation.level": isolation_level, "error_cb": self._on_error}
+        try:
+            return sample_splits(config, tuple(splits), self.request_timeout)
+        except confluent_kafka.KafkaException as error:
+            raise self._translate(error.args[0], "a sample of records") from None
 
     @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
@@ -203,18 +256,23 @@ class KafkaCluster:
                 found[TopicPartition(entry.topic, entry.partition)] = entry.offset
         return found
 
+    def _offsets(
+        self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
+    ) -> dict[TopicPartition, int]:
+        return {tp: info.offset for tp, info in self._list_offsets(specs, isolation_level).items()}
+
     @_until_answered
     def _list_offsets(
-        self, partitions: Collection[TopicPartition], spec: Any, isolation_level: str
-    ) -> dict[TopicPartition, int]:
-        if not partitions:
+        self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
+    ) -> dict[TopicPartition, Any]:
+        if not specs:
             return {}
         level = (
             confluent_kafka.IsolationLevel.READ_COMMITTED
             if isolation_level == READ_COMMITTED
             else confluent_kafka.IsolationLevel.READ_UNCOMMITTED
         )
-        request: dict[confluent_kafka.TopicPartition, Any] = dict.fromkeys(_to_client(partitions), spec)
+        request: dict[confluent_kafka.TopicPartition, Any] = dict(zip(_to_client(specs), specs.values(), strict=True))
         futures: Mapping[Any, Future[Any]] = self._client.list_offsets(
             request,
             isolation_level=level,
@@ -223,7 +281,7 @@ class KafkaCluster:
         return {
             TopicPartition(key.topic, key.partition): self._result(
                 future, f"the offsets of {key.topic}-{key.partition}"
-            ).offset
+            )
             for key, future in futures.items()
         }
 

@@ -1,29 +1,36 @@
 """How to reach a Kafka cluster, said once for the two clients that talk to it.
 
 Planning talks to Kafka through librdkafka (confluent-kafka), reading through the Java client inside Spark. The two name
-the same things differently; this module is the only place that knows both names.
+the same things differently; this module and `properties` are the only places that know both names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.source import properties as clients
+from dagster_kafka_flip.source.properties import Client, check_properties
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 _LOGIN_MODULES: Mapping[SaslMechanism, str] = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+# What each field stands for besides the properties that bear its name, under the names of either client.
+_COVERED_BY_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "sasl_password": ("sasl.jaas.config",),
+    "ssl_ca_location": ("ssl.ca.", "ssl.truststore."),
+    "ssl_certificate_location": ("ssl.certificate.", "ssl.key.", "ssl.keystore."),
 }
 
 
@@ -34,14 +41,20 @@ class KafkaConnection(Settings):
         bootstrap_servers: Comma-separated `host:port` pairs.
         security_protocol: As in Kafka's `security.protocol`. Default PLAINTEXT.
         sasl_mechanism: Needed with a SASL protocol.
-        sasl_username: Needed with a SASL protocol.
-        sasl_password: Needed with a SASL protocol. Never shown.
+        sasl_username: Needed with PLAIN and SCRAM, and for them alone.
+        sasl_password: Needed with PLAIN and SCRAM, and for them alone. Never shown.
         ssl_ca_location: PEM file of the certificate authorities to trust. Default: those of the system and the JVM.
         ssl_certificate_location: PEM file of the client's certificate chain, for mutual TLS.
         ssl_key_location: PEM file of the client's private key (PKCS#8), for mutual TLS.
         ssl_key_password: The private key's password. Never shown.
         client_id: The client's name in the broker's logs and quotas.
         request_timeout: Seconds to wait for the answer to one metadata or offsets request. Default 20.
+        read_timeout: Seconds that a Spark task waits for records before it fails. Default 120.
+        properties: Settings without a field, for both clients, under the Java consumer's names. Values are never shown.
+        librdkafka_properties: Settings of the client that plans, under librdkafka's names; they win over `properties`.
+            Values are never shown.
+        java_properties: Settings of the client that reads inside Spark; they win over `properties`. Values are never
+            shown.
     """
 
     bootstrap_servers: str
@@ -55,6 +68,10 @@ class KafkaConnection(Settings):
     ssl_key_password: SecretStr | None = None
     client_id: str = "dagster-kafka-flip"
     request_timeout: float = Field(default=20.0, gt=0)
+    read_timeout: float = Field(default=120.0, gt=0)
+    properties: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    librdkafka_properties: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
+    java_properties: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
 
     @field_validator("bootstrap_servers")
     @classmethod
@@ -67,27 +84,80 @@ class KafkaConnection(Settings):
                 raise ValueError(msg)
         return ",".join(addresses)
 
+    @field_validator("properties")
+    @classmethod
+    def _check_shared(cls, properties: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+        check_properties(properties, Client.BOTH, connection=True)
+        return dict(properties)
+
+    @field_validator("librdkafka_properties")
+    @classmethod
+    def _check_librdkafka(cls, properties: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+        check_properties(properties, Client.LIBRDKAFKA, connection=True)
+        return dict(properties)
+
+    @field_validator("java_properties")
+    @classmethod
+    def _check_java(cls, properties: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+        check_properties(properties, Client.JAVA, connection=True)
+        return dict(properties)
+
     def model_post_init(self, context: Any, /) -> None:
         """Checks what only holds between fields.
 
         Raises:
-            ConfigurationError: SASL without credentials, credentials without SASL, or half a client certificate.
+            ConfigurationError: SASL without credentials, credentials without SASL, half a client certificate, or a
+                property that contradicts a field.
         """
         del context
-        uses_sasl = self.security_protocol.startswith("SASL")
-        credentials = (self.sasl_mechanism, self.sasl_username, self.sasl_password)
-        if uses_sasl and None in credentials:
-            msg = f"{self.security_protocol} needs sasl_mechanism, sasl_username and sasl_password"
-            raise ConfigurationError(msg)
-        if not uses_sasl and any(value is not None for value in credentials):
-            msg = (
-                f"SASL credentials are given but security_protocol is {self.security_protocol}, which would not use "
-                "them: set it to SASL_SSL (or SASL_PLAINTEXT)"
-            )
-            raise ConfigurationError(msg)
+        self._check_sasl()
         if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
             msg = "a client certificate needs both ssl_certificate_location and ssl_key_location"
             raise ConfigurationError(msg)
+        for field, prefixes in _COVERED_BY_FIELDS.items():
+            contradicting = [name for name in self._property_names() if name.startswith(prefixes)]
+            if contradicting and getattr(self, field) is not None:
+                msg = (
+                    f"the property {contradicting[0]} contradicts {field}, which both clients get: drop one of the two"
+                )
+                raise ConfigurationError(msg)
+
+    def _property_names(self) -> list[str]:
+        return [*self.properties, *self.librdkafka_properties, *self.java_properties]
+
+    def _check_sasl(self) -> None:
+        credentials = (self.sasl_username, self.sasl_password)
+        if not self.security_protocol.startswith("SASL"):
+            self._check_sasl_is_unused()
+        elif self.sasl_mechanism is None:
+            msg = f"{self.security_protocol} needs sasl_mechanism, and for PLAIN and SCRAM a username and a password"
+            raise ConfigurationError(msg)
+        elif self.sasl_mechanism in _LOGIN_MODULES:
+            if None in credentials:
+                msg = f"{self.security_protocol} needs sasl_mechanism, sasl_username and sasl_password"
+                raise ConfigurationError(msg)
+        elif credentials != (None, None):
+            msg = (
+                f"sasl_username and sasl_password are for PLAIN and SCRAM, not for {self.sasl_mechanism}: leave them "
+                "out and say in java_properties and librdkafka_properties how each client logs in"
+            )
+            raise ConfigurationError(msg)
+
+    def _check_sasl_is_unused(self) -> None:
+        remedy = "set it to SASL_SSL (or SASL_PLAINTEXT)"
+        if any(value is not None for value in (self.sasl_mechanism, self.sasl_username, self.sasl_password)):
+            msg = (
+                f"SASL credentials are given but security_protocol is {self.security_protocol}, which would not use "
+                f"them: {remedy}"
+            )
+            raise ConfigurationError(msg)
+        for name in self._property_names():
+            if name.startswith("sasl."):
+                msg = (
+                    f"the property {name} is given but security_protocol is {self.security_protocol}, which would not "
+                    f"use it: {remedy}"
+                )
+                raise ConfigurationError(msg)
 
     def librdkafka_config(self) -> dict[str, Any]:
         """Settings of a librdkafka client. Holds secrets: for the client's constructor only."""
@@ -106,7 +176,8 @@ class KafkaConnection(Settings):
             "ssl.key.location": self.ssl_key_location,
             "ssl.key.password": _reveal(self.ssl_key_password),
         }
-        return config | {key: value for key, value in optional.items() if value is not None}
+        own = clients.librdkafka_properties(_reveal_all(self.properties), _reveal_all(self.librdkafka_properties))
+        return own | config | {key: value for key, value in optional.items() if value is not None}
 
     def java_config(self) -> dict[str, str]:
         """Settings of a Java client. Holds secrets: for Spark's reader only.
@@ -123,11 +194,13 @@ class KafkaConnection(Settings):
         }
         if self.sasl_mechanism is not None:
             config["sasl.mechanism"] = self.sasl_mechanism
-            config["sasl.jaas.config"] = (
-                f"{_LOGIN_MODULES[self.sasl_mechanism]} required "
-                f"username={_jaas_quote(self.sasl_username or '')} "
-                f"password={_jaas_quote(_reveal(self.sasl_password) or '')};"
-            )
+            login_module = _LOGIN_MODULES.get(self.sasl_mechanism)
+            if login_module is not None:
+                config["sasl.jaas.config"] = (
+                    f"{login_module} required "
+                    f"username={_jaas_quote(self.sasl_username or '')} "
+                    f"password={_jaas_quote(_reveal(self.sasl_password) or '')};"
+                )
         if self.ssl_ca_location is not None:
             config["ssl.truststore.type"] = "PEM"
             config["ssl.truststore.certificates"] = _read_pem(self.ssl_ca_location)
@@ -137,11 +210,15 @@ class KafkaConnection(Settings):
             config["ssl.keystore.key"] = _read_pem(self.ssl_key_location)
         if self.ssl_key_password is not None:
             config["ssl.key.password"] = self.ssl_key_password.get_secret_value()
-        return config
+        return clients.java_properties(_reveal_all(self.properties), _reveal_all(self.java_properties)) | config
 
 
 def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
+
+
+def _reveal_all(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: secret.get_secret_value() for name, secret in secrets.items()}
 
 
 def _jaas_quote(value: str) -> str:

@@ -6,39 +6,46 @@ whatever the number of topic partitions, and nothing is read before all numbers 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
+    ConfigurationError,
     EndBeforePositionError,
     OffsetOutOfRangeError,
     RetentionOvertookPositionError,
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.source.kafka_source import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.alignment import align, cuts_by_time
+from dagster_kafka_flip.source.api import SplitEnumerator
+from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.partition_change import get_partition_change
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.subscription import PartitionSetSubscription, TopicDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from dagster_kafka_flip.source.cluster import TopicMetadata
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.partition_change import PartitionChange
+    from dagster_kafka_flip.source.sample import SplitSample
     from dagster_kafka_flip.source.split import Position, TopicPartition
 
+# A few are enough for an average, and many would make a sample as slow as the read.
+_SAMPLED_SPLITS = 32
 
-class Cluster(Protocol):
+
+class Cluster(TopicDirectory, Protocol):
     """What the enumerator needs of a cluster; `KafkaCluster` is the one there is."""
 
     def cluster_id(self) -> str | None:
         """The cluster's id, or None where it does not tell."""
-        ...
-
-    def describe_topics(self, topics: Collection[str]) -> Mapping[str, TopicMetadata]:
-        """Ids and partitions of topics."""
         ...
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -49,37 +56,63 @@ class Cluster(Protocol):
         """The end offset of each under an isolation level."""
         ...
 
-    def offsets_for_time(
-        self, partitions: Collection[TopicPartition], timestamp_ms: int, isolation_level: str
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after a timestamp; partitions without one are left out."""
+        """The first offset of each at or after its timestamp; partitions without one are left out."""
+        ...
+
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The highest record timestamp of each; partitions without a record are left out."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:
         """The group's committed offsets; partitions without one are left out."""
         ...
 
+    def sample(
+        self, splits: Iterable[KafkaPartitionSplit], isolation_level: str
+    ) -> Mapping[TopicPartition, SplitSample]:
+        """A few records of each split; splits without a record are left out."""
+        ...
 
-class KafkaSourceEnumerator:
-    """Turns a source and a position into a ReadPlan.
+
+class KafkaSourceEnumerator(SplitEnumerator):
+    """Turns a source and a state into splits.
 
     Args:
         source: What to read.
         cluster: Where from.
+        context: What is known of the run.
+        state: Where the stream stands; None if it never ran. It wins over the source's starting offsets, unless the
+            source was made to override it for this run.
     """
 
-    def __init__(self, source: KafkaSource, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        source: KafkaSource,
+        cluster: Cluster,
+        context: SplitEnumeratorContext,
+        state: EnumeratorState | None = None,
+    ) -> None:
+        super().__init__(context, state)
         self._source = source
         self._cluster = cluster
 
-    def plan(self, state: EnumeratorState | None, *, starting_offsets: OffsetsInitializer | None = None) -> ReadPlan:
+    def discover(self) -> None:
+        """Finds the topics.
+
+        Raises:
+            TopicNotFoundError: A topic is missing.
+            ClusterUnreachableError: No broker answered.
+        """
+        self._source.subscription.describe(self._cluster)
+
+    def plan(self, state: EnumeratorState | None) -> ReadPlan:
         """Fixes the splits of a run.
 
         Args:
-            state: Where the stream stands; None if it never ran. State wins over the source's starting offsets.
-            starting_offsets: For this run alone, start here instead of at the position. Records between the two are
-                read again or skipped; whoever asks for it answers for that. Specific offsets move the topic partitions
-                that they name; the others go on from their position.
+            state: Where the stream stands; None if it never ran.
 
         Raises:
             TopicNotFoundError: A topic is missing.
@@ -92,51 +125,103 @@ class KafkaSourceEnumerator:
             ClusterUnreachableError: No broker answered.
         """
         cluster_id = self._cluster.cluster_id()
-        topics = self._cluster.describe_topics(self._source.subscription.topics)
-        partitions = [tp for topic in topics.values() for tp in topic.partitions]
+        topics = self._source.subscription.describe(self._cluster)
         topic_ids = {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
         if state is not None:
             _check_identity(state, cluster_id, topic_ids)
+        partitions = [tp for topic in topics.values() for tp in topic.partitions]
+        position = {} if state is None else state.position
+        change = get_partition_change(partitions, position, initial_discovery=state is None)
 
         log = _Log(self._source, self._cluster, partitions)
-        position = {} if state is None else state.position
-        moved = _moved_by(starting_offsets, partitions, position)
-        known = [tp for tp in partitions if tp in position and tp not in moved]
-        _check_position({tp: position[tp] for tp in known}, log)
-        starts = {tp: position[tp] for tp in known}
-        if starting_offsets is not None:
-            starts |= self._initial_starts(starting_offsets, moved, log)
-        new = [tp for tp in partitions if tp not in starts]
-        if state is None:
-            starts |= self._initial_starts(self._source.starting_offsets, new, log)
-        else:
-            # Flink's rule: what appears later is read from its beginning, whatever the initializer says.
-            starts |= log.beginning_offsets(new)
-        stops = self._stops(partitions, starts, log)
+        # A plan that is made once more in the same run goes on from where the first one started.
+        overrides = self._source.overrides_position and self._planned is None
+        starts = self._starts(change, position, log, overrides=overrides)
+        wanted = self._stops(partitions, starts, log)
+        watermark = None if state is None or overrides else state.watermark
+        stops, reached = self._aligned(starts, wanted, log)
 
-        existing = set(partitions)
-        after = dict(position) | stops
         return ReadPlan(
-            splits=tuple(
-                sorted(KafkaPartitionSplit(tp, starts[tp], stops[tp]) for tp in partitions if starts[tp] < stops[tp])
-            ),
+            splits=_busy(starts, stops),
             state=EnumeratorState(
-                position=after,
+                position={**position, **stops},
                 # What the cluster does not tell this time is still known from the last.
                 cluster_id=state.cluster_id if cluster_id is None and state is not None else cluster_id,
                 topic_ids=({} if state is None else dict(state.topic_ids)) | topic_ids,
+                # A topic partition that was idle may come back with older records; the watermark stays all the same.
+                watermark=max((time for time in (watermark, reached) if time is not None), default=None),
             ),
             beginning_offsets=log.beginning_offsets(partitions),
             end_offsets=log.end_offsets(partitions),
             high_watermarks=log.high_watermarks,
-            starting_position=dict(position) | starts,
-            discovered=() if state is None else tuple(sorted(tp for tp in partitions if tp not in position)),
-            removed=tuple(sorted(tp for tp in position if tp not in existing)),
+            starting_position={**position, **starts},
+            discovered=change.new,
+            removed=change.removed,
+            paused={tp: stop - stops[tp] for tp, stop in wanted.items() if stop > stops[tp]},
+            starting_watermark=watermark,
         )
 
-    def _initial_starts(
-        self, initializer: OffsetsInitializer, partitions: Collection[TopicPartition], log: _Log
+    def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
+        """A plan of just these splits.
+
+        Raises:
+            TopicNotFoundError: A topic partition is gone.
+            ClusterChangedError: The enumerator's state is of another cluster.
+            TopicRecreatedError: The enumerator's state is of an earlier topic with the same name.
+            RetentionOvertookPositionError: The log begins after a split's start.
+            EndBeforePositionError: The log ends before a split's stop.
+            ConfigurationError: Two splits are of one topic partition.
+        """
+        starts = {split.topic_partition: split.starting_offset for split in splits}
+        stops = {split.topic_partition: split.stopping_offset for split in splits}
+        if len(starts) != len(splits):
+            msg = "two splits of one topic partition can't be repeated in one batch; repeat them one after the other"
+            raise ConfigurationError(msg)
+        state = self.snapshot_state()
+        topics = PartitionSetSubscription(tuple(sorted(starts))).describe(self._cluster)
+        cluster_id = self._cluster.cluster_id()
+        topic_ids = {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
+        if state is not None:
+            _check_identity(state, cluster_id, topic_ids)
+        log = _Log(self._source, self._cluster, list(starts))
+        _check_position(starts, log)
+        _check_position(stops, log)
+        return ReadPlan(
+            splits=splits,
+            state=EnumeratorState(stops, cluster_id, topic_ids),
+            beginning_offsets=log.beginning_offsets(starts),
+            end_offsets=log.end_offsets(starts),
+            high_watermarks=log.high_watermarks,
+            starting_position=starts,
+        )
+
+    def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
+        """Cuts off a batch whose records are as far in event time on each topic partition."""
+        times = _Times(self._cluster, self._source.isolation_level)
+        return plan.cut_at(cuts_by_time(plan.splits, max_offsets, times))
+
+    def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
+        """Average size of an offset's record, from the largest splits; None if no record was found in them."""
+        largest = sorted(plan.splits, key=lambda split: -split.offset_span)[:_SAMPLED_SPLITS]
+        samples = self._cluster.sample(largest, self._source.isolation_level).values()
+        records = sum(sample.records for sample in samples)
+        return sum(sample.bytes for sample in samples) / records if records else None
+
+    def _starts(
+        self, change: PartitionChange, position: Position, log: _Log, *, overrides: bool
     ) -> dict[TopicPartition, int]:
+        moved = _moved(self._source.starting_offsets, change) if overrides else frozenset(change.initial)
+        known = [tp for tp in change.known if tp not in moved]
+        _check_position({tp: position[tp] for tp in known}, log)
+        starts = {tp: position[tp] for tp in known}
+        starts |= self._initial_starts(moved, log)
+        # Flink's rule: what appears later is read from its beginning, whatever the initializer says.
+        return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved])
+
+    def _initial_starts(self, partitions: Collection[TopicPartition], log: _Log) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        initializer = self._source.starting_offsets
         _check_named_partitions(initializer, log)
         starts = initializer.starting_offsets(partitions, log)
         beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
@@ -160,24 +245,48 @@ class KafkaSourceEnumerator:
         # Never beyond the end (Spark would wait for records that an open transaction holds back), never backwards.
         return {tp: max(starts[tp], min(wanted.get(tp, starts[tp]), end[tp])) for tp in partitions}
 
+    def _aligned(
+        self, starts: Mapping[TopicPartition, int], stops: dict[TopicPartition, int], log: _Log
+    ) -> tuple[dict[TopicPartition, int], int | None]:
+        max_drift = self._source.max_drift
+        if max_drift is None:
+            return stops, None
+        alignment = align(_busy(starts, stops), max_drift // timedelta(milliseconds=1), log)
+        return stops | dict(alignment.stopping_offsets), alignment.watermark
 
-def _moved_by(
-    starting_offsets: OffsetsInitializer | None, partitions: Collection[TopicPartition], position: Position
-) -> frozenset[TopicPartition]:
+
+def _busy(starts: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]) -> tuple[KafkaPartitionSplit, ...]:
+    return tuple(KafkaPartitionSplit(tp, starts[tp], stop) for tp, stop in sorted(stops.items()) if starts[tp] < stop)
+
+
+def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> frozenset[TopicPartition]:
     """The topic partitions whose start an override for one run decides."""
-    if starting_offsets is None:
-        return frozenset()
-    if starting_offsets.kind is OffsetsKind.SPECIFIC and position:
-        return frozenset(starting_offsets.offsets or {})
-    return frozenset(partitions)
+    partitions = frozenset({*change.initial, *change.new, *change.known})
+    if starting_offsets.kind is OffsetsKind.SPECIFIC and change.known:
+        return partitions & (starting_offsets.offsets or {}).keys()
+    return partitions
 
 
-class _Log:
+class _Times:
+    """Look-ups by time under one isolation level."""
+
+    def __init__(self, cluster: Cluster, isolation_level: str) -> None:
+        self._cluster = cluster
+        self._isolation_level = isolation_level
+
+    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return self._cluster.offsets_for_times(timestamps_ms, self._isolation_level)
+
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._cluster.max_timestamps(partitions)
+
+
+class _Log(_Times):
     """The topic partitions' ends and beginnings, each read once for the whole plan; ends first."""
 
     def __init__(self, source: KafkaSource, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
+        super().__init__(cluster, source.isolation_level)
         self._source = source
-        self._cluster = cluster
         self._end = cluster.end_offsets(partitions, source.isolation_level)
         self._beginning = cluster.beginning_offsets(partitions)
         self.high_watermarks = (
@@ -192,11 +301,6 @@ class _Log:
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         # The log's beginning is read after its end, and retention may have moved it past that end in between.
         return {tp: max(self._end[tp], self._beginning[tp]) for tp in partitions}
-
-    def offsets_for_time(
-        self, partitions: Collection[TopicPartition], timestamp_ms: int
-    ) -> Mapping[TopicPartition, int]:
-        return self._cluster.offsets_for_time(partitions, timestamp_ms, self._source.isolation_level)
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         if self._source.group_id is None:

@@ -52,10 +52,8 @@ class PartitionOffsetsRetriever(Protocol):
         """The end offset of each under the source's isolation level, read once for the whole plan."""
         ...
 
-    def offsets_for_time(
-        self, partitions: Collection[TopicPartition], timestamp_ms: int
-    ) -> Mapping[TopicPartition, int]:
-        """The first offset with a timestamp at or after `timestamp_ms`; partitions without one are left out."""
+    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The first offset of each at or after its timestamp; partitions without one are left out."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -125,11 +123,14 @@ class OffsetsInitializer(Settings):
         Raises:
             ConfigurationError: The map is empty, an offset is negative, or there is no such reset strategy.
         """
-        named = {TopicPartition(*topic_partition): offset for topic_partition, offset in offsets.items()}
-        if not named:
+        if not offsets:
             msg = "specific offsets need at least one topic partition"
             raise ConfigurationError(msg)
+        named = {_topic_partition(key): offset for key, offset in offsets.items()}
         for topic_partition, offset in named.items():
+            if type(offset) is not int:
+                msg = f"{topic_partition}: an offset is a whole number, not {offset!r}"
+                raise ConfigurationError(msg)
             if offset < 0:
                 msg = f"{topic_partition}: the offset {offset} is negative"
                 raise ConfigurationError(msg)
@@ -206,7 +207,7 @@ class OffsetsInitializer(Settings):
         end = dict(retriever.end_offsets(partitions))
         if self.timestamp_ms is None:
             return end
-        return end | dict(retriever.offsets_for_time(partitions, self.timestamp_ms))
+        return end | dict(retriever.offsets_for_times(dict.fromkeys(partitions, self.timestamp_ms)))
 
     def _committed(
         self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
@@ -280,6 +281,15 @@ def _parse_offsets(text: str) -> dict[TopicPartition, int]:
     except (ValueError, AttributeError, TypeError) as error:
         msg = f'{text!r} is no map of offsets, such as {{"flights": {{"0": 17, "1": 23}}}}'
         raise ConfigurationError(msg) from error
+
+
+def _topic_partition(key: tuple[str, int]) -> TopicPartition:
+    match key:
+        case (str(topic), int(partition)) if topic and type(partition) is int and partition >= 0:
+            return TopicPartition(topic, partition)
+        case _:
+            msg = f"{key!r} is no topic partition; write TopicPartition(topic, number), such as ('flights', 0)"
+            raise ConfigurationError(msg)
 
 
 def _whole_number(offset: object) -> int:

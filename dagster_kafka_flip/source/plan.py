@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+    from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
 
@@ -27,6 +27,9 @@ class ReadPlan:
         starting_position: Where each topic partition stood before the splits.
         discovered: Topic partitions that the stream had not seen before, although it had a position.
         removed: Topic partitions of the position that no longer exist, or that the source no longer asks for.
+        paused: Offsets of each topic partition that are left for a later run, because reading them now would take it
+            further ahead of the slowest than the source's maximum drift.
+        starting_watermark: The state's watermark before the splits.
     """
 
     splits: tuple[KafkaPartitionSplit, ...]
@@ -37,6 +40,8 @@ class ReadPlan:
     starting_position: Position
     discovered: tuple[TopicPartition, ...] = ()
     removed: tuple[TopicPartition, ...] = ()
+    paused: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+    starting_watermark: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -68,41 +73,60 @@ class ReadPlan:
             tp: self.high_watermarks[tp] - end for tp, end in self.end_offsets.items() if self.high_watermarks[tp] > end
         }
 
-    def take(self, max_records: int | None) -> tuple[ReadPlan, ReadPlan | None]:
+    def take(self, max_offsets: int | None) -> tuple[ReadPlan, ReadPlan | None]:
         """Cuts off a first batch, spread over the topic partitions in proportion to what each has left.
 
         Args:
-            max_records: Largest number of offsets in the batch; None for no limit.
+            max_offsets: Largest number of offsets in the batch, at least 1; None for no limit.
 
         Returns:
             The batch, and what is left of the plan after it (None if nothing is).
-
-        Raises:
-            ConfigurationError: The limit is below 1.
         """
-        if max_records is None or self.offset_span <= max_records:
+        if max_offsets is None or self.offset_span <= max_offsets:
             return self, None
-        if max_records < 1:
-            msg = f"a batch of at most {max_records} records can't be: the limit is at least 1"
-            raise ConfigurationError(msg)
-        spans = [split.offset_span for split in self.splits]
-        first: list[KafkaPartitionSplit] = []
-        rest: list[KafkaPartitionSplit] = []
-        for split, share in zip(self.splits, _proportional_shares(spans, max_records), strict=True):
-            cut = split.starting_offset + share
-            if share:
-                first.append(replace(split, stopping_offset=cut))
-            if share < split.offset_span:
-                rest.append(replace(split, starting_offset=cut))
-        position = {**self.state.position, **{split.topic_partition: split.starting_offset for split in rest}}
-        state = replace(self.state, position=position)
-        return (
-            replace(self, splits=tuple(first), state=state),
-            replace(self, splits=tuple(rest), starting_position=position, discovered=()),
+        shares = proportional_shares([split.offset_span for split in self.splits], max_offsets)
+        return self.cut_at(
+            {
+                split.topic_partition: split.starting_offset + share
+                for split, share in zip(self.splits, shares, strict=True)
+            }
         )
 
+    def cut_at(self, cuts: Position) -> tuple[ReadPlan, ReadPlan | None]:
+        """Cuts off a first batch at given offsets.
 
-def _proportional_shares(sizes: list[int], total: int) -> list[int]:
+        Args:
+            cuts: An offset within each split, both its ends included.
+
+        Returns:
+            The batch, and what is left of the plan after it (None if nothing is).
+        """
+        batch_splits = (replace(split, stopping_offset=cuts[split.topic_partition]) for split in self.splits)
+        rest = self.continued_at(cuts)
+        if rest is None:
+            return self, None
+        batch = replace(
+            self,
+            splits=tuple(split for split in batch_splits if not split.is_empty),
+            # The watermark is reached when the whole plan is read, and not before.
+            state=replace(self.state, position=rest.starting_position, watermark=self.starting_watermark),
+        )
+        return batch, rest
+
+    def continued_at(self, position: Position) -> ReadPlan | None:
+        """The same plan, to its same stops, with other offsets to go on from; None if nothing is left to read."""
+        starting_position = {**self.starting_position, **position}
+        splits = tuple(
+            KafkaPartitionSplit(tp, starting_position[tp], stop)
+            for tp in sorted(self.end_offsets)
+            if starting_position[tp] < (stop := self.state.position[tp])
+        )
+        if not splits:
+            return None
+        return replace(self, splits=splits, starting_position=starting_position, discovered=())
+
+
+def proportional_shares(sizes: list[int], total: int) -> list[int]:
     """Whole shares of `total` in proportion to `sizes`, each at most its size, by largest remainder."""
     whole = sum(sizes)
     shares = [size * total // whole for size in sizes]

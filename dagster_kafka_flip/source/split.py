@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,6 +74,22 @@ class KafkaPartitionSplit:
     def is_empty(self) -> bool:
         """Whether there is no offset in the split."""
         return self.offset_span == 0
+
+    @property
+    def split_id(self) -> str:
+        """The topic partition's text, as in Flink: a batch has at most one split of each."""
+        return str(self.topic_partition)
+
+    def divide(self, parts: int) -> tuple[KafkaPartitionSplit, ...]:
+        """The same range in parts of equal span, the last ones longer by one offset where it does not divide evenly.
+
+        Args:
+            parts: How many; at most `offset_span`.
+        """
+        bounds = [self.starting_offset + self.offset_span * part // parts for part in range(parts + 1)]
+        return tuple(
+            KafkaPartitionSplit(self.topic_partition, start, stop) for start, stop in itertools.pairwise(bounds)
+        )
 
     def __str__(self) -> str:
         return f"{self.topic_partition} [{self.starting_offset}, {self.stopping_offset})"

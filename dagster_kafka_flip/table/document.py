@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import DocumentVersionError
-from dagster_kafka_flip.source.state import EnumeratorState, splits_from_json, splits_to_json
+from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
 
 DOCUMENT_VERSION = 1
 _MARK = "dagster-kafka-flip"
@@ -54,8 +56,8 @@ class CommitDocument:
             "run": self.run_id,
             "base": self.base_version,
             "anchor": self.anchor_version,
-            "splits": splits_to_json(self.splits),
-            "state": self.state.to_json(),
+            "splits": to_document(SPLIT_SERIALIZER, self.splits),
+            "state": to_document(STATE_SERIALIZER, self.state),
             "rows_before": self.rows_before,
         }
         if self.overrides_start:
@@ -91,8 +93,8 @@ class CommitDocument:
             run_id=document["run"],
             base_version=document["base"],
             anchor_version=document["anchor"],
-            splits=splits_from_json(document["splits"]),
-            state=EnumeratorState.from_json(document["state"]),
+            splits=from_document(SPLIT_SERIALIZER, document["splits"]),
+            state=from_document(STATE_SERIALIZER, document["state"]),
             rows_before=document["rows_before"],
             overrides_start=document.get("overrides_start", False),
             observed=document.get("observed"),

@@ -6,10 +6,14 @@ import json
 
 import pytest
 
-from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA, read, reader_options
+from dagster_kafka_flip.reader.kafka_reader import reader_options
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA, no_records, read
+from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.tasks import plan_tasks
+from tests.source.plans import make_plan
 
 SECRET = "hunter2-secret"
 _SOURCE = KafkaSource.builder().set_topics("a", "b").build()
@@ -19,6 +23,15 @@ _SPLITS = (
     KafkaPartitionSplit(TopicPartition("a", 12), 0, 1),
     KafkaPartitionSplit(TopicPartition("b", 0), 7, 8),
 )
+
+
+def _read(spark, splits, source, connection, parallelism=2):
+    assignment = SplitAssignment(make_plan({}), plan_tasks(splits, parallelism))
+    return read(source.connected(connection), spark, assignment)
+
+
+def _options(splits, source, connection):
+    return reader_options(splits, source.connected(connection))
 
 
 def _sasl(address):
@@ -33,7 +46,7 @@ def _sasl(address):
 
 
 def test_spark_is_handed_numbers_and_told_not_to_lose_anything():
-    options = reader_options(_SPLITS, _SOURCE, _PLAIN)
+    options = _options(_SPLITS, _SOURCE, _PLAIN)
     assert json.loads(options["assign"]) == {"a": [0, 12], "b": [0]}
     assert json.loads(options["startingOffsets"]) == {"a": {"0": 5, "12": 0}, "b": {"0": 7}}
     assert json.loads(options["endingOffsets"]) == {"a": {"0": 9, "12": 1}, "b": {"0": 8}}
@@ -53,7 +66,7 @@ def test_the_sources_properties_win_over_fetch_sizes():
         .set_properties({"max.poll.records": "5", "check.crcs": "false"})
         .build()
     )
-    options = reader_options(_SPLITS[:1], source, _PLAIN)
+    options = _options(_SPLITS[:1], source, _PLAIN)
     assert options["kafka.max.poll.records"] == "5"
     assert options["kafka.check.crcs"] == "false"
     assert options["kafka.isolation.level"] == "read_uncommitted"
@@ -61,7 +74,7 @@ def test_the_sources_properties_win_over_fetch_sizes():
 
 
 def test_credentials_reach_the_java_client():
-    options = reader_options(_SPLITS, _SOURCE, _sasl("h:1"))
+    options = _options(_SPLITS, _SOURCE, _sasl("h:1"))
     assert options["kafka.sasl.jaas.config"] == (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required username="flip" password="{SECRET}";'
     )
@@ -70,8 +83,8 @@ def test_credentials_reach_the_java_client():
 
 @pytest.mark.spark
 def test_a_batch_without_splits_reads_nothing_with_the_same_columns(spark):
-    empty = read(spark, (), _SOURCE, _PLAIN)
-    full = read(spark, _SPLITS, _SOURCE, _PLAIN)
+    empty = no_records(spark)
+    full = _read(spark, _SPLITS, _SOURCE, _PLAIN)
     assert empty.count() == 0
     assert [(field.name, field.dataType) for field in empty.schema] == [
         (field.name, field.dataType) for field in full.schema
@@ -89,7 +102,7 @@ def test_exactly_the_splits_are_read(spark, kafka, connection, topic):
         KafkaPartitionSplit(TopicPartition(topic, 0), 3, 6),
         KafkaPartitionSplit(TopicPartition(topic, 2), 9, 10),
     )
-    rows = read(spark, splits, _SOURCE, connection).select("partition", "offset", "value").collect()
+    rows = _read(spark, splits, _SOURCE, connection).select("partition", "offset", "value").collect()
     assert sorted((row["partition"], row["offset"], bytes(row["value"])) for row in rows) == [
         (0, 3, b"3"),
         (0, 4, b"4"),
@@ -104,7 +117,7 @@ def test_a_split_that_retention_has_taken_fails_the_read(spark, kafka, connectio
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 10)
     kafka.trim(topic, 0, 6)
-    frame = read(spark, (KafkaPartitionSplit(TopicPartition(topic, 0), 2, 8),), _SOURCE, connection)
+    frame = _read(spark, (KafkaPartitionSplit(TopicPartition(topic, 0), 2, 8),), _SOURCE, connection)
     with pytest.raises(Exception, match=r"(?s)failOnDataLoss|data may have been lost|DATA_LOSS"):
         frame.collect()
 
@@ -113,19 +126,20 @@ def test_a_split_that_retention_has_taken_fails_the_read(spark, kafka, connectio
 @pytest.mark.kafka
 def test_secrets_are_neither_in_the_plan_nor_in_the_error_of_a_failing_read(spark, broker, capfd):
     # The broker speaks no SASL, so that the read fails where the credentials are in use.
-    frame = read(spark, _SPLITS[:1], _SOURCE, _sasl(broker).model_copy(update={"security_protocol": "SASL_PLAINTEXT"}))
+    frame = _read(spark, _SPLITS[:1], _SOURCE, _sasl(broker).model_copy(update={"security_protocol": "SASL_PLAINTEXT"}))
     frame.explain("extended")
     frame.explain("formatted")
     shown = capfd.readouterr().out
     assert "Physical Plan" in shown
     assert SECRET not in shown
     assert SECRET not in repr(frame)
-    hurried = read(
+    hurried = _read(
         spark,
         _SPLITS[:1],
         KafkaSource.builder()
         .set_topics("a")
-        .set_properties({"default.api.timeout.ms": "3000", "request.timeout.ms": "2000"})
+        .set_property("default.api.timeout.ms", "3000")
+        .set_java_property("request.timeout.ms", "2000")
         .build(),
         _sasl(broker),
     )

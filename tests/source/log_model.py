@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dagster_kafka_flip.source.cluster import TopicMetadata
+from dagster_kafka_flip.source.sample import SplitSample
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.subscription import TopicMetadata
 
 
 @dataclass
@@ -46,25 +47,59 @@ class ClusterModel:
     committed: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     id: str | None = "cluster"
     topic_id: str | None = "topic-id"
+    requests: int = 0
+    record_bytes: int = 10
 
     def cluster_id(self):
+        self.requests += 1
         return self.id
 
-    def describe_topics(self, topics):
+    def list_topics(self):
+        self.requests += 1
+        return {tp.topic for tp in self.logs}
+
+    def describe_topics(self, topics, *, skip_missing=False):
+        self.requests += 1
+        partitions = {topic: [] for topic in topics}
+        for tp in sorted(self.logs):
+            if tp.topic in partitions:
+                partitions[tp.topic].append(tp)
         return {
-            topic: TopicMetadata(topic, self.topic_id, tuple(sorted(tp for tp in self.logs if tp.topic == topic)))
-            for topic in topics
+            topic: TopicMetadata(topic, self.topic_id, tuple(found), is_internal=topic.startswith("__"))
+            for topic, found in partitions.items()
+            if found or not skip_missing
         }
 
     def beginning_offsets(self, partitions):
+        self.requests += 1
         return {tp: self.logs[tp].beginning for tp in partitions}
 
     def end_offsets(self, partitions, isolation_level):
+        self.requests += 1
         return {tp: self.logs[tp].end(isolation_level) for tp in partitions}
 
-    def offsets_for_time(self, partitions, timestamp_ms, isolation_level):
-        found = {tp: self.logs[tp].at_or_after(timestamp_ms, isolation_level) for tp in partitions}
+    def offsets_for_times(self, timestamps_ms, isolation_level):
+        self.requests += 1
+        found = {tp: self.logs[tp].at_or_after(timestamp, isolation_level) for tp, timestamp in timestamps_ms.items()}
         return {tp: offset for tp, offset in found.items() if offset is not None}
 
+    def max_timestamps(self, partitions):
+        self.requests += 1
+        found = {tp: self.logs[tp].timestamps[self.logs[tp].beginning :] for tp in partitions}
+        return {tp: max(timestamps) for tp, timestamps in found.items() if timestamps}
+
+    def sample(self, splits, isolation_level):
+        self.requests += 1
+        return {
+            split.topic_partition: SplitSample(
+                records=1,
+                bytes=self.record_bytes,
+                first_timestamp=self.logs[split.topic_partition].timestamps[split.starting_offset],
+                last_timestamp=self.logs[split.topic_partition].timestamps[split.stopping_offset - 1],
+            )
+            for split in splits
+        }
+
     def committed_offsets(self, partitions, group_id):
+        self.requests += 1
         return {tp: self.committed[tp] for tp in partitions if tp in self.committed}

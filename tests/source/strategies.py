@@ -18,4 +18,5 @@ states = st.builds(
     position=st.dictionaries(topic_partitions, offsets, max_size=8),
     cluster_id=st.none() | st.text(max_size=20),
     topic_ids=st.dictionaries(topics, st.text(max_size=20), max_size=3),
+    watermark=st.none() | st.integers(0, 2**42),
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from dagster import EnvVar, build_resources
 from pydantic import ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.resources import KafkaResource
 from dagster_kafka_flip.source.connection import KafkaConnection
 
 SECRET = "hunter2-secret"
@@ -115,8 +117,90 @@ def test_a_pem_file_that_can_not_be_read_is_named(tmp_path):
         binary.java_config()
 
 
-def test_secrets_are_in_no_text_of_a_connection():
-    connection = _sasl()
+_OAUTH: dict[str, Any] = {
+    "bootstrap_servers": "a:1",
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "properties": {
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+        "receive.buffer.bytes": "-1",
+        "default.api.timeout.ms": "5000",
+    },
+    "librdkafka_properties": {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "flip",
+        "sasl.oauthbearer.client.secret": SECRET,
+    },
+    "java_properties": {"sasl.jaas.config": f'Module required clientSecret="{SECRET}";', "receive.buffer.bytes": "1"},
+}
+
+
+def test_properties_reach_the_client_that_knows_them_under_its_names():
+    connection = KafkaConnection(**_OAUTH)
+    assert connection.librdkafka_config() == {
+        "bootstrap.servers": "a:1",
+        "client.id": "dagster-kafka-flip",
+        "security.protocol": "SASL_SSL",
+        "socket.timeout.ms": 20000,
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+        "socket.receive.buffer.bytes": "0",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "flip",
+        "sasl.oauthbearer.client.secret": SECRET,
+    }
+    assert connection.java_config() == {
+        "bootstrap.servers": "a:1",
+        "client.id": "dagster-kafka-flip",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+        "receive.buffer.bytes": "1",
+        "default.api.timeout.ms": "5000",
+        "sasl.jaas.config": f'Module required clientSecret="{SECRET}";',
+    }
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER"])
+def test_a_mechanism_without_a_password_is_configured_by_properties_alone(mechanism):
+    connection = KafkaConnection(bootstrap_servers="a:1", security_protocol="SASL_SSL", sasl_mechanism=mechanism)
+    assert connection.librdkafka_config()["sasl.mechanism"] == mechanism
+    java = connection.java_config()
+    assert java["sasl.mechanism"] == mechanism
+    assert "sasl.jaas.config" not in java
+
+
+def test_properties_of_a_connection_do_not_change_with_what_was_given():
+    given = {"retry.backoff.ms": "5"}
+    connection = KafkaConnection(bootstrap_servers="a:1", properties=given)  # pyright: ignore[reportArgumentType]
+    given["retry.backoff.ms"] = "6"
+    assert connection.java_config()["retry.backoff.ms"] == "5"
+
+
+def test_a_resource_makes_the_connection_of_its_fields():
+    assert set(KafkaResource.model_fields) == set(KafkaConnection.model_fields)
+    for name, field in KafkaConnection.model_fields.items():
+        assert KafkaResource.model_fields[name].get_default(call_default_factory=True) == field.get_default(
+            call_default_factory=True
+        )
+    other: dict[str, Any] = {"bootstrap_servers": "a:1", "read_timeout": 7, "request_timeout": 3, "client_id": "me"}
+    for values in (_OAUTH, other):
+        assert KafkaResource(**values).connection() == KafkaConnection(**values)
+
+
+def test_a_resource_takes_the_value_of_a_property_from_the_environment(monkeypatch):
+    monkeypatch.setenv("FLIP_TEST_SECRET", SECRET)
+    own: dict[str, str] = {"sasl.oauthbearer.client.secret": EnvVar("FLIP_TEST_SECRET")}
+    values: dict[str, Any] = {**_OAUTH, "librdkafka_properties": own}
+    resource = KafkaResource(**values)
+    assert SECRET not in repr(resource.librdkafka_properties)
+    with build_resources({"kafka": resource}) as resources:
+        assert resources.kafka.connection().librdkafka_config()["sasl.oauthbearer.client.secret"] == SECRET
+
+
+@pytest.mark.parametrize("make", [_sasl, lambda: KafkaConnection(**_OAUTH)])
+def test_secrets_are_in_no_text_of_a_connection(make):
+    connection = make()
     for text in (repr(connection), str(connection), f"{connection}", str(connection.model_dump())):
         assert SECRET not in text
     assert SECRET not in connection.model_dump_json()
@@ -133,9 +217,35 @@ def test_secrets_are_in_no_text_of_a_connection():
             {"security_protocol": "TLS"},
             "security_protocol: Input should be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'",
         ),
-        ({"sasl_mechanism": "GSSAPI"}, "sasl_mechanism: Input should be 'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512'"),
+        (
+            {"sasl_mechanism": "DIGEST-MD5"},
+            "sasl_mechanism: Input should be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'GSSAPI' or 'OAUTHBEARER'",
+        ),
         ({"sasl_password": [SECRET]}, "sasl_password: Input should be a valid string"),
         ({"request_timeout": 0}, "request_timeout: Input should be greater than 0"),
+        ({"read_timeout": 0}, "read_timeout: Input should be greater than 0"),
+        ({"properties": {"retry.backoff.ms": 5}}, "properties.retry.backoff.ms: Input should be a valid string"),
+        ({"java_properties": SECRET}, "java_properties: Input should be a valid dictionary"),
+        (
+            {"properties": {"ssl.truststore.password": SECRET}},
+            (
+                "the property ssl.truststore.password can't be translated for librdkafka: give it in java_properties, "
+                "and what librdkafka needs in librdkafka_properties"
+            ),
+        ),
+        (
+            {"properties": {"sasl.oauthbearer.scop": SECRET}},
+            "the property sasl.oauthbearer.scop is known to neither client; did you mean sasl.oauthbearer.scope?",
+        ),
+        (
+            {"java_properties": {"ssl.key.password": SECRET}},
+            "the property ssl.key.password has a field of its own: use ssl_key_password",
+        ),
+        (
+            {"librdkafka_properties": {"sasl.password": SECRET}},
+            "the property sasl.password has a field of its own: use sasl_password",
+        ),
+        ({"properties": {"group.id": SECRET}}, "the property group.id belongs to the source: use set_group_id"),
         ({"sasl_pasword": SECRET}, "sasl_pasword: Extra inputs are not permitted"),
     ],
 )
@@ -171,6 +281,57 @@ def test_an_address_is_host_and_port(address):
             ),
         ),
         (
+            {"security_protocol": "SASL_SSL"},
+            "SASL_SSL needs sasl_mechanism, and for PLAIN and SCRAM a username and a password",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI", "sasl_username": "flip"},
+            (
+                "sasl_username and sasl_password are for PLAIN and SCRAM, not for GSSAPI: leave them out and say in "
+                "java_properties and librdkafka_properties how each client logs in"
+            ),
+        ),
+        (
+            {"security_protocol": "SSL", "librdkafka_properties": {"sasl.oauthbearer.client.secret": SECRET}},
+            (
+                "the property sasl.oauthbearer.client.secret is given but security_protocol is SSL, which would not "
+                "use it: set it to SASL_SSL (or SASL_PLAINTEXT)"
+            ),
+        ),
+        (
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "PLAIN",
+                "sasl_username": "flip",
+                "sasl_password": SECRET,
+                "java_properties": {"sasl.jaas.config": SECRET},
+            },
+            "the property sasl.jaas.config contradicts sasl_password, which both clients get: drop one of the two",
+        ),
+        (
+            {
+                "security_protocol": "SSL",
+                "ssl_ca_location": "/ca",
+                "java_properties": {"ssl.truststore.password": SECRET},
+            },
+            (
+                "the property ssl.truststore.password contradicts ssl_ca_location, which both clients get: drop one of "
+                "the two"
+            ),
+        ),
+        (
+            {
+                "security_protocol": "SSL",
+                "ssl_certificate_location": "/c",
+                "ssl_key_location": "/k",
+                "librdkafka_properties": {"ssl.key.pem": SECRET},
+            },
+            (
+                "the property ssl.key.pem contradicts ssl_certificate_location, which both clients get: drop one of "
+                "the two"
+            ),
+        ),
+        (
             {"security_protocol": "SSL", "ssl_key_location": "/k"},
             "a client certificate needs both ssl_certificate_location and ssl_key_location",
         ),
@@ -180,6 +341,7 @@ def test_settings_that_contradict_each_other_are_refused(values, message):
     with pytest.raises(ConfigurationError) as error:
         KafkaConnection(bootstrap_servers="a:1", **values)
     assert str(error.value) == message
+    assert SECRET not in repr(error.value)
 
 
 def test_a_connection_does_not_change():

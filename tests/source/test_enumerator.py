@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
@@ -36,7 +37,7 @@ def _builder(*topics):
 
 
 def _plan(source, cluster, state=None):
-    return KafkaSourceEnumerator(source.build(), cluster).plan(state)
+    return KafkaSourceEnumerator(source.build(), cluster, SplitEnumeratorContext(), state).start()
 
 
 def _splits(plan, topic):

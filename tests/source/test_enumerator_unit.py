@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
@@ -32,8 +33,15 @@ def _source(**changes):
     return builder.build().model_copy(update=changes)
 
 
-def _plan(cluster, state=None, *, override=None, **changes):
-    return KafkaSourceEnumerator(_source(**changes), cluster).plan(state, starting_offsets=override)
+def _enumerator(cluster, state=None, *, override=None, parallelism=1, **changes):
+    source = _source(**changes)
+    if override is not None:
+        source = source.with_overrides(starting_offsets=override)
+    return KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(parallelism), state)
+
+
+def _plan(cluster, state=None, **changes):
+    return _enumerator(cluster, state, **changes).start()
 
 
 def _log(records, beginning=0, open_from=None):
@@ -135,7 +143,7 @@ def test_successive_runs_tile_the_log_with_no_gap_and_no_overlap(data, isolation
         source = _source(
             starting_offsets=starting_offsets, stopping_offsets=stopping_offsets, isolation_level=isolation_level
         )
-        rest = KafkaSourceEnumerator(source, cluster).plan(state)
+        rest = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state).start()
         before = {} if state is None else state.position
         for tp in cluster.logs:
             if tp not in first:
@@ -368,9 +376,9 @@ def test_retention_that_moves_while_the_plan_is_made_makes_no_split_run_backward
 
 def test_a_record_that_arrives_between_end_and_time_look_up_is_left_to_the_next_run():
     class Growing(ClusterModel):
-        def offsets_for_time(self, partitions, timestamp_ms, isolation_level):
+        def offsets_for_times(self, timestamps_ms, isolation_level):
             self.logs[T0] = _log(5)
-            return super().offsets_for_time(partitions, timestamp_ms, isolation_level)
+            return super().offsets_for_times(timestamps_ms, isolation_level)
 
     cluster = Growing({T0: _log(3)})
     late = OffsetsInitializer.timestamp(5000)

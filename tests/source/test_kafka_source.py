@@ -15,8 +15,8 @@ SECRET = "hunter2-secret"
 
 def test_a_source_reads_everything_committed_by_default():
     source = KafkaSource.builder().set_topics("b", "a", "b").build()
-    assert source.subscription.topics == ("a", "b")
-    assert str(source.subscription) == "a, b"
+    assert source.topics == ("a", "b")
+    assert str(source) == "a, b"
     assert source.starting_offsets == OffsetsInitializer.earliest()
     assert source.stopping_offsets == OffsetsInitializer.latest()
     assert (source.group_id, source.isolation_level, source.properties, source.connection) == (
@@ -41,7 +41,7 @@ def test_every_call_of_the_builder_leaves_the_builder_before_it_alone():
     )
     assert base.build() == KafkaSource.builder().set_topics("a").set_property("max.poll.records", "5").build()
     source = changed.build()
-    assert source.subscription.topics == ("z",)
+    assert source.topics == ("z",)
     assert source.group_id == "g"
     assert source.starting_offsets == OffsetsInitializer.latest()
     assert source.stopping_offsets == OffsetsInitializer.committed_offsets()
@@ -65,10 +65,10 @@ def test_a_source_does_not_change():
 @pytest.mark.parametrize("topic", ["", "a b", "a/b", "ü", ".", "..", "x" * 250])
 def test_a_name_that_no_topic_can_have_is_refused(topic):
     with pytest.raises(ConfigurationError) as error:
-        KafkaSource.builder().set_topics("fine", topic)
+        KafkaSource.builder().set_topics("fine", topic).build()
     assert str(error.value) == (
-        f"this TopicListSubscription can't be: {topic!r} can't be a topic's name: Kafka allows 1 to 249 letters, "
-        "digits, '.', '_' and '-'"
+        f"this KafkaSource can't be: {topic!r} can't be a topic's name: Kafka allows 1 to 249 letters, digits, '.', "
+        "'_' and '-'"
     )
 
 
@@ -78,10 +78,16 @@ _BUILDER = KafkaSource.builder().set_topics("a")
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: KafkaSource.builder().build(), "this KafkaSource has no topics; call set_topics"),
         (
-            lambda: KafkaSource.builder().set_topics(),
-            "this TopicListSubscription can't be: a source needs at least one topic",
+            lambda: KafkaSource.builder().build(),
+            (
+                "this KafkaSource can't be: it reads either topics, or the topics of a pattern, or a set of "
+                "partitions; none of the three is given: call set_topics"
+            ),
+        ),
+        (
+            lambda: KafkaSource.builder().set_topics().build(),
+            "this KafkaSource can't be: a source needs at least one topic",
         ),
         (
             lambda: KafkaSource.builder().set_bootstrap_servers("nowhere"),
@@ -118,7 +124,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: _BUILDER.set_isolation_level("serializable").build(),
-            "this KafkaSource can't be: the isolation level is read_committed or read_uncommitted, not 'serializable'",
+            "this KafkaSource can't be: isolation_level: Input should be 'read_committed' or 'read_uncommitted'",
         ),
         (
             lambda: _BUILDER.set_group_id("").build(),

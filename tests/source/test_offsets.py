@@ -29,9 +29,9 @@ class Retriever:
         self.asked.append("end")
         return dict.fromkeys(partitions, 50)
 
-    def offsets_for_time(self, partitions, timestamp_ms):
-        self.asked.append(f"time {timestamp_ms}")
-        return {tp: 30 for tp in partitions if tp == A0}
+    def offsets_for_times(self, timestamps_ms):
+        self.asked += [f"time {timestamp}" for timestamp in set(timestamps_ms.values())]
+        return {tp: 30 for tp in timestamps_ms if tp == A0}
 
     def committed_offsets(self, partitions):
         self.asked.append("committed")

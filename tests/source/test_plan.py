@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
 from tests.source.plans import make_plan
@@ -70,12 +68,6 @@ def test_without_a_limit_the_plan_is_one_batch():
     plan = make_plan({0: (0, 10)})
     assert plan.take(None) == (plan, None)
     assert plan.take(10) == (plan, None)
-
-
-def test_a_limit_below_one_is_refused():
-    with pytest.raises(ConfigurationError) as error:
-        make_plan({0: (0, 10)}).take(0)
-    assert str(error.value) == "a batch of at most 0 records can't be: the limit is at least 1"
 
 
 def test_lag_is_counted_to_the_end_offset_and_what_is_held_back_beyond_it():

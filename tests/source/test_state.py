@@ -1,52 +1,103 @@
-"""EnumeratorState and splits: what is written can be read again, by this version and by none older."""
+"""EnumeratorState and splits: what is written can be read again, by this version and by every later one."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import (
+    SPLIT_SERIALIZER,
+    STATE_SERIALIZER,
     EnumeratorState,
     position_to_json,
-    splits_from_json,
-    splits_to_json,
 )
 from tests.source.strategies import splits, states
+
+GOLDEN = Path(__file__).parent / "golden"
+
+_STATE = EnumeratorState(
+    position={
+        TopicPartition("orders", 0): 0,
+        TopicPartition("orders", 3): 9_223_372_036_854_775_807,
+        TopicPartition("payments.eu-1_x", 0): 1_234_567,
+        TopicPartition("payments.eu-1_x", 1): 1_234_568,
+    },
+    cluster_id="KWHWXlnYRzWWm_krlAs8gg",
+    topic_ids={"orders": "TeqrGJacRuGM6m3V2B8cxA"},
+    watermark=1_763_683_200_000,
+)
+_SPLITS = (
+    KafkaPartitionSplit(TopicPartition("orders", 3), 17, 9_223_372_036_854_775_807),
+    KafkaPartitionSplit(TopicPartition("payments.eu-1_x", 0), 1_234_560, 1_234_567),
+    KafkaPartitionSplit(TopicPartition("payments.eu-1_x", 1), 0, 1_234_568),
+)
+
+
+def _through_json(document):
+    return json.loads(json.dumps(document))
 
 
 @given(states)
 def test_a_state_survives_json(state):
-    assert EnumeratorState.from_json(json.loads(json.dumps(state.to_json()))) == state
+    assert from_document(STATE_SERIALIZER, _through_json(to_document(STATE_SERIALIZER, state))) == state
 
 
 @given(st.lists(splits))
-def test_splits_survive_json_and_stay_in_order_within_a_topic(given_splits):
-    ordered = tuple(sorted(given_splits))
-    assert splits_from_json(json.loads(json.dumps(splits_to_json(ordered)))) == ordered
+def test_splits_survive_json_sorted(given_splits):
+    document = _through_json(to_document(SPLIT_SERIALIZER, given_splits))
+    assert from_document(SPLIT_SERIALIZER, document) == tuple(sorted(given_splits))
 
 
-def test_the_form_is_compact_and_keeps_gaps():
+@pytest.mark.parametrize(
+    ("serializer", "name", "value"), [(STATE_SERIALIZER, "state", _STATE), (SPLIT_SERIALIZER, "splits", _SPLITS)]
+)
+def test_version_1_is_written_and_read_as_it_always_was(serializer, name, value):
+    # Tables out there hold this form. A change of it needs a new version, and these files stay.
+    golden = json.loads((GOLDEN / f"{name}-v1.json").read_text(encoding="utf-8"))
+    assert to_document(serializer, value) == golden
+    assert from_document(serializer, golden) == value
+
+
+def test_a_state_without_a_watermark_is_read_as_one_that_knows_none():
+    golden = json.loads((GOLDEN / "state-v1.json").read_text(encoding="utf-8"))
+    del golden["watermark"]
+    assert from_document(STATE_SERIALIZER, golden).watermark is None
+
+
+def test_the_position_keeps_gaps():
     position = {TopicPartition("b", 0): 5, TopicPartition("a", 3): 7, TopicPartition("a", 1): 0}
     assert position_to_json(position) == {"a": [None, 0, None, 7], "b": [5]}
-    assert EnumeratorState(position, "c", {"a": "id"}).to_json() == {
-        "version": 1,
-        "cluster": "c",
-        "topics": {"a": "id"},
-        "position": {"a": [None, 0, None, 7], "b": [5]},
-    }
-    assert splits_to_json([KafkaPartitionSplit(TopicPartition("a", 3), 5, 7)]) == {"a": [[3, 5, 7]]}
 
 
-def test_a_state_of_a_newer_version_is_refused():
-    document = {**EnumeratorState({}).to_json(), "version": 2}
+@pytest.mark.parametrize(
+    ("serializer", "value", "what"),
+    [(STATE_SERIALIZER, EnumeratorState({}), "the position"), (SPLIT_SERIALIZER, (), "a batch's splits")],
+)
+def test_a_newer_version_is_refused(serializer, value, what):
+    document = {**to_document(serializer, value), "version": 2}
     with pytest.raises(DocumentVersionError) as error:
-        EnumeratorState.from_json(document)
+        from_document(serializer, document)
     assert str(error.value) == (
-        "the position was written in version 2 of its format, and this installation of dagster-kafka-flip reads "
-        "versions up to 1: upgrade it to at least the one that wrote it"
+        f"{what} was written in version 2 of its format, and this installation of dagster-kafka-flip reads versions up "
+        "to 1: upgrade it to at least the one that wrote it"
     )
+
+
+def test_ten_thousand_topic_partitions_take_less_than_400_kb():
+    # Offsets of twelve digits: a trillion records in each topic partition.
+    position = {
+        TopicPartition(f"a-topic-with-a-long-name.{topic}", partition): 10**11 + topic * 10**7 + partition
+        for topic in range(100)
+        for partition in range(100)
+    }
+    state = EnumeratorState(position, "KWHWXlnYRzWWm_krlAs8gg", {tp.topic: "x" * 22 for tp in position}, 10**12)
+    all_splits = tuple(KafkaPartitionSplit(tp, offset - 1_000_000, offset) for tp, offset in position.items())
+    document = {"splits": to_document(SPLIT_SERIALIZER, all_splits), "state": to_document(STATE_SERIALIZER, state)}
+    assert len(json.dumps(document, separators=(",", ":"))) < 400_000

@@ -55,7 +55,7 @@ def test_the_text_is_compact_and_says_what_it_is():
         "run": "r1",
         "base": 4,
         "anchor": 3,
-        "splits": {"t": [[0, 5, 9]]},
+        "splits": {"version": 1, "ranges": {"t": [[0, [5], [4]]]}},
         "state": {"version": 1, "cluster": "cluster", "topics": {"t": "id"}, "position": {"t": [9]}},
         "rows_before": 7,
     }

@@ -1,0 +1,234 @@
+"""The source API: FLIP-27 in the shape that batch asks for.
+
+A source is a set of logs whose records are numbered by offsets. It makes an enumerator; the enumerator fixes, for each
+log, the range to read, and hands the ranges out in batches. Whoever runs the source (`ingest()`) reads and commits a
+batch, keeps `snapshot_state()` with it, and the next run restores an enumerator from there. How a source's splits
+become a DataFrame is registered with `reader.read`, because sources know no Spark.
+
+The life of an enumerator in one run:
+
+    enumerator = source.restore_enumerator(context, state)    # or create_enumerator, if there is no state
+    enumerator.start()                                         # looks at the logs, fixes all ranges
+    while (assignment := enumerator.assign(limits)) is not None:
+        ...                                                    # read and commit, with enumerator.snapshot_state()
+        enumerator.add_splits_back(assignment.plan.splits)     # only if that failed: as if never assigned
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.source.serializer import SimpleVersionedSerializer
+from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+__all__ = [
+    "Boundedness",
+    "SimpleVersionedSerializer",
+    "Source",
+    "SourceSplit",
+    "SplitAssignment",
+    "SplitEnumerator",
+    "SplitEnumeratorContext",
+]
+
+
+class Boundedness(enum.Enum):
+    """Whether a source ends. Only bounded ones can be ingested in batches."""
+
+    BOUNDED = "bounded"
+    CONTINUOUS_UNBOUNDED = "continuous_unbounded"
+
+
+class SourceSplit(Protocol):
+    """A range of one log, fixed before anything is read."""
+
+    @property
+    def split_id(self) -> str:
+        """Names the split within its batch."""
+        ...
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The log."""
+        ...
+
+    @property
+    def starting_offset(self) -> int:
+        """First offset to read."""
+        ...
+
+    @property
+    def stopping_offset(self) -> int:
+        """First offset that is no longer read."""
+        ...
+
+    @property
+    def offset_span(self) -> int:
+        """Number of offsets, and so the largest number of records."""
+        ...
+
+
+@dataclass
+class SplitEnumeratorContext:
+    """What an enumerator is told about the run it works for.
+
+    Attributes:
+        current_parallelism: Number of tasks that can read at once.
+        record_bytes: Average size of the stream's records so far, keys and values; None if nothing is known.
+    """
+
+    current_parallelism: int = 1
+    record_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class SplitAssignment:
+    """A batch, ready to be read.
+
+    Attributes:
+        plan: What the batch reads, and where the stream stands after it.
+        task_plan: Which task reads what.
+    """
+
+    plan: ReadPlan
+    task_plan: TaskPlan
+
+
+class SplitEnumerator(ABC):
+    """Fixes what a run reads, and hands it out in batches. Subclasses say what there is; the life cycle is here.
+
+    Args:
+        context: What is known of the run.
+        state: Where the stream stands; None if it never ran.
+    """
+
+    def __init__(self, context: SplitEnumeratorContext, state: EnumeratorState | None = None) -> None:
+        self._context = context
+        self._state = state
+        self._planned: ReadPlan | None = None
+        self._pending: ReadPlan | None = None
+
+    @abstractmethod
+    def discover(self) -> None:
+        """Looks whether there is anything to read from, without fixing what; raises the same errors as `start`."""
+
+    @abstractmethod
+    def plan(self, state: EnumeratorState | None) -> ReadPlan:
+        """Looks at the logs anew, and fixes the range of each from where a state stands. Changes nothing."""
+
+    def start(self) -> ReadPlan:
+        """Plans from where the stream stands now; once more after a failure, with what has arrived since."""
+        self._planned = self._pending = self.plan(self._state)
+        self._state = replace(
+            self._planned.state,
+            position=self._planned.starting_position,
+            watermark=self._planned.starting_watermark,
+        )
+        return self._planned
+
+    def assign(self, limits: Limits) -> SplitAssignment | None:
+        """Hands out the next batch; None if all that was planned is assigned.
+
+        The first batch of a plan is handed out even if it has no splits: it fixes the position of a stream that begins
+        at the end.
+        """
+        if self._pending is None:
+            return None
+        batch, self._pending = self._cut(self._pending, limits)
+        self._state = batch.state
+        return self._assignment(batch)
+
+    def snapshot_state(self) -> EnumeratorState | None:
+        """Where the stream stands once all that was assigned is committed; None before the first `start`."""
+        return self._state
+
+    def add_splits_back(self, splits: Iterable[KafkaPartitionSplit]) -> None:
+        """Takes splits back whose batch was not committed; they are assigned again, with what comes after them.
+
+        Args:
+            splits: Of assignments since the last `start`; of each topic partition the last assigned.
+
+        Raises:
+            ConfigurationError: A split was never assigned, or one after it is not handed back.
+        """
+        if self._planned is None or self._state is None:
+            msg = "splits can't be handed back to an enumerator that was never started"
+            raise ConfigurationError(msg)
+        position = dict(self._state.position)
+        for split in sorted(splits, reverse=True):
+            if position.get(split.topic_partition) != split.stopping_offset:
+                msg = f"the split {split} can't be handed back: the last one assigned ends elsewhere"
+                raise ConfigurationError(msg)
+            position[split.topic_partition] = split.starting_offset
+        self._state = replace(self._state, position=position, watermark=self._planned.starting_watermark)
+        self._pending = self._planned.continued_at(position)
+
+    def replay(self, splits: Iterable[KafkaPartitionSplit]) -> SplitAssignment:
+        """Assigns splits exactly as they were planned before, whatever has arrived since.
+
+        The enumerator's own state stays as it is: what is replayed was the stream's past, or is landed elsewhere.
+
+        Raises:
+            KafkaFlipError: The logs don't hold them any longer.
+        """
+        return self._assignment(self.plan_exactly(tuple(sorted(splits))))
+
+    @abstractmethod
+    def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
+        """A plan of just these splits, after making sure that the logs still hold them."""
+
+    def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
+        """Cuts off a batch whose records are as far in event time on each log.
+
+        Raises:
+            ConfigurationError: The source's records can't be found by time.
+        """
+        msg = f"{type(self).__name__} can't spread {plan.offset_span} offsets by time ({max_offsets} at once)"
+        raise ConfigurationError(msg)
+
+    def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
+        """Average size of the records of a plan, by a bounded sample; None where the source has no way to take one."""
+        del plan
+
+    def close(self) -> None:  # noqa: B027 - most sources have nothing to let go
+        """Lets go of connections."""
+
+    def _assignment(self, batch: ReadPlan) -> SplitAssignment:
+        return SplitAssignment(batch, plan_tasks(batch.splits, self._context.current_parallelism))
+
+    def _cut(self, plan: ReadPlan, limits: Limits) -> tuple[ReadPlan, ReadPlan | None]:
+        if limits.max_bytes_per_batch is not None and self._context.record_bytes is None and not plan.is_empty:
+            self._context.record_bytes = self.estimate_record_bytes(plan)
+        max_offsets = limits.max_offsets(self._context.record_bytes)
+        if max_offsets is None or plan.offset_span <= max_offsets or limits.spread is Spread.BACKLOG:
+            return plan.take(max_offsets)
+        return self.cut_by_time(plan, max_offsets)
+
+
+class Source(Protocol):
+    """A description of what to read. Its text says it in a few words."""
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Whether it ends."""
+        ...
+
+    def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
+        """An enumerator for a stream that never ran."""
+        ...
+
+    def restore_enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState) -> SplitEnumerator:
+        """An enumerator for a stream that stands somewhere."""
+        ...

@@ -1,0 +1,380 @@
+"""The settings of the two Kafka clients by name: which there are, whose they are, and what each is called.
+
+Settings are given once, under the Java consumer's names. Planning talks through librdkafka, which names some of them
+differently, allows other ranges, and lacks others. Only names are judged here; a value may be a secret and is in no
+message.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Client(enum.Enum):
+    """Who a set of settings is for."""
+
+    BOTH = "both clients"
+    JAVA = "the Java consumer"
+    LIBRDKAFKA = "librdkafka"
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# ConsumerConfig.configNames() of kafka-clients 3.9 (Spark's) and 4.2, without those that begin with `internal.`.
+_JAVA_NAMES = _names(
+    """
+    allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset bootstrap.servers
+    check.crcs client.dns.lookup client.id client.rack config.providers connections.max.idle.ms
+    default.api.timeout.ms enable.auto.commit enable.metrics.push exclude.internal.topics fetch.max.bytes
+    fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol group.remote.assignor
+    heartbeat.interval.ms interceptor.classes isolation.level key.deserializer max.partition.fetch.bytes
+    max.poll.interval.ms max.poll.records metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+    metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    partition.assignment.strategy receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+    request.timeout.ms retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
+    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
+    sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism sasl.oauthbearer.assertion.algorithm
+    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+    security.protocol security.providers send.buffer.bytes session.timeout.ms share.acknowledgement.mode
+    share.acquire.mode socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.cipher.suites
+    ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+    ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+    ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+    ssl.truststore.type value.deserializer
+    """
+)
+# Each config provider is configured by names of the user's own making.
+_JAVA_PREFIX = "config.providers."
+
+# What librdkafka 2.16 lets a text set on a consumer or an admin client: callbacks and producers' settings are left out.
+_LIBRDKAFKA_NAMES = _names(
+    """
+    allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
+    auto.commit.enable auto.commit.interval.ms auto.offset.reset bootstrap.servers broker.address.family
+    broker.address.ttl broker.version.fallback check.crcs client.dns.lookup client.id client.rack
+    connections.max.idle.ms coordinator.query.interval.ms debug enable.auto.commit enable.auto.offset.store
+    enable.metrics.push enable.partition.eof enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
+    enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes
+    fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type
+    group.remote.assignor heartbeat.interval.ms https.ca.location https.ca.pem isolation.level log.connection.close
+    log.thread.name log_level max.in.flight max.in.flight.requests.per.connection max.partition.fetch.bytes
+    max.poll.interval.ms max.poll.records message.copy.max.bytes message.max.bytes metadata.broker.list
+    metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+    partition.assignment.strategy plugin.library.paths queued.max.messages.kbytes queued.min.messages
+    receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms
+    retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism
+    sasl.mechanisms sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.jwt.template.file
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
+    sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
+    sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
+    session.timeout.ms share.acknowledgement.mode socket.blocking.max.ms socket.connection.setup.timeout.ms
+    socket.keepalive.enable socket.max.fails socket.nagle.disable socket.receive.buffer.bytes
+    socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location ssl.ca.pem
+    ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list
+    ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password
+    ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list statistics.interval.ms
+    topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.cnt
+    topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
+    """
+)
+_LIBRDKAFKA_ALIASES: Mapping[str, str] = {
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}
+
+# What planning is told of the shared settings: whatever concerns connections and requests. Left out is
+# - what concerns fetching records, such as fetch.min.bytes: planning fetches none, and librdkafka's narrower ranges
+#   would only make it fail;
+# - allow.auto.create.topics: planning has to be told that a topic does not exist;
+# - what has the same name and another meaning: sasl.kerberos.kinit.cmd (a path, a shell command),
+#   sasl.kerberos.min.time.before.relogin (how long a thread sleeps, how often kinit runs), ssl.cipher.suites (names of
+#   the JDK, of OpenSSL), ssl.keystore.* (of any type, PKCS#12);
+# - metadata.recovery.*, which only matter to a client that lives for long, and which librdkafka 2.6 does not know.
+_SAME_TO_BOTH = _names(
+    """
+    client.dns.lookup connections.max.idle.ms enable.metrics.push reconnect.backoff.max.ms reconnect.backoff.ms
+    retry.backoff.max.ms retry.backoff.ms sasl.kerberos.service.name sasl.oauthbearer.assertion.algorithm
+    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+    sasl.oauthbearer.scope sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
+    socket.connection.setup.timeout.ms ssl.endpoint.identification.algorithm
+    """
+)
+_TRANSLATIONS: Mapping[str, str] = {
+    **{name: name for name in sorted(_SAME_TO_BOTH)},
+    # librdkafka has a metadata.max.age.ms too, which is how long it trusts what it knows.
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
+    **_LIBRDKAFKA_ALIASES,
+}
+# What else is called differently: for advice only.
+_COUNTERPARTS: Mapping[str, str] = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    **{java: other for java, other in _TRANSLATIONS.items() if java not in _LIBRDKAFKA_NAMES},
+}
+_JAVA_COUNTERPARTS: Mapping[str, str] = {
+    **{other: java for java, other in _COUNTERPARTS.items()},
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+
+_MAX_INT = 2**31 - 1
+# Java allows more than librdkafka, which refuses to start with a number outside of these. The nearest one is meant:
+# Java's -1, "as the system has it" or "never", is librdkafka's 0.
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "connections.max.idle.ms": (0, _MAX_INT),
+    "reconnect.backoff.max.ms": (0, 3_600_000),
+    "reconnect.backoff.ms": (0, 3_600_000),
+    "retry.backoff.max.ms": (1, 300_000),
+    "retry.backoff.ms": (1, 300_000),
+    "sasl.oauthbearer.assertion.claim.exp.seconds": (1, _MAX_INT),
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": (0, _MAX_INT),
+    # Java's is for TCP alone, librdkafka's for TLS and SASL too.
+    "socket.connection.setup.timeout.ms": (1000, _MAX_INT),
+    "socket.receive.buffer.bytes": (0, 100_000_000),
+    "socket.send.buffer.bytes": (0, 100_000_000),
+    # librdkafka takes 0 for "never".
+    "topic.metadata.refresh.interval.ms": (1, 3_600_000),
+}
+_BACKOFF, _MAX_BACKOFF = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+_DEFAULT_BACKOFF = "100"
+_BOOLEANS = frozenset({"enable.metrics.push", "sasl.oauthbearer.assertion.claim.jti.include"})
+
+_NEVER_COMMITTED = "offsets are kept in the table's commits and never committed behind your back"
+_OWNED_PROPERTIES: Mapping[str, str] = {
+    "auto.commit.enable": _NEVER_COMMITTED,
+    "auto.commit.interval.ms": _NEVER_COMMITTED,
+    "auto.offset.reset": "use set_starting_offsets; a position that is gone is an error, never a silent reset",
+    "bootstrap.servers": "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster",
+    "client.id": "use client_id of the KafkaResource",
+    "client.rack": "use set_client_rack",
+    "enable.auto.commit": _NEVER_COMMITTED,
+    "enable.auto.offset.store": _NEVER_COMMITTED,
+    "group.id": "use set_group_id",
+    "isolation.level": "use set_isolation_level, which planning has to know as well",
+    "key.deserializer": "use the asset's key_format",
+    "metadata.broker.list": "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster",
+    "value.deserializer": "use the asset's value_format",
+}
+_NEVER_JOINED = "would have no effect, because the consumer group is never joined: leave it out"
+_NEVER_SHARED = "would have no effect, because nothing is read through a share group: leave it out"
+_REFUSED_PROPERTIES: Mapping[str, str] = {
+    "exclude.internal.topics": "would have no effect, because consumers are told each topic partition: leave it out",
+    "group.instance.id": _NEVER_JOINED,
+    "group.remote.assignor": _NEVER_JOINED,
+    "heartbeat.interval.ms": _NEVER_JOINED,
+    "interceptor.classes": "is refused by Spark, because interceptors could change what is read: leave it out",
+    "max.poll.interval.ms": _NEVER_JOINED,
+    "partition.assignment.strategy": _NEVER_JOINED,
+    "session.timeout.ms": _NEVER_JOINED,
+    "share.acknowledgement.mode": _NEVER_SHARED,
+    "share.acquire.mode": _NEVER_SHARED,
+    "socket.timeout.ms": "belongs to the connection: use request_timeout of the KafkaResource",
+}
+_REQUEST_TIMEOUT = "request.timeout.ms"
+_REQUEST_TIMEOUT_ADVICE = (
+    "belongs to the connection: use request_timeout of the KafkaResource for planning's requests, and java_properties "
+    "for those inside Spark"
+)
+
+# A source must hold no secret, and both clients must be told.
+_CONNECTION_PREFIXES = ("sasl.", "ssl.", "security.", "https.", "enable.sasl.", "enable.ssl.")
+_CONNECTION_FIELDS: Mapping[str, str] = {
+    "bootstrap.servers": "bootstrap_servers",
+    "client.id": "client_id",
+    "metadata.broker.list": "bootstrap_servers",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.password": "sasl_password",
+    "sasl.username": "sasl_username",
+    "security.protocol": "security_protocol",
+    "socket.timeout.ms": "request_timeout",
+    "ssl.ca.location": "ssl_ca_location",
+    "ssl.certificate.location": "ssl_certificate_location",
+    "ssl.key.location": "ssl_key_location",
+    "ssl.key.password": "ssl_key_password",
+}
+
+
+def check_properties(properties: Mapping[str, object], client: Client, *, connection: bool = False) -> None:
+    """Refuses settings that are unknown, have a place of their own, or would reach one client where both need them.
+
+    Args:
+        properties: Settings by name. The values are not looked at.
+        client: Who they are for. Those for both clients have the Java consumer's names.
+        connection: Whether they are a connection's, which may have those of SASL and TLS. A source may not.
+
+    Raises:
+        ValueError: A name can't be here; the message says where to go instead.
+    """
+    for name in properties:
+        _check_property(name, client, connection=connection)
+
+
+def java_properties(shared: Mapping[str, str], java_only: Mapping[str, str]) -> dict[str, str]:
+    """The Java consumer's settings: those of the shared ones that it knows, and its own, which win.
+
+    Args:
+        shared: Settings of both clients, under the Java consumer's names.
+        java_only: Settings of the Java consumer.
+    """
+    return {name: value for name, value in shared.items() if _is_java(name)} | dict(java_only)
+
+
+def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[str, str]) -> dict[str, str]:
+    """What librdkafka is told: those of the shared settings that it has a counterpart of, and its own, which win.
+
+    Args:
+        shared: Settings of both clients, under the Java consumer's names.
+        librdkafka_only: Settings of librdkafka, under its names.
+    """
+    told = {
+        _TRANSLATIONS[name]: _translate(_TRANSLATIONS[name], value)
+        for name, value in shared.items()
+        if name in _TRANSLATIONS
+    }
+    _order_backoffs(told)
+    return told | {_LIBRDKAFKA_ALIASES.get(name, name): value for name, value in librdkafka_only.items()}
+
+
+def _translate(name: str, value: str) -> str:
+    # What Java could not read either is left as it is, for librdkafka to refuse.
+    stripped = value.strip()
+    if name in _RANGES and re.fullmatch(r"[+-]?[0-9]{1,20}", stripped):
+        low, high = _RANGES[name]
+        return str(min(max(int(stripped), low), high))
+    if name in _BOOLEANS:
+        return stripped.lower()
+    if name == "ssl.endpoint.identification.algorithm" and not stripped:
+        return "none"
+    return value
+
+
+def _order_backoffs(told: dict[str, str]) -> None:
+    # As the Java client does it: the first backoff is at most the longest one, which by default is the first one where
+    # that is given. librdkafka would refuse to start.
+    if _BACKOFF in told:
+        told.setdefault(_MAX_BACKOFF, told[_BACKOFF])
+    if _MAX_BACKOFF in told:
+        first = told.get(_BACKOFF, _DEFAULT_BACKOFF)
+        longest = told[_MAX_BACKOFF]
+        if first.isdecimal() and longest.isdecimal():
+            told[_BACKOFF] = str(min(int(first), int(longest)))
+
+
+def _is_java(name: str) -> bool:
+    return name in _JAVA_NAMES or name.startswith(_JAVA_PREFIX)
+
+
+def _check_property(key: str, client: Client, *, connection: bool) -> None:
+    name = key.removeprefix("kafka.")
+    if connection and name in _CONNECTION_FIELDS:
+        msg = f"the property {key} has a field of its own: use {_CONNECTION_FIELDS[name]}"
+        raise ValueError(msg)
+    if name in _OWNED_PROPERTIES:
+        msg = f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}"
+        raise ValueError(msg)
+    if name in _REFUSED_PROPERTIES:
+        msg = f"the property {key} {_REFUSED_PROPERTIES[name]}"
+        raise ValueError(msg)
+    # The field is planning's alone, so the reader's own has to be given somewhere.
+    if name == _REQUEST_TIMEOUT and client is not Client.JAVA:
+        msg = f"the property {key} {_REQUEST_TIMEOUT_ADVICE}"
+        raise ValueError(msg)
+    if not connection and name.startswith(_CONNECTION_PREFIXES):
+        msg = (
+            f"the property {key} belongs to the connection: use the fields of the KafkaResource, or its properties for "
+            "what has no field"
+        )
+        raise ValueError(msg)
+    if key != name:
+        msg = f"write the property {key} without the prefix: {name}"
+        raise ValueError(msg)
+    if client is Client.LIBRDKAFKA:
+        _check_librdkafka_name(name)
+    else:
+        _check_java_name(name, client)
+
+
+def _check_java_name(name: str, client: Client) -> None:
+    if _is_java(name):
+        # Anything else of one client alone is about reading. Half of a login or half of the trust would go unnoticed.
+        if client is Client.BOTH and _is_untranslated(name):
+            msg = (
+                f"the property {name} can't be translated for librdkafka: give it in java_properties, and what "
+                "librdkafka needs in librdkafka_properties"
+            )
+            raise ValueError(msg)
+        return
+    if name in _LIBRDKAFKA_NAMES:
+        counterpart = _JAVA_COUNTERPARTS.get(name)
+        if counterpart is not None and client is Client.BOTH and _is_untranslated(counterpart):
+            counterpart = None
+        msg = f"the property {name} is librdkafka's name: " + (
+            "give it in librdkafka_properties" if counterpart is None else f"the Java consumer's is {counterpart}"
+        )
+        raise ValueError(msg)
+    known = _JAVA_NAMES | _LIBRDKAFKA_NAMES if client is Client.BOTH else _JAVA_NAMES
+    raise ValueError(_unknown(name, client, known))
+
+
+def _is_untranslated(name: str) -> bool:
+    return name.startswith(_CONNECTION_PREFIXES) and name not in _TRANSLATIONS
+
+
+def _check_librdkafka_name(name: str) -> None:
+    if name in _LIBRDKAFKA_NAMES:
+        return
+    if _is_java(name):
+        counterpart = _COUNTERPARTS.get(name)
+        msg = f"the property {name} is the Java consumer's name: " + (
+            "give it in java_properties" if counterpart is None else f"librdkafka's is {counterpart}"
+        )
+        raise ValueError(msg)
+    raise ValueError(_unknown(name, Client.LIBRDKAFKA, _LIBRDKAFKA_NAMES))
+
+
+def _unknown(name: str, client: Client, known: Iterable[str]) -> str:
+    who = "known to neither client" if client is Client.BOTH else f"unknown to {client.value}"
+    close = difflib.get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.8)
+    if close:
+        return f"the property {name} is {who}; did you mean {close[0]}?"
+    return f"the property {name} is {who}; look its name up in Kafka's consumer settings" + (
+        ", or in librdkafka's CONFIGURATION.md" if client is not Client.JAVA else ""
+    )

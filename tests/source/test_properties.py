@@ -1,0 +1,254 @@
+"""The clients' settings: each name is known, has one place, and reaches the clients that know it."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.source import properties
+from dagster_kafka_flip.source.properties import Client, check_properties, java_properties, librdkafka_properties
+
+SECRET = "hunter2-secret"
+KNOWN = {
+    Client.BOTH: properties._JAVA_NAMES | properties._LIBRDKAFKA_NAMES,
+    Client.JAVA: properties._JAVA_NAMES,
+    Client.LIBRDKAFKA: properties._LIBRDKAFKA_NAMES,
+}
+
+
+def _refusal(name, client=Client.BOTH, *, connection=False):
+    try:
+        check_properties({name: SECRET}, client, connection=connection)
+    except ValueError as error:
+        refusal = error
+    else:
+        return None
+    assert SECRET not in repr(refusal)
+    assert refusal.__cause__ is None
+    return str(refusal)
+
+
+def _refusal_of_librdkafka(config):
+    try:
+        AdminClient(config, logger=logging.getLogger("test"))
+    except KafkaException as error:
+        return error.args[0].str()
+    return None
+
+
+def test_librdkafka_knows_each_of_its_names():
+    unknown = [
+        name
+        for name in sorted(properties._LIBRDKAFKA_NAMES)
+        # Not a value that anything takes: no client is to start.
+        if f'No such configuration property: "{name}"' in (_refusal_of_librdkafka({name: "\x01", "no.such": ""}) or "")
+    ]
+    assert unknown == []
+    assert "No such configuration property" in (_refusal_of_librdkafka({"no.such": ""}) or "")
+
+
+def test_the_tables_fit_each_other():
+    translations = properties._TRANSLATIONS
+    assert set(translations) <= properties._JAVA_NAMES
+    assert set(translations.values()) <= properties._LIBRDKAFKA_NAMES
+    assert set(properties._RANGES) | properties._BOOLEANS <= set(translations.values())
+    assert set(properties._COUNTERPARTS) <= properties._JAVA_NAMES
+    assert set(properties._COUNTERPARTS.values()) <= properties._LIBRDKAFKA_NAMES
+    assert len(set(translations.values())) == len(translations)
+    for table in (properties._OWNED_PROPERTIES, properties._REFUSED_PROPERTIES, properties._CONNECTION_FIELDS):
+        assert set(table) <= KNOWN[Client.BOTH]
+        assert not set(table) & set(translations)
+
+
+@pytest.mark.parametrize(("name", "limits"), properties._RANGES.items())
+def test_librdkafka_takes_the_ends_of_each_range_and_nothing_beyond(name, limits):
+    java = next(java for java, other in properties._TRANSLATIONS.items() if other == name)
+    for given_value in (-(2**31), limits[0], limits[1], 2**62):
+        # Two invalid settings in a row: the one that is named first was refused first, and no client starts.
+        told = librdkafka_properties({java: f" {given_value} "}, {})
+        assert int(told[name]) == min(max(given_value, limits[0]), limits[1])
+        assert "no.such" in (_refusal_of_librdkafka({name: told[name], "no.such": ""}) or "")
+    assert librdkafka_properties({java: "soon"}, {})[name] == "soon"
+
+
+@pytest.mark.parametrize("name", ["enable.metrics.push", "sasl.oauthbearer.assertion.claim.jti.include"])
+def test_librdkafka_takes_a_truth_value_as_java_writes_it(name):
+    told = librdkafka_properties({name: " TRUE "}, {})
+    assert told == {name: "true"}
+    assert "no.such" in (_refusal_of_librdkafka({**told, "no.such": ""}) or "")
+
+
+@pytest.mark.parametrize(
+    ("shared", "told"),
+    [
+        ({"receive.buffer.bytes": "-1"}, {"socket.receive.buffer.bytes": "0"}),
+        ({"send.buffer.bytes": "65536"}, {"socket.send.buffer.bytes": "65536"}),
+        ({"metadata.max.age.ms": "60000"}, {"topic.metadata.refresh.interval.ms": "60000"}),
+        ({"connections.max.idle.ms": "-1"}, {"connections.max.idle.ms": "0"}),
+        ({"ssl.endpoint.identification.algorithm": ""}, {"ssl.endpoint.identification.algorithm": "none"}),
+        ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
+        (
+            {"sasl.oauthbearer.client.credentials.client.id": "i", "sasl.oauthbearer.scope": " s "},
+            {"sasl.oauthbearer.client.id": "i", "sasl.oauthbearer.scope": " s "},
+        ),
+        (
+            {"sasl.oauthbearer.assertion.template.file": "/f"},
+            {"sasl.oauthbearer.assertion.jwt.template.file": "/f"},
+        ),
+        ({"reconnect.backoff.ms": "20000"}, {"reconnect.backoff.ms": "20000", "reconnect.backoff.max.ms": "20000"}),
+        ({"reconnect.backoff.max.ms": "9"}, {"reconnect.backoff.ms": "9", "reconnect.backoff.max.ms": "9"}),
+        ({"reconnect.backoff.max.ms": "x"}, {"reconnect.backoff.max.ms": "x"}),
+        ({"fetch.max.bytes": "1", "max.poll.records": "1", "allow.auto.create.topics": "true"}, {}),
+    ],
+)
+def test_a_shared_setting_is_told_to_librdkafka_in_its_own_words(shared, told):
+    check_properties(shared, Client.BOTH, connection=True)
+    assert librdkafka_properties(shared, {}) == told
+    assert java_properties(shared, {}) == shared
+
+
+@given(
+    shared=st.dictionaries(
+        st.sampled_from(["reconnect.backoff.ms", "reconnect.backoff.max.ms"]), st.integers(-(2**40), 2**40).map(str)
+    )
+)
+def test_librdkafka_takes_any_two_backoffs(shared):
+    told = librdkafka_properties(shared, {})
+    if told:
+        assert 0 <= int(told["reconnect.backoff.ms"]) <= int(told["reconnect.backoff.max.ms"]) <= 3_600_000
+
+
+def test_a_clients_own_settings_win():
+    shared = {"receive.buffer.bytes": "1", "sasl.oauthbearer.client.credentials.client.id": "a", "fetch.min.bytes": "1"}
+    assert java_properties(shared, {"fetch.min.bytes": "2"}) == {**shared, "fetch.min.bytes": "2"}
+    own = {"socket.receive.buffer.bytes": "2", "sasl.oauthbearer.client.credentials.client.id": "b", "log_level": "7"}
+    assert librdkafka_properties(shared, own) == {
+        "socket.receive.buffer.bytes": "2",
+        "sasl.oauthbearer.client.id": "b",
+        "log_level": "7",
+    }
+
+
+def test_a_config_provider_is_javas_alone():
+    given_properties = {"config.providers": "file", "config.providers.file.class": "F"}
+    check_properties(given_properties, Client.BOTH)
+    assert java_properties(given_properties, {}) == given_properties
+    assert librdkafka_properties(given_properties, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "message"),
+    [
+        ("fetch.max.byte", Client.BOTH, "is known to neither client; did you mean fetch.max.bytes?"),
+        ("Max.Poll.Records", Client.JAVA, "is unknown to the Java consumer; did you mean max.poll.records?"),
+        ("log.level", Client.LIBRDKAFKA, "is unknown to librdkafka; did you mean log_level?"),
+        ("internal.leave.group.on.close", Client.JAVA, "is unknown to the Java consumer; look its name up in"),
+        ("linger", Client.BOTH, "is known to neither client; look its name up in"),
+        ("linger", Client.LIBRDKAFKA, "settings, or in librdkafka's CONFIGURATION.md"),
+        ("kafka.max.poll.records", Client.BOTH, "without the prefix: max.poll.records"),
+        ("fetch.wait.max.ms", Client.BOTH, "is librdkafka's name: the Java consumer's is fetch.max.wait.ms"),
+        ("socket.send.buffer.bytes", Client.JAVA, "is librdkafka's name: the Java consumer's is send.buffer.bytes"),
+        ("log_level", Client.BOTH, "is librdkafka's name: give it in librdkafka_properties"),
+        ("log_level", Client.JAVA, "is librdkafka's name: give it in librdkafka_properties"),
+        ("fetch.max.wait.ms", Client.LIBRDKAFKA, "is the Java consumer's name: librdkafka's is fetch.wait.max.ms"),
+        ("metric.reporters", Client.LIBRDKAFKA, "is the Java consumer's name: give it in java_properties"),
+        ("interceptor.classes", Client.BOTH, "is refused by Spark, because interceptors could change what is read"),
+        ("session.timeout.ms", Client.JAVA, "would have no effect, because the consumer group is never joined"),
+        ("client.rack", Client.LIBRDKAFKA, "belongs to the source: use set_client_rack"),
+        ("request.timeout.ms", Client.BOTH, "belongs to the connection: use request_timeout of the KafkaResource"),
+        ("socket.timeout.ms", Client.LIBRDKAFKA, "belongs to the connection: use request_timeout of the KafkaResource"),
+        ("sasl.jaas.config", Client.JAVA, "belongs to the connection: use the fields of the KafkaResource"),
+        ("enable.ssl.certificate.verification", Client.LIBRDKAFKA, "belongs to the connection: use the fields of"),
+    ],
+)
+def test_a_name_that_can_not_be_in_a_source_is_refused_with_the_way_out(name, client, message):
+    refusal = _refusal(name, client) or ""
+    assert f"the property {name} " in refusal
+    assert message in refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "message"),
+    [
+        ("ssl.ca.location", Client.LIBRDKAFKA, "has a field of its own: use ssl_ca_location"),
+        ("kafka.bootstrap.servers", Client.BOTH, "has a field of its own: use bootstrap_servers"),
+        ("socket.timeout.ms", Client.LIBRDKAFKA, "has a field of its own: use request_timeout"),
+        ("group.id", Client.JAVA, "belongs to the source: use set_group_id"),
+        ("ssl.cipher.suites", Client.BOTH, "can't be translated for librdkafka: give it in java_properties, and what"),
+        ("ssl.ca.pem", Client.BOTH, "is librdkafka's name: give it in librdkafka_properties"),
+        ("ssl.ca.pem", Client.JAVA, "is librdkafka's name: the Java consumer's is ssl.truststore.certificates"),
+        ("sasl.oauthbearer.client.id", Client.BOTH, "is librdkafka's name: give it in librdkafka_properties"),
+        ("request.timeout.ms", Client.BOTH, "and java_properties for those inside Spark"),
+    ],
+)
+def test_a_name_that_can_not_be_in_a_connection_is_refused_with_the_way_out(name, client, message):
+    refusal = _refusal(name, client, connection=True) or ""
+    assert f"the property {name} " in refusal
+    assert message in refusal
+
+
+@pytest.mark.parametrize(
+    ("name", "client"),
+    [
+        ("sasl.kerberos.service.name", Client.BOTH),
+        ("sasl.jaas.config", Client.JAVA),
+        ("sasl.kerberos.keytab", Client.LIBRDKAFKA),
+        ("ssl.cipher.suites", Client.LIBRDKAFKA),
+        ("ssl.cipher.suites", Client.JAVA),
+        ("request.timeout.ms", Client.JAVA),
+        ("max.poll.records", Client.BOTH),
+    ],
+)
+def test_a_connection_may_have_what_has_no_other_place(name, client):
+    assert _refusal(name, client, connection=True) is None
+
+
+@pytest.mark.parametrize("client", Client)
+@pytest.mark.parametrize("connection", [False, True])
+def test_no_known_name_is_called_unknown(client, connection):
+    for name in KNOWN[client]:
+        refusal = _refusal(name, client, connection=connection) or ""
+        assert "unknown" not in refusal
+        assert "known to neither" not in refusal
+
+
+@st.composite
+def _misspelt(draw):
+    client = draw(st.sampled_from(Client))
+    name = draw(st.sampled_from(sorted(KNOWN[client])))
+    place = draw(st.integers(0, len(name) - 1))
+    letter = draw(st.sampled_from("abcdefghijklmnopqrstuvwxyz._-"))
+    kept = draw(st.sampled_from([0, 1]))
+    return client, name, name[:place] + draw(st.sampled_from(["", letter])) + name[place + kept :]
+
+
+@given(misspelt=_misspelt())
+def test_a_name_with_one_wrong_letter_is_recognized(misspelt):
+    client, name, wrong = misspelt
+    refusal = _refusal(wrong, client) or ""
+    if "known to" not in refusal:
+        return
+    found = re.search(r"did you mean (\S+)\?$", refusal)
+    if found is None:
+        assert difflib.SequenceMatcher(None, name, wrong).ratio() < 0.8
+        return
+    suggestion = found.group(1)
+    assert suggestion in KNOWN[client]
+    # What is suggested is no further from what was written than what was meant.
+    assert (
+        suggestion == name
+        or difflib.SequenceMatcher(None, suggestion, wrong).ratio()
+        >= difflib.SequenceMatcher(None, name, wrong).ratio()
+    )
+
+
+@given(name=st.text(max_size=40), client=st.sampled_from(Client), connection=st.booleans())
+def test_any_text_as_a_name_is_judged_without_its_value(name, client, connection):
+    _refusal(name, client, connection=connection)
