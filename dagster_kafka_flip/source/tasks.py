@@ -75,7 +75,7 @@ def _groups(thin: Sequence[KafkaPartitionSplit], records_per_task: int, parallel
 
 
 def _neighbours(splits: Sequence[KafkaPartitionSplit], groups: int) -> tuple[tuple[KafkaPartitionSplit, ...], ...]:
-    """Groups of neighbours, equal in number, as `coalesce` makes them of Spark partitions without a preferred place."""
+    """Groups of equal number, as `coalesce` makes them; which ones it puts together is Spark's affair."""
     return tuple(
         tuple(splits[len(splits) * group // groups : len(splits) * (group + 1) // groups]) for group in range(groups)
     )

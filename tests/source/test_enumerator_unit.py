@@ -171,6 +171,33 @@ def test_successive_runs_tile_the_log_with_no_gap_and_no_overlap(data, isolation
         assert read.get(tp, []) == list(range(begin, state.position[tp]))
 
 
+@pytest.mark.parametrize(
+    ("changes", "requests"),
+    [
+        ({}, 5),
+        ({"isolation_level": "read_uncommitted"}, 4),
+        (
+            {
+                "starting_offsets": OffsetsInitializer.timestamp(5),
+                "stopping_offsets": OffsetsInitializer.timestamp(9000),
+            },
+            7,
+        ),
+        ({"starting_offsets": OffsetsInitializer.committed_offsets("earliest")}, 6),
+    ],
+    ids=["earliest to latest", "uncommitted", "timestamps", "committed"],
+)
+def test_the_number_of_requests_does_not_grow_with_the_number_of_topic_partitions(changes, requests):
+    for partitions in (1, 500):
+        cluster = ClusterModel({TopicPartition("t", number): _log(10) for number in range(partitions)})
+        plan = _plan(cluster, **changes)
+        assert len(plan.splits) == partitions
+        assert cluster.requests == requests
+        cluster.requests = 0
+        assert _plan(cluster, plan.state, **changes).is_empty
+        assert cluster.requests <= requests
+
+
 # --- one run ------------------------------------------------------------------------------------------------------
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from pydantic import ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
 
 SECRET = "hunter2-secret"
 
@@ -50,6 +54,74 @@ def test_every_call_of_the_builder_leaves_the_builder_before_it_alone():
     assert source.connection == KafkaConnection(bootstrap_servers="b:1")
     assert base.set_connection(KafkaConnection(bootstrap_servers="c:1")).build().connection == KafkaConnection(
         bootstrap_servers="c:1"
+    )
+
+
+def test_keywords_make_the_same_source_as_the_builder():
+    built = (
+        KafkaSource.builder()
+        .set_partitions([("b", 1), TopicPartition("a", 0), ("b", 1)])
+        .set_group_id("g")
+        .set_bounded(OffsetsInitializer.committed_offsets())
+        .set_watermark_alignment(timedelta(hours=1))
+        .set_client_rack("eu-1a")
+        .build()
+    )
+    assert built == KafkaSource(
+        partitions=[("a", 0), ("b", 1)],  # pyright: ignore[reportArgumentType]
+        group_id="g",
+        stopping_offsets=OffsetsInitializer.committed_offsets(),
+        max_drift=timedelta(hours=1),
+        client_rack="eu-1a",
+    )
+    assert str(built) == "a-0, b-1"
+    assert built.boundedness is Boundedness.BOUNDED
+    with pytest.raises(ConfigurationError, match=r"earliest can't be a stop"):
+        KafkaSource(topics=("a",), stopping_offsets=OffsetsInitializer.earliest())
+    with pytest.raises(ConfigurationError, match=r"^this KafkaSource can't be: topcs: Extra inputs are not permitted"):
+        KafkaSource(topcs=("a",))  # pyright: ignore[reportCallIssue]
+
+
+def test_each_client_is_told_who_and_where_it_is_and_what_it_knows():
+    source = (
+        _BUILDER.set_client_id_prefix("night")
+        .set_client_rack("eu-1a")
+        .set_properties({"receive.buffer.bytes": "65536", "max.poll.records": "5"})
+        .set_java_property("max.poll.records", "7")
+        .set_librdkafka_property("socket.keepalive.enable", "true")
+        .build()
+    )
+    assert source.java_config() == {
+        "client.id": "night-reader",
+        "client.rack": "eu-1a",
+        "isolation.level": "read_committed",
+        "receive.buffer.bytes": "65536",
+        "max.poll.records": "7",
+    }
+    assert source.librdkafka_config() == {
+        "client.id": "night-enumerator",
+        "client.rack": "eu-1a",
+        "socket.receive.buffer.bytes": "65536",
+        "socket.keepalive.enable": "true",
+    }
+
+
+def test_a_source_needs_one_connection_and_takes_no_second():
+    source = _BUILDER.build()
+    with pytest.raises(ConfigurationError) as error:
+        source.create_enumerator(SplitEnumeratorContext())
+    assert str(error.value) == (
+        "there is no Kafka connection: give one to ingest(), or call set_bootstrap_servers on the builder"
+    )
+    with pytest.raises(ConfigurationError, match=r"^there is no Kafka connection"):
+        source.connected(None)
+    here, there = KafkaConnection(bootstrap_servers="h:1"), KafkaConnection(bootstrap_servers="h:2")
+    assert source.connected(here).connection == source.connected(here).connected(here).connection == here
+    with pytest.raises(ConfigurationError) as error:
+        source.connected(here).connected(there)
+    assert str(error.value) == (
+        "two different Kafka connections: the source has h:1, the run is given h:2. Leave set_bootstrap_servers out "
+        "where a KafkaResource says where Kafka is"
     )
 
 
@@ -121,6 +193,83 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         (
             lambda: _BUILDER.set_bounded(OffsetsInitializer.specific_offsets({("b", 3): 1})).build(),
             "this KafkaSource can't be: an offset is given for b-3, but the source reads a",
+        ),
+        (
+            lambda: _BUILDER.set_topic_pattern("a.*").build(),
+            (
+                "this KafkaSource can't be: it reads either topics, or the topics of a pattern, or a set of "
+                "partitions; given are topics and topic_pattern"
+            ),
+        ),
+        (
+            lambda: _BUILDER.set_partitions([("a", 0)]).set_topic_pattern("a.*").build(),
+            (
+                "this KafkaSource can't be: it reads either topics, or the topics of a pattern, or a set of "
+                "partitions; given are topics and topic_pattern and partitions"
+            ),
+        ),
+        (
+            lambda: KafkaSource.builder().set_topic_pattern("a(").build(),
+            (
+                "this KafkaSource can't be: the topic pattern 'a(' is no regular expression: missing ), unterminated "
+                "subpattern at position 1"
+            ),
+        ),
+        (
+            lambda: KafkaSource.builder().set_partitions([]).build(),
+            "this KafkaSource can't be: a source needs at least one topic partition",
+        ),
+        (
+            lambda: KafkaSource.builder().set_partitions([("a", -1)]).build(),
+            "this KafkaSource can't be: a: partitions are numbered from 0, not -1",
+        ),
+        (
+            lambda: (
+                KafkaSource.builder()
+                .set_partitions([("a", 0)])
+                .set_bounded(OffsetsInitializer.specific_offsets({("a", 1): 1}))
+                .build()
+            ),
+            "this KafkaSource can't be: an offset is given for a-1, but the source reads a-0",
+        ),
+        (
+            lambda: (
+                KafkaSource.builder()
+                .set_topic_pattern("a.*")
+                .set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 1): 1}))
+                .build()
+            ),
+            "this KafkaSource can't be: an offset is given for b-1, but the source reads topics matching a.*",
+        ),
+        (
+            lambda: (
+                _BUILDER.set_starting_offsets(OffsetsInitializer.timestamp(7))
+                .set_bounded(OffsetsInitializer.timestamp(6))
+                .build()
+            ),
+            (
+                "this KafkaSource can't be: it starts at timestamp:7, behind its stop at timestamp:6: nothing would "
+                "ever be read"
+            ),
+        ),
+        (
+            lambda: (
+                _BUILDER.set_starting_offsets(OffsetsInitializer.specific_offsets({("a", 1): 9}))
+                .set_bounded(OffsetsInitializer.specific_offsets({("a", 0): 3, ("a", 1): 8}))
+                .build()
+            ),
+            ("this KafkaSource can't be: a-1: it starts at offset 9, behind its stop at 8: nothing would ever be read"),
+        ),
+        (
+            lambda: _BUILDER.set_client_id_prefix("").build(),
+            "this KafkaSource can't be: client_id_prefix: String should have at least 1 character",
+        ),
+        (
+            lambda: _BUILDER.set_property("fetch.max.byte", SECRET).build(),
+            (
+                "this KafkaSource can't be: the property fetch.max.byte is known to neither client; did you mean "
+                "fetch.max.bytes?"
+            ),
         ),
         (
             lambda: _BUILDER.set_isolation_level("serializable").build(),

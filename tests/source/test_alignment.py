@@ -1,0 +1,157 @@
+"""Watermark alignment on a model of a log: drift, idle topic partitions, and what it costs."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.alignment import times_reached
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from tests.source.log_model import ClusterModel, LogModel
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+class _Times:
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def offsets_for_times(self, timestamps_ms):
+        return self.cluster.offsets_for_times(timestamps_ms, "read_committed")
+
+    def max_timestamps(self, partitions):
+        return self.cluster.max_timestamps(partitions)
+
+
+def _run(cluster, state=None, **changes):
+    source = KafkaSource(topics=("t",), max_drift=timedelta(hours=1), **changes)
+    enumerator = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state)
+    return enumerator.start()
+
+
+@given(
+    st.lists(st.integers(0, 500), max_size=20),
+    st.integers(0, 20),
+    st.integers(0, 20),
+    st.integers(1, 40),
+)
+def test_the_time_reached_is_the_highest_before_the_offset(timestamps, beginning, offset, precision):
+    log = LogModel(timestamps, min(beginning, len(timestamps)))
+    offset = min(offset, len(timestamps))
+    reached = times_reached({T0: offset}, _Times(ClusterModel({T0: log})), precision_ms=precision)
+    before = timestamps[log.beginning : offset]
+    if not before:
+        assert reached == {}
+    else:
+        assert max(before) - precision < reached[T0] <= max(before)
+
+
+def test_one_topic_partition_a_day_ahead_is_read_evenly_over_successive_runs():
+    slow, fast = LogModel(), LogModel([DAY + minute * 60_000 for minute in range(600)])
+    cluster = ClusterModel({T0: slow, T1: fast})
+    state, watermark, read_ahead = None, -1, []
+    for hour in range(1, 40):
+        # An hour's records each run, one a minute.
+        slow.timestamps += [(hour - 1) * HOUR + minute * 60_000 for minute in range(60)]
+        plan = _run(cluster, state)
+        state = plan.state
+        assert state.position[T0] == hour * 60, "the slow one is never held back"
+        assert state.watermark >= watermark, "the low watermark goes back"
+        watermark = state.watermark
+        read_ahead.append(state.position[T1])
+    # Nothing of the fast one until the slow one is within an hour of it, and then an hour's records each run.
+    assert read_ahead[:23] == [0] * 23
+    assert [later - earlier for earlier, later in itertools.pairwise(read_ahead[23:33])] == [60] * 9
+    assert read_ahead[-1] == 600
+    assert abs(watermark - (39 * HOUR - 60_000)) <= HOUR // 64
+
+
+def test_an_idle_topic_partition_holds_nobody_back():
+    cluster = ClusterModel({T0: LogModel([0]), T1: LogModel([DAY, 2 * DAY]), T2: LogModel()})
+    first = _run(cluster)
+    assert [str(split) for split in first.splits] == ["t-0 [0, 1)"]
+    assert first.paused == {T1: 2}
+    second = _run(cluster, first.state)
+    assert [str(split) for split in second.splits] == ["t-1 [0, 2)"]
+    assert second.paused == {}
+
+
+def test_a_topic_partition_that_comes_back_with_old_records_does_not_take_the_watermark_back():
+    cluster = ClusterModel({T0: LogModel([DAY]), T1: LogModel()})
+    first = _run(cluster)
+    cluster.logs[T1].timestamps.append(5)
+    cluster.logs[T0].timestamps.append(2 * DAY)
+    second = _run(cluster, first.state)
+    assert [str(split) for split in second.splits] == ["t-1 [0, 1)"]
+    assert second.state.watermark == first.state.watermark
+    # An operator who starts elsewhere starts a new count.
+    source = KafkaSource(topics=("t",), max_drift=timedelta(hours=1))
+    source = source.with_overrides(starting_offsets=OffsetsInitializer.earliest())
+    again = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), second.state).start()
+    assert again.starting_watermark is None
+    assert again.state.watermark is not None
+    assert 0 <= again.state.watermark <= 5
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        OffsetsInitializer.latest(),
+        OffsetsInitializer.timestamp(5 * HOUR),
+        OffsetsInitializer.specific_offsets({T0: 3, T1: 9}),
+        OffsetsInitializer.committed_offsets(),
+    ],
+    ids=str,
+)
+def test_alignment_goes_with_any_stop(stop):
+    hourly = [hour * HOUR for hour in range(10)]
+    cluster = ClusterModel({T0: LogModel(hourly[:3]), T1: LogModel(hourly)}, committed={T0: 3, T1: 8})
+    plan = _run(cluster, stopping_offsets=stop, group_id="g")
+    # t-0 reaches 2 o'clock, so that t-1 is read to 3 o'clock (to within a 64th of the drift), whatever its own stop.
+    assert dict(plan.state.position) == {T0: 3, T1: 3}
+    assert plan.state.watermark is not None
+    assert 2 * HOUR - HOUR // 64 <= plan.state.watermark <= 2 * HOUR
+
+
+def test_the_watermark_is_reached_with_the_last_batch_and_not_before():
+    cluster = ClusterModel({T0: LogModel([HOUR, 2 * HOUR])})
+    source = KafkaSource(topics=("t",), max_drift=timedelta(hours=1))
+    enumerator = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext())
+    planned = enumerator.start()
+    one = Limits(max_records_per_batch=1)
+    first, last = enumerator.assign(one), enumerator.assign(one)
+    assert first is not None
+    assert last is not None
+    assert first.plan.state.watermark is None
+    assert last.plan.state.watermark == planned.state.watermark is not None
+    enumerator.add_splits_back(last.plan.splits)
+    assert enumerator.snapshot_state() == first.plan.state
+
+
+def test_the_number_of_requests_does_not_depend_on_the_number_of_topic_partitions():
+    def requests(partitions):
+        logs = {TopicPartition("t", n): LogModel([n * HOUR, (n % 7) * DAY]) for n in range(partitions)}
+        logs[TopicPartition("t", 0)].timestamps += [300 * DAY]
+        cluster = ClusterModel(logs)
+        _run(cluster)
+        return cluster.requests
+
+    assert requests(200) == requests(2) < 40
+
+
+def test_a_drift_below_a_millisecond_is_refused():
+    with pytest.raises(ConfigurationError) as error:
+        KafkaSource.builder().set_topics("t").set_watermark_alignment(timedelta(0)).build()
+    assert str(error.value) == "this KafkaSource can't be: the maximum drift is 0:00:00; it is at least a millisecond"

@@ -1,0 +1,330 @@
+"""The life of an enumerator: batches handed out, handed back, planned again, repeated; and runs that die in between."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    EndBeforePositionError,
+    RetentionOvertookPositionError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from tests.source.log_model import ClusterModel, LogModel
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+ALL = Limits()
+
+
+def _log(records, beginning=0):
+    return LogModel([1000 * (number + 1) for number in range(records)], beginning)
+
+
+def _enumerator(cluster, state=None, context=None, **changes):
+    source = KafkaSource(topics=("t",), **changes)
+    return KafkaSourceEnumerator(source, cluster, context or SplitEnumeratorContext(), state)
+
+
+def _texts(assignment):
+    return [str(split) for split in assignment.plan.splits]
+
+
+def test_a_state_is_there_from_the_start_on_and_moves_with_each_assignment():
+    enumerator = _enumerator(ClusterModel({T0: _log(6), T1: _log(2)}))
+    assert enumerator.snapshot_state() is None
+    assert enumerator.assign(ALL) is None, "nothing is planned before the start"
+    plan = enumerator.start()
+    assert enumerator.snapshot_state() == EnumeratorState({T0: 0, T1: 0}, "cluster", {"t": "topic-id"})
+    limits = Limits(max_records_per_batch=4)
+    first = enumerator.assign(limits)
+    assert first is not None
+    assert _texts(first) == ["t-0 [0, 3)", "t-1 [0, 1)"]
+    assert enumerator.snapshot_state() == first.plan.state
+    second = enumerator.assign(limits)
+    assert second is not None
+    assert _texts(second) == ["t-0 [3, 6)", "t-1 [1, 2)"]
+    assert enumerator.snapshot_state() == plan.state
+    assert enumerator.assign(limits) is None
+
+
+def test_a_stream_that_begins_at_the_end_is_assigned_one_batch_without_splits():
+    enumerator = _enumerator(ClusterModel({T0: _log(6)}), starting_offsets=OffsetsInitializer.latest())
+    enumerator.start()
+    only = enumerator.assign(ALL)
+    assert only is not None
+    assert (only.plan.splits, dict(only.plan.state.position), only.task_plan.tasks) == ((), {T0: 6}, ())
+    assert enumerator.assign(ALL) is None
+
+
+def test_what_is_handed_back_is_assigned_again_just_as_it_was():
+    cluster = ClusterModel({T0: _log(6), T1: _log(2)})
+    enumerator = _enumerator(cluster)
+    enumerator.start()
+    limits = Limits(max_records_per_batch=4)
+    first = enumerator.assign(limits)
+    assert first is not None
+    cluster.logs[T0] = _log(100)
+    enumerator.add_splits_back(first.plan.splits)
+    assert dict(enumerator.snapshot_state().position) == {T0: 0, T1: 0}
+    again = enumerator.assign(limits)
+    assert again is not None
+    assert again.plan.splits == first.plan.splits
+
+
+def test_after_another_start_it_is_planned_with_what_has_arrived_since():
+    cluster = ClusterModel({T0: _log(6)})
+    enumerator = _enumerator(cluster, starting_offsets=OffsetsInitializer.latest())
+    enumerator.start()
+    cluster.logs[T0] = _log(9)
+    first = enumerator.assign(ALL)
+    assert first is not None
+    enumerator.add_splits_back(first.plan.splits)
+    enumerator.start()
+    again = enumerator.assign(ALL)
+    assert again is not None
+    assert _texts(again) == ["t-0 [6, 9)"], "a stream that begins at the end does not begin later the second time"
+
+
+def test_a_run_that_overrides_the_position_goes_on_from_its_own_start_when_planned_again():
+    cluster = ClusterModel({T0: _log(6)})
+    source = KafkaSource(topics=("t",)).with_overrides(starting_offsets=OffsetsInitializer.specific_offsets({T0: 2}))
+    state = EnumeratorState({T0: 5}, "cluster", {"t": "topic-id"})
+    enumerator = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state)
+    enumerator.start()
+    first = enumerator.assign(Limits(max_records_per_batch=1))
+    assert first is not None
+    cluster.logs[T0] = _log(7)
+    enumerator.start()
+    rest = enumerator.assign(ALL)
+    assert rest is not None
+    assert _texts(rest) == ["t-0 [3, 7)"], "the first batch is kept, and not read again"
+
+
+def test_several_batches_are_handed_back_at_once():
+    enumerator = _enumerator(ClusterModel({T0: _log(6)}))
+    enumerator.start()
+    limits = Limits(max_records_per_batch=2)
+    batches = [enumerator.assign(limits) for _ in range(2)]
+    splits = [split for batch in batches if batch is not None for split in batch.plan.splits]
+    enumerator.add_splits_back(splits)
+    again = enumerator.assign(ALL)
+    assert again is not None
+    assert _texts(again) == ["t-0 [0, 6)"]
+
+
+def test_only_the_last_ones_assigned_can_be_handed_back():
+    enumerator = _enumerator(ClusterModel({T0: _log(6)}))
+    with pytest.raises(ConfigurationError) as error:
+        enumerator.add_splits_back([KafkaPartitionSplit(T0, 0, 2)])
+    assert str(error.value) == "splits can't be handed back to an enumerator that was never started"
+    enumerator.start()
+    limits = Limits(max_records_per_batch=2)
+    first = enumerator.assign(limits)
+    enumerator.assign(limits)
+    assert first is not None
+    with pytest.raises(ConfigurationError) as error:
+        enumerator.add_splits_back(first.plan.splits)
+    assert str(error.value) == "the split t-0 [0, 2) can't be handed back: the last one assigned ends elsewhere"
+
+
+def test_a_replay_is_exactly_what_was_planned_and_moves_nothing():
+    cluster = ClusterModel({T0: _log(6), T1: _log(6)})
+    state = EnumeratorState({T0: 6, T1: 6}, "cluster", {"t": "topic-id"})
+    enumerator = _enumerator(cluster, state)
+    cluster.logs[T0] = _log(60)
+    splits = [KafkaPartitionSplit(T1, 0, 3), KafkaPartitionSplit(T0, 2, 5)]
+    assignment = enumerator.replay(splits)
+    assert _texts(assignment) == ["t-0 [2, 5)", "t-1 [0, 3)"]
+    assert dict(assignment.plan.state.position) == {T0: 5, T1: 3}
+    assert enumerator.snapshot_state() == state
+
+
+@pytest.mark.parametrize(
+    ("splits", "error", "message"),
+    [
+        ([KafkaPartitionSplit(T0, 1, 5)], RetentionOvertookPositionError, "t-0: retention has overtaken"),
+        ([KafkaPartitionSplit(T0, 4, 8)], EndBeforePositionError, "t-0: the log ends at offset 6"),
+        ([KafkaPartitionSplit(T2, 0, 1)], TopicNotFoundError, "t-2: the source asks for it"),
+        (
+            [KafkaPartitionSplit(T0, 2, 3), KafkaPartitionSplit(T0, 3, 4)],
+            ConfigurationError,
+            "two splits of one topic partition can't be repeated in one batch",
+        ),
+    ],
+)
+def test_a_replay_of_what_the_log_does_not_hold_is_refused(splits, error, message):
+    enumerator = _enumerator(ClusterModel({T0: _log(6, beginning=2)}))
+    with pytest.raises(error) as refused:
+        enumerator.replay(splits)
+    assert str(refused.value).startswith(message)
+
+
+def test_a_replay_out_of_another_topic_of_the_same_name_is_refused():
+    state = EnumeratorState({T0: 6}, "cluster", {"t": "an-older-id"})
+    with pytest.raises(TopicRecreatedError):
+        _enumerator(ClusterModel({T0: _log(6)}), state).replay([KafkaPartitionSplit(T0, 0, 6)])
+
+
+def test_discovery_asks_for_the_topics_alone():
+    cluster = ClusterModel({T0: _log(6)})
+    _enumerator(cluster).discover()
+    assert cluster.requests == 1
+
+
+# --- limits -------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_in_bytes_goes_by_what_is_known_of_the_records():
+    context = SplitEnumeratorContext(record_bytes=100)
+    enumerator = _enumerator(ClusterModel({T0: _log(60)}), context=context)
+    enumerator.start()
+    batch = enumerator.assign(Limits(max_bytes_per_batch=1000))
+    assert batch is not None
+    assert _texts(batch) == ["t-0 [0, 10)"]
+
+
+def test_a_limit_in_bytes_goes_by_a_sample_where_nothing_is_known_and_samples_once():
+    cluster = ClusterModel({T0: _log(60)}, record_bytes=50)
+    context = SplitEnumeratorContext()
+    enumerator = _enumerator(cluster, context=context)
+    enumerator.start()
+    before = cluster.requests
+    limits = Limits(max_bytes_per_batch=1000)
+    assert [_texts(batch) for _ in range(3) if (batch := enumerator.assign(limits))] == [
+        ["t-0 [0, 20)"],
+        ["t-0 [20, 40)"],
+        ["t-0 [40, 60)"],
+    ]
+    assert (context.record_bytes, cluster.requests - before) == (50, 1)
+
+
+def test_the_narrower_of_two_limits_counts_and_a_batch_is_never_empty():
+    assert Limits(max_records_per_batch=7, max_bytes_per_batch=1000).max_offsets(100) == 7
+    assert Limits(max_records_per_batch=70, max_bytes_per_batch=1000).max_offsets(100) == 10
+    assert Limits(max_bytes_per_batch=1000).max_offsets(1_000_000) == 1
+    assert Limits(max_bytes_per_batch=1000).max_offsets(None) is None
+    assert Limits().max_offsets(100) is None
+
+
+def test_a_batch_spread_by_time_ends_at_the_same_time_on_each_topic_partition():
+    # t-0 has a record each second, t-1 ten of them; t-2 begins only later.
+    logs = {
+        T0: LogModel([1000 * n for n in range(1, 101)]),
+        T1: LogModel([100 * n for n in range(1, 1001)]),
+        T2: LogModel([90_000 + 10 * n for n in range(1, 501)]),
+    }
+    enumerator = _enumerator(ClusterModel(logs))
+    enumerator.start()
+    batch = enumerator.assign(Limits(max_records_per_batch=110, spread=Spread.TIME))
+    assert batch is not None
+    assert _texts(batch) == ["t-0 [0, 10)", "t-1 [0, 100)"]
+
+
+def test_records_of_one_and_the_same_time_still_fill_a_batch():
+    enumerator = _enumerator(ClusterModel({T0: LogModel([5] * 10), T1: LogModel([5] * 30)}))
+    enumerator.start()
+    batch = enumerator.assign(Limits(max_records_per_batch=4, spread=Spread.TIME))
+    assert batch is not None
+    assert _texts(batch) == ["t-0 [0, 1)", "t-1 [0, 3)"]
+
+
+# --- any sequence -------------------------------------------------------------------------------------------------
+
+_limits = st.builds(
+    Limits,
+    max_records_per_batch=st.none() | st.integers(1, 7),
+    max_bytes_per_batch=st.none() | st.integers(1, 90),
+    spread=st.sampled_from(Spread),
+)
+
+
+@settings(max_examples=150)
+@given(
+    data=st.data(),
+    limits=_limits,
+    max_drift=st.none() | st.integers(1, 40).map(lambda drift: timedelta(milliseconds=drift)),
+)
+def test_whatever_fails_in_between_each_record_is_committed_once(data, limits, max_drift):
+    cluster = ClusterModel({T0: LogModel(), T1: LogModel(), T2: LogModel()})
+    committed: dict[TopicPartition, list[int]] = {tp: [] for tp in cluster.logs}
+    state: EnumeratorState | None = None
+
+    def grow():
+        for log in cluster.logs.values():
+            log.timestamps += data.draw(st.lists(st.integers(0, 100), max_size=5))
+
+    def start(enumerator):
+        before = enumerator.snapshot_state()
+        plan = enumerator.start()
+        if max_drift is not None:
+            _check_alignment(plan, cluster, max_drift)
+            if before is not None and before.watermark is not None:
+                assert plan.state.watermark >= before.watermark, "the low watermark goes back"
+
+    for _ in range(data.draw(st.integers(1, 4))):
+        grow()
+        enumerator = _enumerator(cluster, state, max_drift=max_drift)
+        start(enumerator)
+        while (assignment := enumerator.assign(limits)) is not None:
+            fate = data.draw(st.sampled_from(["committed", "committed", "repeated", "planned again", "died"]))
+            if fate == "committed":
+                for split in assignment.plan.splits:
+                    committed[split.topic_partition] += range(split.starting_offset, split.stopping_offset)
+                state = enumerator.snapshot_state()
+                continue
+            if fate == "died":
+                break
+            enumerator.add_splits_back(assignment.plan.splits)
+            if fate == "planned again":
+                grow()
+                start(enumerator)
+            # A batch that fails for ever would go on for ever.
+            again = enumerator.assign(limits)
+            assert again is not None or assignment.plan.is_empty
+            if again is None:
+                break
+            if fate == "repeated":
+                assert again.plan.splits == assignment.plan.splits
+            for split in again.plan.splits:
+                committed[split.topic_partition] += range(split.starting_offset, split.stopping_offset)
+            state = enumerator.snapshot_state()
+    position = {} if state is None else state.position
+    for tp, offsets in committed.items():
+        assert offsets == list(range(position.get(tp, 0)))
+
+
+def _check_alignment(plan, cluster, max_drift):
+    """No busy topic partition is read further than the slowest one's reachable time and the drift."""
+    drift = max_drift // timedelta(milliseconds=1)
+    reachable = {}
+    for tp, log in cluster.logs.items():
+        stop, start = plan.state.position[tp] + plan.paused.get(tp, 0), plan.starting_position[tp]
+        assert stop == log.high_watermark
+        if start < stop:
+            reachable[tp] = max(log.timestamps[:stop])
+    if not reachable:
+        assert plan.splits == ()
+        return
+    slowest = min(reachable.values())
+    for split in plan.splits:
+        timestamps = cluster.logs[split.topic_partition].timestamps
+        assert max(timestamps[split.starting_offset : split.stopping_offset]) <= slowest + drift
+    for tp, offsets in plan.paused.items():
+        timestamps = cluster.logs[tp].timestamps
+        # The slowest is known to a part of the drift only, so that a record may wait that is just within it.
+        assert timestamps[plan.state.position[tp]] > slowest + drift - max(1, drift // 64)
+        assert offsets > 0
+    assert plan.splits, "there is something to read, and nothing is read"
+    assert slowest - max(1, drift // 64) <= plan.state.watermark
