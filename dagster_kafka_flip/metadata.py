@@ -24,17 +24,21 @@ from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dagster import AssetMaterialization
 
     from dagster_kafka_flip.ingestion import IngestResult
     from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
 POSITION = "kafka/position"
 ROW_COUNT = "dagster/row_count"
 COLUMN_SCHEMA = "dagster/column_schema"
+
+# More would fill a page, and say no more than their number does.
+_NAMED_PARTITIONS = 20
 
 _SPLIT_COLUMNS = (
     ("topic", "string"),
@@ -85,15 +89,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     }
     if metadata["kafka/records_read"] is None:
         del metadata["kafka/records_read"]
-    watermark = _watermark(result)
-    if watermark is not None:
-        metadata["kafka/watermark"] = MetadataValue.timestamp(watermark)
-    if result.state.watermark is not None:
-        low = datetime.fromtimestamp(result.state.watermark / 1000, tz=timezone.utc)
-        metadata["kafka/low_watermark"] = MetadataValue.timestamp(low)
-        metadata["kafka/paused_offsets"] = sum(result.plan.paused.values())
-    if result.overrides_start:
-        metadata["kafka/start_overridden"] = True
+    metadata |= _now_and_then(result)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:
@@ -105,6 +101,31 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     elif previous is not None and COLUMN_SCHEMA in previous.metadata:
         metadata[COLUMN_SCHEMA] = previous.metadata[COLUMN_SCHEMA]
     return metadata
+
+
+def _now_and_then(result: IngestResult) -> dict[str, Any]:
+    """What only some runs have to tell."""
+    metadata: dict[str, Any] = {}
+    watermark = _watermark(result)
+    if watermark is not None:
+        metadata["kafka/watermark"] = MetadataValue.timestamp(watermark)
+    if result.state.watermark is not None:
+        low = datetime.fromtimestamp(result.state.watermark / 1000, tz=timezone.utc)
+        metadata["kafka/low_watermark"] = MetadataValue.timestamp(low)
+        metadata["kafka/paused_offsets"] = sum(result.plan.paused.values())
+    if result.plan.discovered:
+        metadata["kafka/discovered"] = _some(result.plan.discovered)
+    if result.plan.removed:
+        metadata["kafka/removed"] = _some(result.plan.removed)
+    if result.overrides_start:
+        metadata["kafka/start_overridden"] = True
+    return metadata
+
+
+def _some(partitions: Sequence[TopicPartition]) -> str:
+    more = len(partitions) - _NAMED_PARTITIONS
+    named = ", ".join(map(str, partitions[:_NAMED_PARTITIONS]))
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def known_to_json(known: KnownPosition) -> dict[str, Any]:

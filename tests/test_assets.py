@@ -252,3 +252,37 @@ def test_the_recorded_position_is_json_that_stays_small(instance, resources, sou
     metadata = run(asset, instance, resources)
     assert metadata is not None
     assert len(json.dumps(metadata["kafka/position"])) < 500
+
+
+def test_a_pattern_is_one_topic_asset_upstream_and_its_runs_tell_what_came_and_went(
+    kafka, instance, resources, topic, table
+):
+    source = KafkaSource(topic_pattern=rf"{topic}\.(eu|us)")
+    kafka.create(f"{topic}.eu")
+    kafka.produce(f"{topic}.eu", [("a", "1")] * 2)
+    asset = build_kafka_delta_asset(
+        name="orders", source=source, table=table, max_bytes_per_batch=1000, spread="time", max_records_per_batch=1
+    )
+    topics = kafka_topic_asset(source)
+    (key,) = topics.keys
+    assert key == AssetKey(["kafka", f"{topic}_._eu_us_"])
+    assert asset.asset_deps[AssetKey("orders")] == {key}
+
+    first = run(asset, instance, resources)
+    assert first is not None
+    assert (first["delta/rows_written"], first["delta/commits"], first["kafka/tasks"]) == (2, 2, 2)
+    assert not {"kafka/discovered", "kafka/removed"} & first.keys()
+    kafka.create(f"{topic}.us", partitions=2)
+    kafka.produce(f"{topic}.us", [("a", "1")], partition=1)
+    second = run(asset, instance, resources, max_records_per_batch=10, max_bytes_per_batch=10)
+    assert second is not None
+    assert second["kafka/discovered"] == f"{topic}.us-0, {topic}.us-1"
+    kafka.delete(f"{topic}.us")
+    third = run(asset, instance, resources)
+    assert third is not None
+    assert third["kafka/removed"] == f"{topic}.us-0, {topic}.us-1"
+
+    observed = observe([topics], instance=instance, resources=resources)
+    (observation,) = observed.asset_observations_for_node(topics.op.name)
+    assert observation.metadata["kafka/topics"].value == 1
+    assert observation.metadata["kafka/offset_span"].value == 2

@@ -17,6 +17,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -61,13 +62,16 @@ def test_the_time_reached_is_the_highest_before_the_offset(timestamps, beginning
 def test_one_topic_partition_a_day_ahead_is_read_evenly_over_successive_runs():
     slow, fast = LogModel(), LogModel([DAY + minute * 60_000 for minute in range(600)])
     cluster = ClusterModel({T0: slow, T1: fast})
-    state, watermark, read_ahead = None, -1, []
+    state: EnumeratorState | None = None
+    watermark = -1
+    read_ahead: list[int] = []
     for hour in range(1, 40):
         # An hour's records each run, one a minute.
         slow.timestamps += [(hour - 1) * HOUR + minute * 60_000 for minute in range(60)]
         plan = _run(cluster, state)
         state = plan.state
         assert state.position[T0] == hour * 60, "the slow one is never held back"
+        assert state.watermark is not None
         assert state.watermark >= watermark, "the low watermark goes back"
         watermark = state.watermark
         read_ahead.append(state.position[T1])

@@ -1,0 +1,137 @@
+"""What a run does at once, on the real broker: limits in bytes, batches by time, alignment, and who reads what."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.source.split import TopicPartition
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def land(connection, spark_of, table):
+    def run(source, **options):
+        return ingest(source, table, spark=spark_of, connection=connection, **options)
+
+    return run
+
+
+@pytest.fixture
+def offsets(spark, table):
+    """Topic partition number to the offsets that are in the test's table, in order."""
+
+    def read():
+        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
+        found: dict[int, list[int]] = {}
+        for partition, offset in sorted(rows):
+            found.setdefault(partition, []).append(offset)
+        return found
+
+    return read
+
+
+def test_a_limit_in_bytes_is_kept_by_a_sample_and_then_by_what_was_read(kafka, land, offsets, topic):
+    kafka.create(topic, partitions=2)
+    # 110 bytes each: a key of 10 and a value of 100.
+    kafka.produce(topic, [("k" * 10, "v" * 100)] * 30)
+    kafka.produce(topic, [("k" * 10, "v" * 100)] * 10, partition=1)
+    source = KafkaSource(topics=(topic,))
+    first = land(source, limits=Limits(max_bytes_per_batch=2200))
+    assert [batch.observed.bytes for batch in first.batches if batch.observed] == [2200, 2200]
+    assert first.known.record_bytes == 110
+    assert offsets() == {0: list(range(30)), 1: list(range(10))}
+
+    kafka.produce(topic, [("k" * 10, "v" * 1000)] * 4)
+    second = land(source, limits=Limits(max_bytes_per_batch=330), known=first.known)
+    # Three records by the average of the run before; then one, by that of the batch before.
+    assert [batch.plan.offset_span for batch in second.batches] == [3, 1]
+
+
+def test_batches_by_time_advance_together(kafka, land, spark, table, topic):
+    kafka.create(topic, partitions=2)
+    for number in range(20):
+        kafka.produce(topic, [(None, "x")], timestamp=1000 * (number + 1))
+    for number in range(10):
+        kafka.produce(topic, [(None, "x")], partition=1, timestamp=1000 * (number + 1))
+    result = land(KafkaSource(topics=(topic,)), limits=Limits(max_records_per_batch=20, spread=Spread.TIME))
+    assert [[str(split).rpartition(" [")[2] for split in batch.plan.splits] for batch in result.batches] == [
+        ["0, 10)", "0, 10)"],
+        ["10, 20)"],
+    ]
+    assert spark.read.format("delta").load(table).count() == 30
+
+
+def test_a_topic_partition_that_is_ahead_waits_and_the_commit_says_up_to_when_all_are(
+    kafka, land, offsets, spark, table, topic
+):
+    kafka.create(topic, partitions=3)
+    source = KafkaSource.builder().set_topics(topic).set_watermark_alignment(timedelta(hours=1)).build()
+    for hour in range(24):
+        kafka.produce(topic, [(None, "x")], partition=1, timestamp=(hour + 1) * HOUR)
+    watermarks = []
+    for hour in range(3):
+        kafka.produce(topic, [(None, "x")], timestamp=(hour + 1) * HOUR)
+        result = land(source)
+        # Two hours further than the slowest is too far; the third topic partition is idle and holds nobody back.
+        assert offsets() == {0: list(range(hour + 1)), 1: list(range(hour + 1))}
+        assert result.plan.paused == {TopicPartition(topic, 1): 23 - hour}
+        assert (result.lag_after, result.state.watermark is None) == (23 - hour, False)
+        watermarks.append(result.state.watermark)
+    assert watermarks == sorted(watermarks)
+    last = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()
+    assert json.loads(last["userMetadata"])["state"]["watermark"] == watermarks[-1]
+    rest = land(source)
+    assert rest.is_idle is False
+    assert offsets()[1] == list(range(24)), "alone, it is the slowest itself"
+
+
+def test_a_fat_topic_partition_is_read_by_several_tasks(kafka, land, offsets, topic, monkeypatch):
+    monkeypatch.setattr("dagster_kafka_flip.source.tasks.MIN_RECORDS_PER_TASK", 100)
+    kafka.create(topic, partitions=12)
+    kafka.produce(topic, [(None, "x")] * 900)
+    for partition in range(1, 12):
+        kafka.produce(topic, [(None, "x")] * 9, partition=partition)
+    result = land(KafkaSource(topics=(topic,)))
+    (batch,) = result.batches
+    # Two cores: about four tasks for the fat one, and two for all the thin ones together.
+    assert batch.tasks == 6
+    assert batch.committed.files == 6
+    assert offsets() == {0: list(range(900))} | {partition: list(range(9)) for partition in range(1, 12)}
+
+
+def test_topics_of_a_pattern_are_found_when_they_are_made(kafka, land, offsets, topic):
+    source = KafkaSource(topic_pattern=f"{topic}-.*")
+    kafka.create(f"{topic}-a")
+    kafka.create(f"other-{topic}-b")
+    kafka.produce(f"{topic}-a", [(None, "x")] * 3)
+    kafka.produce(f"other-{topic}-b", [(None, "x")] * 3)
+    first = land(source)
+    assert (first.rows, first.plan.discovered) == (3, ())
+    kafka.create(f"{topic}-c")
+    kafka.produce(f"{topic}-c", [(None, "x")] * 2)
+    second = land(source, known=first.known)
+    assert (second.rows, second.plan.discovered) == (2, (TopicPartition(f"{topic}-c", 0),))
+    kafka.delete(f"{topic}-a")
+    third = land(source, known=second.known)
+    assert (third.is_idle, third.plan.removed) == (True, (TopicPartition(f"{topic}-a", 0),))
+    assert third.state == second.state, "its position is kept"
+
+
+def test_only_the_topic_partitions_of_a_set_are_read(kafka, land, offsets, topic):
+    kafka.create(topic, partitions=3)
+    for partition in range(3):
+        kafka.produce(topic, [(None, "x")] * 3, partition=partition)
+    result = land(KafkaSource.builder().set_partitions([(topic, 0), (topic, 2)]).build())
+    assert result.rows == 6
+    assert offsets() == {0: [0, 1, 2], 2: [0, 1, 2]}
+    kafka.grow(topic, 4)
+    assert land(KafkaSource.builder().set_partitions([(topic, 0), (topic, 2)]).build()).is_idle
