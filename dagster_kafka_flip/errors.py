@@ -119,7 +119,7 @@ class PositionLostError(KafkaFlipError):
 
 
 class DocumentVersionError(KafkaFlipError):
-    """A commit's document was written by a newer version of this package."""
+    """A commit's document was written by a newer version of this package, or can't be read."""
 
 
 class ConcurrentIngestionError(KafkaFlipError):

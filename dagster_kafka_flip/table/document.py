@@ -11,6 +11,8 @@ from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
 
@@ -71,7 +73,7 @@ class CommitDocument:
         """Reads a commit's `userMetadata`; None if it is nobody's or somebody else's.
 
         Raises:
-            DocumentVersionError: A newer version of this package wrote it.
+            DocumentVersionError: A newer version of this package wrote it, or it is ours and can't be read.
         """
         if text is None or _MARK not in text:
             return None
@@ -87,6 +89,17 @@ class CommitDocument:
                 f"{document[_MARK]}; this installation reads up to {DOCUMENT_VERSION}): upgrade this one"
             )
             raise DocumentVersionError(msg)
+        try:
+            return cls._from_json(document)
+        except (KeyError, TypeError, ValueError) as error:
+            msg = (
+                f"a commit of this table carries a position that can't be read ({type(error).__name__}: {error}): it was "
+                "damaged, or written by an early development version. Land in another table"
+            )
+            raise DocumentVersionError(msg) from error
+
+    @classmethod
+    def _from_json(cls, document: Mapping[str, Any]) -> CommitDocument:
         return cls(
             stream=document["stream"],
             attempt=document["attempt"],

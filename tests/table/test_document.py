@@ -91,3 +91,20 @@ def test_a_newer_document_is_refused():
         "a commit of this table was written by a newer dagster-kafka-flip (document version 2; this installation reads "
         "up to 1): upgrade this one"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"splits": {"t": [[0, 5, 9]]}}, "KeyError: 'version'"),
+        ({"state": None}, "TypeError: 'NoneType' object is not subscriptable"),
+    ],
+)
+def test_a_document_of_ours_that_can_not_be_read_is_refused_and_not_passed_over(changes, cause):
+    damaged = json.dumps({**json.loads(_DOCUMENT.to_text()), **changes})
+    with pytest.raises(DocumentVersionError) as error:
+        CommitDocument.from_text(damaged)
+    assert str(error.value) == (
+        f"a commit of this table carries a position that can't be read ({cause}): it was damaged, or written by an "
+        "early development version. Land in another table"
+    )
