@@ -93,8 +93,8 @@ class CommitDocument:
             return cls._from_json(document)
         except (KeyError, TypeError, ValueError) as error:
             msg = (
-                f"a commit of this table carries a position that can't be read ({type(error).__name__}: {error}): it was "
-                "damaged, or written by an early development version. Land in another table"
+                f"a commit of this table carries a position that can't be read ({type(error).__name__}: {error}): it "
+                "was damaged, or written by an early development version. Land in another table"
             )
             raise DocumentVersionError(msg) from error
 
