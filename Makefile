@@ -4,6 +4,7 @@
 # make check   lint, types and unit tests, in under a minute
 # make format  formats the code
 # make test-newest  the core tests on the newest Spark and Delta
+# make bench   measures planning and reading, on a broker of its own: bench-planning, bench-tasks
 # make clean   removes what the others made, the virtual environment included
 
 SHELL := /bin/bash
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow
 
-.PHONY: demo dev test check format lint clean test-newest help
+.PHONY: demo dev test check format lint clean test-newest bench bench-planning bench-tasks help
 .DEFAULT_GOAL := help
 
 help:
@@ -48,6 +49,14 @@ format: $(VENV)/.ready-test
 
 test-newest: $(VENV)/.ready-test
 	scripts/test-newest.sh
+
+bench: bench-planning bench-tasks
+
+bench-planning: $(VENV)/.ready-demo
+	@$(BIN)/python -m benchmarks.planning
+
+bench-tasks: $(VENV)/.ready-demo
+	@$(BIN)/python -m benchmarks.tasks
 
 clean:
 	rm -rf $(VENV) .venv-newest .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dagster_kafka_flip.assets import IngestRunConfig, build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.broker import LocalBroker
+    from dagster_kafka_flip.dead_letters import DeadLetters, decode_dead_letters
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BatchResult": "ingestion",
+    "DeadLetters": "dead_letters",
     "DeltaTarget": "table.target",
     "EnumeratorState": "source.state",
     "Format": "formats.format",
@@ -58,6 +60,7 @@ _HOMES = {
     "TopicPartition": "source.split",
     "build_kafka_delta_asset": "assets",
     "build_session": "session",
+    "decode_dead_letters": "dead_letters",
     "ingest": "ingestion",
     "kafka_delta_asset": "assets",
     "kafka_topic_asset": "topics",
@@ -67,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "BatchResult",
+    "DeadLetters",
     "DeltaTarget",
     "EnumeratorState",
     "Format",
@@ -92,6 +96,7 @@ __all__ = [
     "TopicPartition",
     "build_kafka_delta_asset",
     "build_session",
+    "decode_dead_letters",
     "ingest",
     "kafka_delta_asset",
     "kafka_topic_asset",

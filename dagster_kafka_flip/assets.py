@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetExecutionContext,
@@ -12,13 +13,16 @@ from dagster import (
     AssetsDefinition,
     Config,
     MaterializeResult,
+    OpDefinition,
     asset,
 )
 from pydantic import Field
 
+from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER, ingest
-from dagster_kafka_flip.metadata import data_version, known_position, result_metadata
+from dagster_kafka_flip.metadata import data_version, result_metadata
+from dagster_kafka_flip.record import last_record
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -72,6 +76,7 @@ class _Ingestion:
     key_format: Format | None
     value_format: Format | None
     columns: KafkaColumns | None
+    dead_letter: DeadLetters | None
     limits: Limits
     on_idle: OnIdle
     verify_after: timedelta
@@ -82,8 +87,7 @@ class _Ingestion:
     def run(self, context: AssetExecutionContext, config: IngestRunConfig) -> Iterator[MaterializeResult[Any]]:
         """One materialization."""
         resources = context.resources
-        event = context.instance.get_latest_materialization_event(context.asset_key)
-        previous = None if event is None else event.asset_materialization
+        previous, known = last_record(context.instance, context.asset_key)
         result = ingest(
             _overridden(self.source, config),
             self.target,
@@ -93,9 +97,10 @@ class _Ingestion:
             value_format=self.value_format,
             columns=self.columns,
             transform=self._bound_transform(context),
+            dead_letter=self.dead_letter,
             limits=_limits(self.limits, config),
             starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
-            known=None if config.verify else known_position(previous),
+            known=None if config.verify else known,
             verify_after=self.verify_after,
             run_id=context.run_id,
             logger=context.log,
@@ -119,6 +124,10 @@ class _Ingestion:
         return lambda records: transform(records=records, **arguments)
 
 
+# By op: Dagster binds resources, adds tags and makes subsets in copies of an AssetsDefinition, which share their op.
+_INGESTIONS: WeakKeyDictionary[OpDefinition, _Ingestion] = WeakKeyDictionary()
+
+
 def kafka_delta_asset(
     *,
     source: KafkaSource,
@@ -127,6 +136,7 @@ def kafka_delta_asset(
     key_format: Format | None = None,
     value_format: Format | None = None,
     columns: KafkaColumns | None = None,
+    dead_letter: DeadLetters | str | None = None,
     partition_by: Sequence[str] = (),
     cluster_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
@@ -169,6 +179,8 @@ def kafka_delta_asset(
         key_format: How to read keys. Default: RawFormat.
         value_format: How to read values. Default: RawFormat.
         columns: Which of the record's own fields are kept. Default: all but the value.
+        dead_letter: Where records go that can't be decoded: DeadLetters, or the path or name of a table. Default: they
+            stop the run, or are kept, as their format says.
         partition_by: Partition columns of the table, when it is created.
         cluster_by: Columns of liquid clustering, when it is created.
         properties: Delta table properties, when it is created.
@@ -208,20 +220,22 @@ def kafka_delta_asset(
     Raises:
         ConfigurationError: The options contradict each other, or the function does not take `records`.
     """
+    target = _target(
+        table,
+        stream=stream,
+        partition_by=tuple(partition_by),
+        cluster_by=tuple(cluster_by),
+        properties=dict(properties or {}),
+        schema_evolution=schema_evolution,
+        single_writer=single_writer,
+    )
     ingestion_options: dict[str, Any] = {
         "source": source,
-        "target": _target(
-            table,
-            stream=stream,
-            partition_by=tuple(partition_by),
-            cluster_by=tuple(cluster_by),
-            properties=dict(properties or {}),
-            schema_evolution=schema_evolution,
-            single_writer=single_writer,
-        ),
+        "target": target,
         "key_format": key_format,
         "value_format": value_format,
         "columns": columns,
+        "dead_letter": dead_letters_of(dead_letter, target, key_format, value_format),
         "limits": Limits(
             max_records_per_batch=max_records_per_batch,
             max_bytes_per_batch=max_bytes_per_batch,
@@ -337,7 +351,15 @@ def _asset(
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from ingestion.run(context, IngestRunConfig(**context.op_execution_context.op_config))
 
-    return make_asset(land)
+    assets_def: AssetsDefinition = make_asset(land)
+    _INGESTIONS[assets_def.op] = ingestion
+    return assets_def
+
+
+def ingestion_of(assets_def: AssetsDefinition) -> _Ingestion | None:
+    """What an asset lands, and where; None if it was not made here. For whoever looks at an asset without a run."""
+    node = assets_def.node_def if assets_def.is_executable else None
+    return _INGESTIONS.get(node) if isinstance(node, OpDefinition) else None
 
 
 def _overridden(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_kafka_flip.commands.options import json_option
+from dagster_kafka_flip.commands.plan import plan
+from dagster_kafka_flip.commands.position import position
 from dagster_kafka_flip.errors import KafkaFlipError
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ def main() -> None:
     """Land Kafka topics in Delta Lake tables, in bounded batches."""
 
 
+main.add_command(plan)
+main.add_command(position)
+
+
 @main.group()
 def broker() -> None:
     """Run a real Kafka broker on this machine, for development."""
@@ -54,10 +61,6 @@ def _data_dir_option(command: Callable[..., None]) -> Callable[..., None]:
     )(command)
 
 
-def _json_option(command: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for scripts.")(command)
-
-
 @broker.command()
 @_data_dir_option
 @click.option(
@@ -73,7 +76,7 @@ def _json_option(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Stay until Ctrl-C and stop the broker then, or leave it running.",
 )
-@_json_option
+@json_option
 def start(data_dir: Path, port: int, foreground: bool, as_json: bool) -> None:
     """Start the broker; the first start ever downloads Kafka (44 MB)."""
     from rich.console import Console
@@ -110,7 +113,7 @@ def stop(data_dir: Path) -> None:
 
 @broker.command("status")
 @_data_dir_option
-@_json_option
+@json_option
 @click.pass_context
 def show_status(context: click.Context, data_dir: Path, as_json: bool) -> None:
     """Show the running broker; exit with 1 if there is none."""

@@ -6,6 +6,13 @@ say which of those situations it is, so that an alert can be routed and a policy
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.source.split import TopicPartition
+
 
 class KafkaFlipError(Exception):
     """Base class of all errors of this package."""
@@ -44,6 +51,10 @@ class ClusterRequestError(KafkaFlipError):
     """The cluster answered a metadata or offsets request with an error."""
 
 
+class GroupCommitError(KafkaFlipError):
+    """A consumer group's offsets were left alone. What was landed stays landed; only a warning of a run."""
+
+
 class TopicNotFoundError(KafkaFlipError):
     """A listed topic, or a named topic partition, does not exist (or may not be described)."""
 
@@ -52,12 +63,24 @@ class OffsetNotFoundError(KafkaFlipError):
     """A start or stop could not be turned into an offset, such as a group without a committed offset."""
 
 
+class EventTimeUnknownError(KafkaFlipError):
+    """How far a topic partition is in event time can't be told, so that it can't be aligned with the others."""
+
+
 class OffsetOutOfRangeError(KafkaFlipError):
     """A start or stop offset that was asked for lies outside of what the log can hold."""
 
 
 class RetentionOvertookPositionError(KafkaFlipError):
-    """Records between the position and the beginning of the log were deleted before they were read."""
+    """Records between the position and the beginning of the log were deleted before they were read.
+
+    Attributes:
+        log_start_offsets: Where the log begins, of every topic partition that was looked at.
+    """
+
+    def __init__(self, message: str, log_start_offsets: Mapping[TopicPartition, int]) -> None:
+        super().__init__(message)
+        self.log_start_offsets = log_start_offsets
 
 
 class EndBeforePositionError(KafkaFlipError):
@@ -77,6 +100,18 @@ class ClusterChangedError(KafkaFlipError):
 
 class RecordsRejectedError(KafkaFlipError):
     """Records could not be decoded; nothing of the batch was written."""
+
+
+class TooManyDeadLettersError(RecordsRejectedError):
+    """More of a batch's records could not be decoded than may be dead letters; nothing of the batch was written."""
+
+
+class DeadLetterLostError(KafkaFlipError):
+    """Rejected records that were not landed in the dead-letter table yet are no longer in the log."""
+
+
+class DeadLetterDecoderError(KafkaFlipError):
+    """Dead letters are owed that another decoder rejected, and it can't be made again."""
 
 
 # --- the table ----------------------------------------------------------------------------------------------------

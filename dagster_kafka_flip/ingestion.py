@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.dead_letters import DeadLetters, DeadLetterTable, check_nothing_owed, dead_letters_of
 from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
@@ -70,6 +71,9 @@ class KnownPosition:
         table_version: The table's version then.
         table_rows: The table's rows then, if they were known.
         record_bytes: Average size of the records that the run before read, keys and values, if it is known.
+        kept_until: Until when the table's history surely holds the position: half of the log's retention after its
+            commit. From then on the table is asked, and the position is committed anew.
+        dead_letters_owed: Whether the dead-letter table did not say yet that nothing is owed to it.
     """
 
     stream: str
@@ -79,6 +83,8 @@ class KnownPosition:
     table_version: int
     table_rows: int | None = None
     record_bytes: float | None = None
+    kept_until: datetime | None = None
+    dead_letters_owed: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,10 @@ class IngestResult:
         columns: Names and types of the columns landed, where Spark was started.
         overrides_start: Whether this run was told to start elsewhere than at the position.
         started_spark: Whether a Spark session was asked for.
+        group_commit_failures: How often the consumer group could not be told of a commit.
+        dead_letters: Records that could not be decoded and were landed in the dead-letter table, those that an earlier
+            run left owing included.
+        dead_letter_table: That table; None if there is none.
         plan_seconds: Time for looking up the position and planning, without the start of Spark.
         spark_seconds: Time until a Spark session was there.
     """
@@ -125,6 +135,9 @@ class IngestResult:
     columns: tuple[tuple[str, str], ...] = ()
     overrides_start: bool = False
     started_spark: bool = False
+    group_commit_failures: int = 0
+    dead_letters: int = 0
+    dead_letter_table: str | None = None
     plan_seconds: float = 0.0
     spark_seconds: float = 0.0
 
@@ -166,6 +179,7 @@ def ingest(
     value_format: Format | None = None,
     columns: KafkaColumns | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
+    dead_letter: DeadLetters | str | None = None,
     limits: Limits | None = None,
     starting_offsets: OffsetsInitializer | None = None,
     known: KnownPosition | None = None,
@@ -184,6 +198,8 @@ def ingest(
         value_format: How to read values. Default: RawFormat.
         columns: Which of the record's own fields are kept. Default: all but the value.
         transform: From the batch's records to the rows to land, both lazy.
+        dead_letter: Where records go that can't be decoded; a text stands for DeadLetters of that table. Default: they
+            stop the run, or are kept, as their format says.
         limits: How much to do at once. Default: everything in one commit.
         starting_offsets: For this run alone, start here instead of at the position: records in between are read again
             or skipped. Only for a KafkaSource.
@@ -206,13 +222,15 @@ def ingest(
     elif connection is not None or starting_offsets is not None:
         msg = f"connection and starting_offsets are for a KafkaSource, and {type(source).__name__} is none"
         raise ConfigurationError(msg)
+    target = DeltaTarget(table=table) if isinstance(table, str) else table
     run = _Run(
         source=source,
         overriding=_overriding(source, starting_offsets),
-        target=DeltaTarget(table=table) if isinstance(table, str) else table,
+        target=target,
         spark=spark,
         decoder=Decoder(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns()),
         transform=transform,
+        dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
         limits=limits or Limits(),
         run_id=run_id,
         log=logger or _logger,
@@ -236,6 +254,7 @@ class _Run:
     spark: Callable[[], SparkSession]
     decoder: Decoder
     transform: Callable[[DataFrame], DataFrame] | None
+    dead_letters: DeadLetters | None
     limits: Limits
     run_id: str
     log: logging.Logger | logging.LoggerAdapter[Any]
@@ -243,15 +262,17 @@ class _Run:
     _reachable: bool = field(default=False, init=False)
     _session: SparkSession = field(init=False)
     _table: DeltaTable = field(init=False)
+    _letters: DeadLetterTable | None = field(default=None, init=False)
     _columns: tuple[tuple[str, str], ...] = field(default=(), init=False)
 
     def idle(self, known: KnownPosition | None, verify_after: timedelta) -> IngestResult | None:
         """The result of a run with nothing to do, if that can be told without Spark; else None."""
-        if known is None or self.overriding is not None:
+        if known is None or self.overriding is not None or known.dead_letters_owed:
             return None
         if known.stream != self.target.stream or known.table != str(self.target):
             return None
-        if datetime.now(tz=timezone.utc) - known.verified_at >= verify_after:
+        now = datetime.now(tz=timezone.utc)
+        if now - known.verified_at >= verify_after or (known.kept_until is not None and now >= known.kept_until):
             return None
         clock = _Clock()
         try:
@@ -276,6 +297,7 @@ class _Run:
             batches=(),
             known=known,
             location=self.target.uri,
+            dead_letter_table=self._dead_letter_table(),
             plan_seconds=clock.lap(),
         )
 
@@ -291,12 +313,24 @@ class _Run:
         self.log.info("a Spark session is there after %.1f s", spark_seconds)
         self.context.current_parallelism = parallelism(self._session)
         self._table = DeltaTable(self._session, self.target)
+        if self.dead_letters is not None:
+            self._letters = DeadLetterTable(
+                spark=self._session,
+                letters=self.dead_letters,
+                source=self.source,
+                context=self.context,
+                decoder=self.decoder,
+                main=self._table,
+                main_target=self.target,
+                run_id=self.run_id,
+                log=self.log,
+            )
 
         look = self._look(self.overriding or self.source)
         plan = look.plan
         plan_seconds = clock.lap()
         batches: list[BatchResult] = []
-        conflicts = 0
+        conflicts = group_commit_failures = 0
         while self._is_worth_doing(look) and len(batches) != self.limits.max_batches:
             assignment = look.enumerator.assign(self.limits)
             if assignment is None:
@@ -316,6 +350,7 @@ class _Run:
                 look = self._look_again(look, self.source if batches else self.overriding or self.source)
                 continue
             batches.append(done)
+            group_commit_failures += self._notify(look.enumerator)
             if done.observed is not None and done.observed.records:
                 self.context.record_bytes = done.observed.bytes / done.observed.records
             look.anchor = Anchor(
@@ -324,12 +359,14 @@ class _Run:
                 state=assignment.plan.state,
                 table_rows=done.committed.table_rows,
                 other_streams=look.anchor.other_streams,
+                committed_ms=int(time.time() * 1000),
             )
         look.enumerator.close()
         anchor = look.anchor
         if anchor.state is None:
             msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
             raise KafkaFlipError(msg)
+        dead_letters_owed = self._letters is not None and self._letters.finish()
         return IngestResult(
             plan=plan,
             batches=tuple(batches),
@@ -341,24 +378,29 @@ class _Run:
                 table_version=anchor.table_version,
                 table_rows=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
                 record_bytes=self.context.record_bytes,
+                kept_until=self._table.kept_until(anchor),
+                dead_letters_owed=dead_letters_owed,
             ),
             location=self._table.location(),
             columns=self._columns,
             overrides_start=self.overriding is not None,
             started_spark=True,
+            group_commit_failures=group_commit_failures,
+            dead_letters=0 if self._letters is None else self._letters.landed,
+            dead_letter_table=self._dead_letter_table(),
             plan_seconds=plan_seconds,
             spark_seconds=spark_seconds,
         )
 
     def _look(self, source: Source) -> _Look:
         """Where the stream stands, and what there is to read from there; makes the table if there is none."""
-        anchor = self._table.anchor()
+        anchor = self._settled_anchor()
         if anchor is None:
             # Planned before the table is made, so that a source that can't be read leaves nothing behind.
             enumerator = source.create_enumerator(self.context)
             plan = enumerator.start()
             self._table.create(self._decoded(no_records(self._session)).schema)
-            anchor = self._table.anchor()
+            anchor = self._settled_anchor()
             if anchor is None:
                 msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
                 raise TableError(msg)
@@ -373,9 +415,22 @@ class _Run:
             self._tell_override(self.overriding.starting_offsets, anchor.state, look.plan)
         return look
 
+    def _settled_anchor(self) -> Anchor | None:
+        """Where the stream stands; what its last commit left owing of dead letters is settled first."""
+        anchor = self._table.anchor()
+        routed = None if anchor is None else anchor.routed
+        if routed is not None and self._letters is not None:
+            self._letters.settle_debt(routed)
+        elif routed is not None:
+            check_nothing_owed(self._session, routed, self._table, self.target, self.log)
+        return anchor
+
+    def _dead_letter_table(self) -> str | None:
+        return None if self.dead_letters is None else str(self.dead_letters.target(self.target))
+
     def _look_again(self, look: _Look, source: Source) -> _Look:
         """As `_look`; if the position has not moved, the enumerator goes on with what it was handed back."""
-        anchor = self._table.anchor()
+        anchor = self._settled_anchor()
         if anchor is None or anchor.state != look.anchor.state:
             look.enumerator.close()
             return self._look(source)
@@ -418,19 +473,40 @@ class _Run:
             skipped,
         )
 
-    @staticmethod
-    def _is_worth_doing(look: _Look) -> bool:
-        """Whether the plan reads anything or moves the position.
+    def _notify(self, enumerator: SplitEnumerator) -> bool:
+        """Tells the outside of a commit; whether that failed, which takes nothing away from the commit."""
+        try:
+            enumerator.notify_checkpoint_complete()
+        except KafkaFlipError as error:
+            self.log.warning("the batch is committed; the consumer group could not be told: %s", error)
+            return True
+        return False
+
+    def _is_worth_doing(self, look: _Look) -> bool:
+        """Whether the plan reads anything, moves the position, or keeps it from being forgotten.
 
         A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
-        stream that begins at "latest" must not begin later still the next time.
+        stream that begins at "latest" must not begin later still the next time. And where Delta is about to forget the
+        commit that holds the position, because nothing has arrived for long.
         """
-        return look.anchor.state is None or not _changes_nothing(look.plan, look.anchor.state)
+        if look.anchor.state is None or not _changes_nothing(look.plan, look.anchor.state):
+            return True
+        kept_until = self._table.kept_until(look.anchor)
+        if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
+            return False
+        self.log.info(
+            "the position's commit is older than half the log's retention of %s (since %s); it is committed anew",
+            self.target,
+            kept_until.isoformat(timespec="seconds"),
+        )
+        return True
 
     def _commit(self, anchor: Anchor, assignment: SplitAssignment, before: Sequence[BatchResult]) -> BatchResult:
         batch = assignment.plan
         previous = before[-1].observed if before else None
         tasks = len(assignment.task_plan.tasks)
+        if self._letters is not None:
+            self._letters.prepare(None if batch.is_empty else self._records(assignment))
         watch = BatchObservation(batch.splits)
         rows = self._decoded(self._records(assignment), watch)
         self._columns = self._table.check_schema(rows.schema)
@@ -445,6 +521,7 @@ class _Run:
             rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
             overrides_start=self.overriding is not None and not before,
             observed=None if previous is None else previous.to_json(),
+            dead_letter=None if self._letters is None else self._letters.route(),
         )
         clock = _Clock()
         try:
@@ -464,6 +541,9 @@ class _Run:
             tasks,
             seconds,
         )
+        routed = document.routed(committed.version)
+        if self._letters is not None and routed is not None:
+            self._letters.settle(routed, observed)
         return BatchResult(
             plan=batch,
             tasks=tasks,
@@ -482,7 +562,7 @@ class _Run:
         staged = self.decoder.stage(records)
         if watch is not None:
             staged = watch.watch(staged, self.decoder.problem())
-        rows = self.decoder.finish(staged)
+        rows = self.decoder.finish(staged, leave_out_rejected=self.dead_letters is not None)
         if self.transform is None:
             return rows
         transformed = self.transform(rows)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
 
 POSITION = "kafka/position"
+POSITION_SET = "kafka/position_set"
 ROW_COUNT = "dagster/row_count"
 COLUMN_SCHEMA = "dagster/column_schema"
 
@@ -117,6 +118,11 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
         metadata["kafka/discovered"] = _some(result.plan.discovered)
     if result.plan.removed:
         metadata["kafka/removed"] = _some(result.plan.removed)
+    if result.dead_letter_table is not None:
+        metadata["kafka/dead_letters"] = result.dead_letters
+        metadata["kafka/dead_letter_table"] = result.dead_letter_table
+    if result.group_commit_failures:
+        metadata["kafka/group_commit_failures"] = result.group_commit_failures
     if result.overrides_start:
         metadata["kafka/start_overridden"] = True
     return metadata
@@ -138,6 +144,8 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
         "table_version": known.table_version,
         "table_rows": known.table_rows,
         "record_bytes": known.record_bytes,
+        "kept_until": None if known.kept_until is None else known.kept_until.isoformat(),
+        "dead_letters_owed": known.dead_letters_owed,
     }
 
 
@@ -157,6 +165,8 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
             table_version=document["table_version"],
             table_rows=document["table_rows"],
             record_bytes=document.get("record_bytes"),
+            kept_until=None if (kept := document.get("kept_until")) is None else datetime.fromisoformat(kept),
+            dead_letters_owed=document.get("dead_letters_owed", False),
         )
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.

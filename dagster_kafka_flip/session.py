@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import re
+import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -15,7 +18,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.jars import retrieve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -30,6 +33,15 @@ _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
 
 # Where nothing tells how many tasks can run at once: enough to keep a small cluster busy, few enough for a laptop.
 _UNKNOWN_PARALLELISM = 8
+
+# Each read of Kafka is a group of its own, so that no consumer that Spark keeps is ever used again; and each holds what
+# it has fetched ahead, which after some runs in one session would fill the heap.
+_KAFKA_SETTINGS = {
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+}
 
 # What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
 BROUGHT_BY_SPARK = (
@@ -123,6 +135,7 @@ def build_session(
         **session_settings(),
         "spark.app.name": app_name,
         "spark.master": master or "local[*]",
+        **_KAFKA_SETTINGS,
         "spark.sql.extensions": _EXTENSION,
         "spark.sql.catalog.spark_catalog": _CATALOG,
         "spark.ui.showConsoleProgress": "false",
@@ -141,7 +154,8 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _interrupts_kept():
+            return builder.getOrCreate()
     except Exception as error:
         msg = (
             f"Spark did not start with master {settings['spark.master']}: {type(error).__name__}: "
@@ -149,6 +163,17 @@ def build_session(
             "(JAVA_HOME, or java on the PATH)"
         )
         raise SparkSessionError(msg) from error
+
+
+@contextlib.contextmanager
+def _interrupts_kept() -> Generator[None]:
+    """Keeps the process's own answer to an interrupt, which Spark's start replaces: Dagster cancels runs by it."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGINT, handler)
 
 
 def active_session() -> SparkSession | None:

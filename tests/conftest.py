@@ -36,7 +36,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real broker that lives as long as the test session."""
     from dagster_kafka_flip.broker import LocalBroker
 
-    with LocalBroker(tmp_path_factory.mktemp("kafka")) as local:
+    # A topic that is to be compacted is looked at ten times a second, and not every 15 seconds.
+    properties = {"log.cleaner.backoff.ms": "100"}
+    with LocalBroker(tmp_path_factory.mktemp("kafka"), properties=properties) as local:
         yield local.bootstrap_servers
 
 

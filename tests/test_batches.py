@@ -81,12 +81,12 @@ def test_a_topic_partition_that_is_ahead_waits_and_the_commit_says_up_to_when_al
     for hour in range(3):
         kafka.produce(topic, [(None, "x")], timestamp=(hour + 1) * HOUR)
         result = land(source)
-        # Two hours further than the slowest is too far; the third topic partition is idle and holds nobody back.
-        assert offsets() == {0: list(range(hour + 1)), 1: list(range(hour + 1))}
-        assert result.plan.paused == {TopicPartition(topic, 1): 23 - hour}
-        assert (result.lag_after, result.state.watermark is None) == (23 - hour, False)
+        # An hour further than the slowest, and no more; the third topic partition is idle and holds nobody back.
+        assert offsets() == {0: list(range(hour + 1)), 1: list(range(hour + 2))}
+        assert result.plan.paused == {TopicPartition(topic, 1): 22 - hour}
+        assert result.lag_after == 22 - hour
+        assert result.state.watermark == (hour + 1) * HOUR
         watermarks.append(result.state.watermark)
-    assert watermarks == sorted(watermarks)
     last = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()
     assert json.loads(last["userMetadata"])["state"]["watermark"] == watermarks[-1]
     rest = land(source)
@@ -102,9 +102,9 @@ def test_a_fat_topic_partition_is_read_by_several_tasks(kafka, land, offsets, to
         kafka.produce(topic, [(None, "x")] * 9, partition=partition)
     result = land(KafkaSource(topics=(topic,)))
     (batch,) = result.batches
-    # Two cores: about four tasks for the fat one, and two for all the thin ones together.
-    assert batch.tasks == 6
-    assert batch.committed.files == 6
+    # Two cores: two tasks for the fat one, and two for all the thin ones together.
+    assert batch.tasks == 4
+    assert batch.committed.files == 4
     assert offsets() == {0: list(range(900))} | {partition: list(range(9)) for partition in range(1, 12)}
 
 

@@ -18,8 +18,20 @@ _SPARK = ("pyspark", "delta")
 _DAGSTER = ("dagster", "dagster_shared")
 _ROOMS = tuple(f"{_PACKAGE}.{room}" for room in ("source", "reader", "formats", "table"))
 _ABOVE = tuple(
-    f"{_PACKAGE}.{name}" for name in ("ingestion", "observation", "assets", "resources", "topics", "metadata", "cli")
+    f"{_PACKAGE}.{name}"
+    for name in (
+        "ingestion",
+        "dead_letters",
+        "observation",
+        "assets",
+        "resources",
+        "topics",
+        "metadata",
+        "commands",
+        "cli",
+    )
 )
+_COMMANDS = tuple(f"{_PACKAGE}.{name}" for name in ("commands", "cli"))
 
 # What a part of the package must not import: not at its top, not inside a function, not for type checkers.
 _FORBIDDEN = {
@@ -29,10 +41,16 @@ _FORBIDDEN = {
     "table": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.reader", f"{_PACKAGE}.formats"),
     "ingestion.py": (
         *_DAGSTER,
-        *(name for name in _ABOVE if name.rpartition(".")[2] not in {"ingestion", "observation"}),
+        *(name for name in _ABOVE if name.rpartition(".")[2] not in {"ingestion", "dead_letters", "observation"}),
+    ),
+    "dead_letters.py": (
+        *_DAGSTER,
+        *(name for name in _ABOVE if name.rpartition(".")[2] not in {"dead_letters", "observation"}),
     ),
     "observation.py": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.table"),
     "session.py": (*_DAGSTER, *_ABOVE, *_ROOMS),
+    **dict.fromkeys(("assets.py", "resources.py", "topics.py", "metadata.py"), _COMMANDS),
+    "commands": (f"{_PACKAGE}.cli", "py4j"),
 }
 
 

@@ -62,11 +62,15 @@ class Decoder:
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
 
-    def finish(self, staged: DataFrame) -> DataFrame:
+    def finish(self, staged: DataFrame, *, leave_out_rejected: bool = False) -> DataFrame:
         """The columns to land, of a staged DataFrame. Fails when it runs on a record that must not be rejected.
 
         The staged DataFrame should be observed first (see BatchObservation): Spark moves this filter past everything
         else, down to where the records are read, and would then parse each of them once for every rule and field.
+
+        Args:
+            staged: From `stage`.
+            leave_out_rejected: Whether such records are left out instead, because they are landed elsewhere.
 
         Raises:
             ConfigurationError: Two columns have the same name.
@@ -74,7 +78,9 @@ class Decoder:
         from pyspark.sql import functions as f
 
         fatal = self._fatal()
-        if fatal is not None:
+        if fatal is not None and leave_out_rejected:
+            staged = staged.where(fatal.isNull())
+        elif fatal is not None:
             where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" offset "), f.col("offset"))
             message = f.concat(f.lit(f"{REJECTED} "), where, f.lit(": "), fatal)
             # A filter, because a column that the transform drops would not be computed, and not be checked.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import RecordsRejectedError
+from dagster_kafka_flip.errors import RecordsRejectedError, TooManyDeadLettersError
 from dagster_kafka_flip.formats.decode import REJECTED
 
 if TYPE_CHECKING:
@@ -33,6 +33,51 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
         records: The batch's records as they were read.
         decoder: What rejected them.
     """
+    number, named = _first_rejected(records, decoder)
+    if not number:
+        return RecordsRejectedError(
+            "a record was rejected while the batch was written, but reading it once more finds none; nothing was "
+            "written. Was a record deleted by retention or compaction meanwhile? Run again"
+        )
+    records_word = "record" if number == 1 else "records"
+    return RecordsRejectedError(
+        f"{number} {records_word} can't be decoded, nothing was written: {named}. Correct the format or its "
+        "schema, or set on_error='null' to keep such records with their bytes and the reason"
+    )
+
+
+def check_rejected(records: DataFrame, decoder: Decoder, *, max_records: int | None, max_share: float | None) -> None:
+    """Makes sure that not too many of a batch's records are rejected, by decoding all of them.
+
+    Args:
+        records: The batch's records as they were read.
+        decoder: What rejects them.
+        max_records: How many may be; None for any number.
+        max_share: Which part of all; None for any.
+
+    Raises:
+        TooManyDeadLettersError: More are.
+    """
+    from pyspark.sql import functions as f
+
+    counted = decoder.stage(records).agg(f.count(f.lit(1)), f.count(decoder.problem())).first()
+    read, number = (0, 0) if counted is None else counted
+    limits: list[str] = []
+    if max_records is not None and number > max_records:
+        limits.append(f"max_records={max_records}")
+    if max_share is not None and number > max_share * read:
+        limits.append(f"max_share={max_share}")
+    if limits:
+        _, named = _first_rejected(records, decoder)
+        msg = (
+            f"{number} of the batch's {read} records can't be decoded, more than {' and '.join(limits)} allows; "
+            f"nothing of the batch was written: {named}. Correct the format or its schema, or raise the limit"
+        )
+        raise TooManyDeadLettersError(msg)
+
+
+def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:
+    """How many are rejected, and the first of them by name."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -48,15 +93,7 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
         .collect()
     )
     if not first:
-        return RecordsRejectedError(
-            "a record was rejected while the batch was written, but reading it once more finds none; nothing was "
-            "written. Was a record deleted by retention or compaction meanwhile? Run again"
-        )
+        return 0, ""
     number = int(counted.get["rejected"])
     named = "; ".join(f"{row['topic']}-{row['partition']} offset {row['offset']}: {row['problem']}" for row in first)
-    more = f"; and {number - len(first)} more" if number > len(first) else ""
-    records_word = "record" if number == 1 else "records"
-    return RecordsRejectedError(
-        f"{number} {records_word} can't be decoded, nothing was written: {named}{more}. Correct the format or its "
-        "schema, or set on_error='null' to keep such records with their bytes and the reason"
-    )
+    return number, named + (f"; and {number - len(first)} more" if number > len(first) else "")

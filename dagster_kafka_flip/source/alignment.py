@@ -4,6 +4,10 @@ What a split's last record is dated can't be had without reading it, but the hig
 is the latest time whose look-up still finds an offset before it. It is found by halving an interval, for all topic
 partitions in one request each time. Unlike the last record's, this time never goes back as the offset goes on, which is
 just what a watermark needs.
+
+Look-ups by time also find a transaction's markers, which the broker dates by its own clock, and records of aborted
+transactions. So it is made sure that what was found is a record that is read; where it is not, alignment stops with an
+error rather than with a watermark that nothing has reached.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.plan import proportional_shares
+from dagster_kafka_flip.source.sample import TimestampedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -29,8 +35,12 @@ class EventTimes(Protocol):
         """The first offset at or after a timestamp; partitions without one are left out."""
         ...
 
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The highest timestamp in each log; partitions without a record are left out."""
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
+        """The highest timestamp in each log, and where it is; partitions without a record are left out."""
+        ...
+
+    def first_records(self, position: Position) -> Mapping[TopicPartition, int]:
+        """The offset of the first record that is read, from an offset on; partitions without one are left out."""
         ...
 
 
@@ -62,35 +72,58 @@ def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Event
     reached = times_reached(stops, times, precision_ms=max(1, max_drift_ms // _PRECISION))
     if not reached:
         return Alignment(stops, None)
-    slowest = min(reached.values())
+    _check_are_records({tp: found.offset for tp, found in reached.items()}, times)
+    slowest = min(found.timestamp_ms for found in reached.values())
     # The first offset that is too late: all before it are within the drift.
-    too_late = times.offsets_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
+    found = times.offsets_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
+    too_late = {tp: offset for tp, offset in found.items() if offset < stops[tp]}
+    _check_are_records(too_late, times)
     starts = {split.topic_partition: split.starting_offset for split in splits}
     return Alignment({tp: max(starts[tp], min(stop, too_late.get(tp, stop))) for tp, stop in stops.items()}, slowest)
 
 
-def times_reached(offsets: Position, times: EventTimes, *, precision_ms: int = 1) -> dict[TopicPartition, int]:
+def _check_are_records(offsets: Position, times: EventTimes) -> None:
+    records = times.first_records(offsets)
+    for tp, offset in sorted(offsets.items()):
+        if records.get(tp) != offset:
+            msg = (
+                f"{tp}: what a look-up by time finds at offset {offset} is no record that is read, but a marker of a "
+                "transaction, which the broker dates by its own clock, or a record of an aborted one. How far the "
+                "topic is in event time can't be told, so nothing was read; read it without set_watermark_alignment"
+            )
+            raise EventTimeUnknownError(msg)
+
+
+def times_reached(
+    offsets: Position, times: EventTimes, *, precision_ms: int = 1
+) -> dict[TopicPartition, TimestampedOffset]:
     """The highest timestamp before an offset, for each topic partition; those without a record before it are left out.
 
     Args:
         offsets: An offset of each.
         times: Where to ask.
         precision_ms: By how much, at most, an answer may lie below the truth.
+
+    Returns:
+        The timestamp, and the first offset whose timestamp is as high.
     """
     highest = times.max_timestamps(offsets)
     first = times.offsets_for_times(dict.fromkeys(highest, 0))
+    there = [tp for tp in highest if tp in first and first[tp] < offsets[tp]]
+    # The log's highest is the answer itself where it lies before the offset, as it mostly does with "latest" as a stop.
+    reached = {tp: highest[tp] for tp in there if first[tp] <= highest[tp].offset < offsets[tp]}
     # Found: some record at or after `low` lies before the offset, and none at or after `high` does.
-    low = {tp: 0 for tp in highest if tp in first and first[tp] < offsets[tp]}
-    high = {tp: highest[tp] + 1 for tp in low}
-    while open_ones := [tp for tp in low if high[tp] - low[tp] > precision_ms]:
-        middle = {tp: (low[tp] + high[tp]) // 2 for tp in open_ones}
+    low = {tp: TimestampedOffset(first[tp], 0) for tp in there if tp not in reached}
+    high = {tp: highest[tp].timestamp_ms + 1 for tp in low}
+    while open_ones := [tp for tp in low if high[tp] - low[tp].timestamp_ms > precision_ms]:
+        middle = {tp: (low[tp].timestamp_ms + high[tp]) // 2 for tp in open_ones}
         found = times.offsets_for_times(middle)
         for tp in open_ones:
             if tp in found and found[tp] < offsets[tp]:
-                low[tp] = middle[tp]
+                low[tp] = TimestampedOffset(found[tp], middle[tp])
             else:
                 high[tp] = middle[tp]
-    return low
+    return reached | low
 
 
 def cuts_by_time(
@@ -118,7 +151,7 @@ def cuts_by_time(
     def taken(at: Position) -> int:
         return sum(at[split.topic_partition] - split.starting_offset for split in splits)
 
-    low, high = 0, max(times.max_timestamps(partitions).values(), default=0) + 1
+    low, high = 0, max((found.timestamp_ms for found in times.max_timestamps(partitions).values()), default=0) + 1
     best, too_many = cuts(low), cuts(high)
     while high - low > 1:
         middle = (low + high) // 2

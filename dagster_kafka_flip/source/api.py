@@ -202,6 +202,13 @@ class SplitEnumerator(ABC):
         """Average size of the records of a plan, by a bounded sample; None where the source has no way to take one."""
         del plan
 
+    def notify_checkpoint_complete(self) -> None:  # noqa: B027 - most sources have nobody to tell
+        """All that was assigned is committed: the outside may be told. What fails here is for the record only.
+
+        Raises:
+            KafkaFlipError: The outside could not be told.
+        """
+
     def close(self) -> None:  # noqa: B027 - most sources have nothing to let go
         """Lets go of connections."""
 

@@ -16,9 +16,11 @@ from dagster_kafka_flip.errors import (
     ClusterRequestError,
     ClusterUnreachableError,
     ConfigurationError,
+    GroupCommitError,
     TopicNotFoundError,
 )
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.sample import TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.sample import SplitSample
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -205,10 +207,10 @@ class KafkaCluster:
         specs = {tp: OffsetSpec.for_timestamp(timestamp) for tp, timestamp in timestamps_ms.items()}
         return {tp: offset for tp, offset in self._offsets(specs, isolation_level).items() if offset >= 0}
 
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The highest record timestamp of each (KIP-734), open and aborted transactions included.
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
+        """The highest timestamp of each and where it is (KIP-734), open and aborted transactions included.
 
-        Partitions without a record are left out.
+        Partitions that never had a record are left out; one that was trimmed to its end may still tell its old time.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -216,10 +218,26 @@ class KafkaCluster:
         """
         specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
         return {
-            tp: info.timestamp
+            tp: TimestampedOffset(info.offset, info.timestamp)
             for tp, info in self._list_offsets(specs, READ_UNCOMMITTED).items()
             if info.timestamp >= 0
         }
+
+    def first_records(self, position: Position, isolation_level: str) -> dict[TopicPartition, int]:
+        """The offset of the first record that is read, from an offset on; partitions without one are left out.
+
+        Reads for at most one request's time, and joins no group.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+        """
+        from dagster_kafka_flip.source.sampling import first_offsets
+
+        config: dict[str, Any] = self._config | {"isolation.level": isolation_level, "error_cb": self._on_error}
+        try:
+            return first_offsets(config, position, self.request_timeout)
+        except confluent_kafka.KafkaException as error:
+            raise self._translate(error.args[0], "the first records") from None
 
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
         """A few records from the start and the end of each split; splits without a record are left out.
@@ -255,6 +273,33 @@ class KafkaCluster:
             if entry.offset >= 0:
                 found[TopicPartition(entry.topic, entry.partition)] = entry.offset
         return found
+
+    @_until_answered
+    def commit_offsets(self, position: Position, group_id: str) -> None:
+        """Commits a consumer group's offsets, unless the group has active members.
+
+        Raises:
+            GroupCommitError: It has; they know better where they stand.
+            ClusterUnreachableError: No broker answered.
+            ClusterRequestError: The broker answered with an error.
+        """
+        timeout = self._connection.request_timeout
+        what = f"the consumer group {group_id}"
+        description = self._result(
+            self._client.describe_consumer_groups([group_id], request_timeout=timeout)[group_id], what
+        )
+        if description.members:
+            msg = (
+                f"the consumer group {group_id} has {len(description.members)} active members, so that its offsets are "
+                "left alone; give the source a group id of its own"
+            )
+            raise GroupCommitError(msg)
+        offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in position.items()]
+        request = confluent_kafka.ConsumerGroupTopicPartitions(group_id, offsets)
+        future = self._client.alter_consumer_group_offsets([request], request_timeout=timeout)[group_id]
+        for entry in self._result(future, what).topic_partitions:
+            if entry.error is not None:
+                raise self._translate(entry.error, f"the offset of {entry.topic}-{entry.partition} in {what}")
 
     def _offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.partition_change import PartitionChange
-    from dagster_kafka_flip.source.sample import SplitSample
+    from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
     from dagster_kafka_flip.source.split import Position, TopicPartition
 
 # A few are enough for an average, and many would make a sample as slow as the read.
@@ -62,12 +62,20 @@ class Cluster(TopicDirectory, Protocol):
         """The first offset of each at or after its timestamp; partitions without one are left out."""
         ...
 
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The highest record timestamp of each; partitions without a record are left out."""
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
+        """The highest record timestamp of each, and where it is; partitions without a record are left out."""
+        ...
+
+    def first_records(self, position: Position, isolation_level: str) -> Mapping[TopicPartition, int]:
+        """The offset of the first record that is read, from an offset on; partitions without one are left out."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:
         """The group's committed offsets; partitions without one are left out."""
+        ...
+
+    def commit_offsets(self, position: Position, group_id: str) -> None:
+        """Commits a consumer group's offsets."""
         ...
 
     def sample(
@@ -195,6 +203,18 @@ class KafkaSourceEnumerator(SplitEnumerator):
             starting_position=starts,
         )
 
+    def notify_checkpoint_complete(self) -> None:
+        """Commits the position to the consumer group, if the source asks for it.
+
+        Raises:
+            GroupCommitError: The group has active members.
+            KafkaFlipError: The cluster refused, or did not answer.
+        """
+        state, group_id = self.snapshot_state(), self._source.group_id
+        if not self._source.commit_offsets or group_id is None or state is None or self._planned is None:
+            return
+        self._cluster.commit_offsets({tp: state.position[tp] for tp in self._planned.end_offsets}, group_id)
+
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
         """Cuts off a batch whose records are as far in event time on each topic partition."""
         times = _Times(self._cluster, self._source.isolation_level)
@@ -203,9 +223,13 @@ class KafkaSourceEnumerator(SplitEnumerator):
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
         """Average size of an offset's record, from the largest splits; None if no record was found in them."""
         largest = sorted(plan.splits, key=lambda split: -split.offset_span)[:_SAMPLED_SPLITS]
-        samples = self._cluster.sample(largest, self._source.isolation_level).values()
+        samples = self.sample(largest).values()
         records = sum(sample.records for sample in samples)
         return sum(sample.bytes for sample in samples) / records if records else None
+
+    def sample(self, splits: Iterable[KafkaPartitionSplit]) -> Mapping[TopicPartition, SplitSample]:
+        """A few records of each split; splits without a record are left out."""
+        return self._cluster.sample(splits, self._source.isolation_level)
 
     def _starts(
         self, change: PartitionChange, position: Position, log: _Log, *, overrides: bool
@@ -277,8 +301,11 @@ class _Times:
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return self._cluster.offsets_for_times(timestamps_ms, self._isolation_level)
 
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
         return self._cluster.max_timestamps(partitions)
+
+    def first_records(self, position: Position) -> Mapping[TopicPartition, int]:
+        return self._cluster.first_records(position, self._isolation_level) if position else {}
 
 
 class _Log(_Times):
@@ -344,7 +371,7 @@ def _check_position(position: Position, log: _Log) -> None:
             f"{_others(overtaken, gone)}. Nothing was written. To go on without them, run once with start set to "
             f"{OffsetsInitializer.specific_offsets(overtaken)}"
         )
-        raise RetentionOvertookPositionError(msg)
+        raise RetentionOvertookPositionError(msg, beginning)
     if beyond:
         tp = next(iter(beyond))
         msg = (

@@ -45,6 +45,8 @@ class KafkaSource(Settings):
         starting_offsets: Where a stream without a position starts. Default: earliest.
         stopping_offsets: Where a run stops. Default: latest.
         group_id: Consumer group whose committed offsets are read. Never joined.
+        commit_offsets: Whether the position is also committed to the consumer group, after each commit of the table,
+            for tools that watch groups. It is never read back. Default: no.
         isolation_level: `read_committed` (default: neither aborted nor open transactions are read) or
             `read_uncommitted`.
         max_drift: How far, in event time, a run may read a topic partition ahead of the slowest that has something to
@@ -67,6 +69,7 @@ class KafkaSource(Settings):
     starting_offsets: OffsetsInitializer = Field(default_factory=OffsetsInitializer.earliest)
     stopping_offsets: OffsetsInitializer = Field(default_factory=OffsetsInitializer.latest)
     group_id: str | None = Field(default=None, min_length=1)
+    commit_offsets: bool = False
     isolation_level: Literal["read_committed", "read_uncommitted"] = READ_COMMITTED
     max_drift: timedelta | None = None
     client_id_prefix: str | None = Field(default=None, min_length=1)
@@ -153,6 +156,9 @@ class KafkaSource(Settings):
         check_stopping_offsets(self.stopping_offsets)
         check_group(self.starting_offsets, self.group_id)
         check_group(self.stopping_offsets, self.group_id)
+        if self.commit_offsets and self.group_id is None:
+            msg = "offsets are to be committed, but the source has no group id; call set_group_id"
+            raise ValueError(msg)
         for initializer in (self.starting_offsets, self.stopping_offsets):
             for topic_partition in initializer.offsets or {}:
                 if not self.subscription.may_read(topic_partition):
@@ -355,6 +361,10 @@ class KafkaSourceBuilder:
     def set_bounded(self, initializer: OffsetsInitializer) -> KafkaSourceBuilder:
         """Where a run stops. Default: latest."""
         return self._with(stopping_offsets=initializer)
+
+    def set_commit_offsets(self, commit_offsets: bool = True) -> KafkaSourceBuilder:
+        """Whether the position is also committed to the consumer group, for tools that watch it. Default: no."""
+        return self._with(commit_offsets=commit_offsets)
 
     def set_isolation_level(self, isolation_level: str) -> KafkaSourceBuilder:
         """`read_committed` (default) or `read_uncommitted`."""

@@ -19,6 +19,8 @@ from dagster_kafka_flip.source.split import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from dagster_kafka_flip.source.sample import TimestampedOffset
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -54,6 +56,10 @@ class PartitionOffsetsRetriever(Protocol):
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The first offset of each at or after its timestamp; partitions without one are left out."""
+        ...
+
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
+        """The highest timestamp of each, and where it is; partitions without a record are left out."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -177,7 +183,9 @@ class OffsetsInitializer(Settings):
         """
         if self.kind is OffsetsKind.EARLIEST:
             return dict(retriever.beginning_offsets(partitions))
-        if self.kind in {OffsetsKind.LATEST, OffsetsKind.TIMESTAMP}:
+        if self.kind is OffsetsKind.TIMESTAMP:
+            return self._time_as_start(partitions, retriever)
+        if self.kind is OffsetsKind.LATEST:
             return self._latest_or_time(partitions, retriever)
         named = self._named(partitions)
         return named | self._committed([tp for tp in partitions if tp not in named], retriever)
@@ -208,6 +216,19 @@ class OffsetsInitializer(Settings):
         if self.timestamp_ms is None:
             return end
         return end | dict(retriever.offsets_for_times(dict.fromkeys(partitions, self.timestamp_ms)))
+
+    def _time_as_start(
+        self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
+    ) -> dict[TopicPartition, int]:
+        timestamp_ms = self.timestamp_ms or 0
+        end = dict(retriever.end_offsets(partitions))
+        found = dict(retriever.offsets_for_times(dict.fromkeys(partitions, timestamp_ms)))
+        without = [tp for tp in partitions if tp not in found]
+        # Where the head of a segment was deleted and timestamps are out of order, a broker may answer that there is no
+        # record at or after a time although later segments have some. A start at the end would leave them out for good.
+        highest = retriever.max_timestamps(without) if without else {}
+        missed = [tp for tp, (offset, time) in highest.items() if time >= timestamp_ms and offset < end[tp]]
+        return end | found | dict(retriever.beginning_offsets(missed))
 
     def _committed(
         self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TimestampedOffset(NamedTuple):
+    """An offset and a time that goes with it, in milliseconds since the epoch."""
+
+    offset: int
+    timestamp_ms: int
 
 
 @dataclass(frozen=True)

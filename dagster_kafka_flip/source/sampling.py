@@ -14,7 +14,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
 
 # Offsets looked at on either end of a split. The last ones may be control records or holes; that many rarely all are.
 _OFFSETS_AT_EITHER_END = 50
@@ -89,6 +89,38 @@ def sample_splits(
     }
 
 
+def first_offsets(config: Mapping[str, Any], position: Position, seconds: float) -> dict[TopicPartition, int]:
+    """The offset of the first record from an offset on, of each topic partition that has one.
+
+    Args:
+        config: Of a librdkafka client.
+        position: Where to look.
+        seconds: When to stop, with what was seen until then.
+    """
+    consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
+    found: dict[TopicPartition, int] = {}
+    left = set(position)
+    deadline = time.monotonic() + seconds
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in position.items()])
+        while left and (remaining := deadline - time.monotonic()) > 0:
+            message = consumer.poll(remaining)
+            if message is None:
+                continue
+            tp = TopicPartition(message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is not None and error.name() != "_PARTITION_EOF":
+                raise confluent_kafka.KafkaException(error)
+            if tp in left:
+                left.remove(tp)
+                consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition)])
+                if error is None:
+                    found[tp] = message.offset() or 0
+    finally:
+        consumer.close()
+    return found
+
+
 def _read(
     consumer: confluent_kafka.Consumer,
     ranges: Mapping[TopicPartition, tuple[int, int]],
@@ -99,7 +131,9 @@ def _read(
     left = dict(ranges)
     consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, start) for tp, (start, _) in left.items()])
     while left and (remaining := deadline - time.monotonic()) > 0:
-        for message in consumer.consume(500, min(remaining, 1.0)):
+        # One by one: a request for many waits for all of them.
+        message = consumer.poll(remaining)
+        if message is not None:
             _take(consumer, message, left, seen)
     consumer.unassign()
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MIN_RECORDS_PER_TASK = 50_000
 # Above this, a task that fails has much to repeat, and the last one to end holds up the rest.
 MAX_RECORDS_PER_TASK = 2_000_000
-# More than one for each core, so that a core that is done early takes over from one that is slow.
-_TASKS_PER_CORE = 2
+# At the end of its range each task has fetched ahead what another one reads, so that more of them are dearer.
+_TASKS_PER_CORE = 1
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -16,6 +17,8 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
+from dagster_kafka_flip.table.interruptible import run_interruptibly
+from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.schema import all_nullable, check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _FIRST_PAGE = 10
+
+# Delta cleans its log by whole days, so that no setting that makes sense lets a commit go before this.
+_TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
 
 class ForeignConflictError(KafkaFlipError):
@@ -90,6 +96,35 @@ class DeltaTable:
             self._check_place_is_free()
             return None
 
+    def history(self) -> tuple[Commit, ...] | None:
+        """All commits that the table's history holds, newest first; None if there is no table.
+
+        Raises:
+            TableError: There is something else in the table's place.
+        """
+        try:
+            return tuple(self._commits())
+        except _TableNotThereError:
+            self._check_place_is_free()
+            return None
+
+    def last_state(self, history: Iterable[Commit]) -> EnumeratorState | None:
+        """The state in the stream's newest commit, whatever has become of the table since; None if it has none."""
+        last = self.last_document(history)
+        return None if last is None else last[1].state
+
+    def last_document(self, history: Iterable[Commit]) -> tuple[int, CommitDocument] | None:
+        """The stream's newest commit, whatever has become of the table since: its version and what it says."""
+        documents = ((commit.version, commit.document()) for commit in history)
+        return next(
+            ((version, own) for version, own in documents if own is not None and own.stream == self._target.stream),
+            None,
+        )
+
+    def no_rows(self) -> DataFrame:
+        """A batch without rows that fits the table."""
+        return self._spark.createDataFrame([], self._spark.table(self._target.identifier).schema)
+
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
         """Refuses a stream that would read what another stream of the same table reads.
 
@@ -103,7 +138,7 @@ class DeltaTable:
         if plan.discovered:
             streams = other_streams(self._commits(), self._target.stream) | streams
         for stream, state in streams.items():
-            both = sorted(tp for tp in plan.end_offsets if tp in state.position and _is_same_log(tp, state, plan.state))
+            both = sorted(tp for tp in plan.end_offsets if tp in state.position and is_same_log(tp, state, plan.state))
             if both:
                 msg = (
                     f"{both[0]}: the stream {stream!r} of the table {self._target} reads it already"
@@ -158,6 +193,28 @@ class DeltaTable:
         """Rows of the table, which Delta answers from its statistics where it can."""
         return self._spark.table(self._target.identifier).count()
 
+    def kept_until(self, anchor: Anchor) -> datetime | None:
+        """When half of the log's retention is over since the commit that holds the position; None if there is none.
+
+        Delta may forget the commit any time after the whole of it.
+        """
+        if anchor.committed_ms is None:
+            return None
+        committed = datetime.fromtimestamp(anchor.committed_ms / 1000, tz=timezone.utc)
+        if datetime.now(tz=timezone.utc) - committed < _TOO_YOUNG_TO_ASK:
+            return committed + _TOO_YOUNG_TO_ASK
+        properties = self._spark.sql(f"SHOW TBLPROPERTIES {self._target.identifier}").collect()
+        values = {row["key"]: row["value"] for row in properties}
+        return committed + parse_log_retention(values.get(LOG_RETENTION)) / 2
+
+    def table_id(self) -> str:
+        """The id that Delta gave the table when it was made; it stays when the table is moved or renamed."""
+        detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select("id").first()
+        if detail is None:
+            msg = f"the table {self._target} has no id"
+            raise TableError(msg)
+        return str(detail["id"])
+
     def location(self) -> str:
         """The table's location as a URI or absolute path."""
         if self._location is None:
@@ -178,6 +235,8 @@ class DeltaTable:
             rows: The batch. Runs at most once if it is committed, and not at all if the fence holds.
             document: The batch's document.
 
+        An interrupt stops the Spark job. The commit may then be there or not; the next run finds out.
+
         Raises:
             ConcurrentIngestionError: Another run of the stream committed first.
             TableChangedError: The table was restored or replaced meanwhile.
@@ -187,7 +246,7 @@ class DeltaTable:
         failure: Exception | None = None
         with store_lock(self.location(), is_remote=self._is_remote):
             try:
-                self._append(rows, document)
+                run_interruptibly(self._spark, lambda: self._append(rows, document))
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
                 failure = error
                 _logger.info("the write ended with %s; looking whether it was committed", type(error).__name__)
@@ -269,7 +328,15 @@ class DeltaTable:
         try:
             rows = (
                 self._spark.sql(f"DESCRIBE HISTORY {self._target.identifier} LIMIT {limit}")
-                .select("version", "operation", "operationParameters", "operationMetrics", "userMetadata")
+                .selectExpr(
+                    "version",
+                    "operation",
+                    "operationParameters",
+                    "operationMetrics",
+                    "userMetadata",
+                    # As a number: a timestamp would come back in whatever time zone Python runs in.
+                    "unix_millis(timestamp) AS timestamp_ms",
+                )
                 .collect()
             )
         except Exception as error:
@@ -283,6 +350,7 @@ class DeltaTable:
                 parameters=row["operationParameters"] or {},
                 metrics=row["operationMetrics"] or {},
                 user_metadata=row["userMetadata"],
+                timestamp_ms=row["timestamp_ms"],
             )
             for row in rows
         ]
@@ -299,7 +367,7 @@ class DeltaTable:
         return "connect" in type(self._spark).__module__
 
 
-def _is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:
+def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:
     """Whether two streams mean the same log by a topic partition, as far as ids are known."""
     pairs = (
         (one.cluster_id, other.cluster_id),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
+from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch, Settlement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,10 @@ class CommitDocument:
         overrides_start: Whether the run was told to start elsewhere than at the position.
         observed: What was observed of the batch before this one in the same run: what is known only after reading
             can't be in its own commit.
+        reason: Why an operator moved the position; None for the commit of a run.
+        dead_letter: Where the batch's rejected records go; None if they stop the run or are kept.
+        carried: The last batch with such a route, in a commit that only moves the position.
+        settles: In a dead-letter table: the commit whose rejected records, and those of all before it, are there.
     """
 
     stream: str
@@ -48,6 +53,20 @@ class CommitDocument:
     rows_before: int | None = None
     overrides_start: bool = False
     observed: dict[str, Any] | None = None
+    reason: str | None = None
+    dead_letter: DeadLetterRoute | None = None
+    carried: RoutedBatch | None = None
+    settles: Settlement | None = None
+
+    def routed(self, version: int) -> RoutedBatch | None:
+        """The last batch whose rejected records go to a table of their own, as of this document.
+
+        Args:
+            version: The version that carries the document.
+        """
+        if self.carried is not None or self.dead_letter is None:
+            return self.carried
+        return RoutedBatch(version, self.attempt, self.run_id, self.splits, self.state, self.dead_letter)
 
     def to_text(self) -> str:
         """The document as compact JSON."""
@@ -66,6 +85,14 @@ class CommitDocument:
             document["overrides_start"] = True
         if self.observed is not None:
             document["observed"] = self.observed
+        if self.reason is not None:
+            document["reason"] = self.reason
+        if self.carried is not None:
+            document["dead_letter"] = self.carried.to_json()
+        elif self.dead_letter is not None:
+            document["dead_letter"] = self.dead_letter.to_json()
+        if self.settles is not None:
+            document["settles"] = self.settles.to_json()
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -111,4 +138,8 @@ class CommitDocument:
             rows_before=document["rows_before"],
             overrides_start=document.get("overrides_start", False),
             observed=document.get("observed"),
+            reason=document.get("reason"),
+            dead_letter=None if (route := document.get("dead_letter")) is None else DeadLetterRoute.from_json(route),
+            carried=None if route is None else RoutedBatch.from_json(route),
+            settles=None if (settles := document.get("settles")) is None else Settlement.from_json(settles),
         )

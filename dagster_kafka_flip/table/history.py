@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Commit:
         parameters: The operation's parameters, as Delta prints them.
         metrics: The operation's metrics, as Delta prints them.
         user_metadata: What the writer left there.
+        timestamp_ms: When it was made, in milliseconds since the epoch.
     """
 
     version: int
@@ -38,6 +40,7 @@ class Commit:
     parameters: Mapping[str, str | None]
     metrics: Mapping[str, str]
     user_metadata: str | None = None
+    timestamp_ms: int | None = None
 
     def document(self) -> CommitDocument | None:
         """The document of a stream, if this commit wrote one.
@@ -154,6 +157,10 @@ class Anchor:
         state: Where the stream stands; None if it has no commit yet.
         table_rows: Rows of the table at `table_version`; None where history alone does not tell.
         other_streams: Where the other streams stand whose commits were met on the way.
+        committed_ms: When the commit that holds the position was made, in milliseconds since the epoch; None if there
+            is none. Delta forgets it after the log's retention.
+        document: What that commit says; None if there is none.
+        routed: The stream's last batch whose rejected records go to a table of their own; None if there is none.
     """
 
     table_version: int
@@ -161,6 +168,9 @@ class Anchor:
     state: EnumeratorState | None
     table_rows: int | None
     other_streams: Mapping[str, EnumeratorState]
+    committed_ms: int | None = None
+    document: CommitDocument | None = None
+    routed: RoutedBatch | None = None
 
 
 def find_anchor(commits: Iterable[Commit], stream: str, table: str) -> Anchor:
@@ -277,7 +287,7 @@ class _Walk:
         table_rows = None
         if document.rows_before is not None and self._rows_since is not None and not between:
             table_rows = document.rows_before + commit.metric("numOutputRows") + self._rows_since
-        return self._anchor(commit, document.state, table_rows)
+        return self._anchor(commit, document.state, table_rows, document)
 
     def _created(self, commit: Commit) -> Anchor:
         start = self._replaced or commit
@@ -292,13 +302,22 @@ class _Walk:
             raise ForeignRowsError(msg)
         return self._anchor(start, None, self._rows_since)
 
-    def _anchor(self, commit: Commit, state: EnumeratorState | None, table_rows: int | None) -> Anchor:
+    def _anchor(
+        self,
+        commit: Commit,
+        state: EnumeratorState | None,
+        table_rows: int | None,
+        document: CommitDocument | None = None,
+    ) -> Anchor:
         return Anchor(
             table_version=commit.version if self._newest is None else self._newest,
             version=(self._restore or commit).version,
             state=state,
             table_rows=table_rows,
             other_streams=self._other_streams,
+            committed_ms=None if document is None else commit.timestamp_ms,
+            document=document,
+            routed=None if document is None else document.routed(commit.version),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dagster_kafka_flip.source.sample import SplitSample
+from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
@@ -85,8 +85,17 @@ class ClusterModel:
 
     def max_timestamps(self, partitions):
         self.requests += 1
-        found = {tp: self.logs[tp].timestamps[self.logs[tp].beginning :] for tp in partitions}
-        return {tp: max(timestamps) for tp, timestamps in found.items() if timestamps}
+        found: dict[TopicPartition, TimestampedOffset] = {}
+        for tp in partitions:
+            log = self.logs[tp]
+            if timestamps := log.timestamps[log.beginning :]:
+                highest = max(timestamps)
+                found[tp] = TimestampedOffset(log.beginning + timestamps.index(highest), highest)
+        return found
+
+    def first_records(self, position, isolation_level):
+        self.requests += 1
+        return {tp: offset for tp, offset in position.items() if offset < self.logs[tp].end(isolation_level)}
 
     def sample(self, splits, isolation_level):
         self.requests += 1
@@ -99,6 +108,9 @@ class ClusterModel:
             )
             for split in splits
         }
+
+    def commit_offsets(self, position, group_id):
+        self.committed.update(position)
 
     def committed_offsets(self, partitions, group_id):
         self.requests += 1

@@ -325,8 +325,8 @@ def _check_alignment(plan, cluster, max_drift):
         assert max(timestamps[split.starting_offset : split.stopping_offset]) <= slowest + drift
     for tp, offsets in plan.paused.items():
         timestamps = cluster.logs[tp].timestamps
-        # A topic partition is as far as the highest timestamp before it. And the slowest is known to a part of the drift
-        # only, so that a record may wait that is just within it.
+        # A topic partition is as far as the highest timestamp before it. And the slowest is known to a part of the
+        # drift only, so that a record may wait that is just within it.
         assert max(timestamps[: plan.state.position[tp] + 1]) > slowest + drift - max(1, drift // 64)
         assert offsets > 0
     assert plan.splits, "there is something to read, and nothing is read"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
 from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.sample import TimestampedOffset
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -18,8 +19,9 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 class Retriever:
     """Topic partitions with offsets 5 to 50, one of them with a commit and a record in time; tells what was asked."""
 
-    def __init__(self):
+    def __init__(self, highest: TimestampedOffset | None = None):
         self.asked: list[str] = []
+        self.highest = highest
 
     def beginning_offsets(self, partitions):
         self.asked.append("beginning")
@@ -32,6 +34,10 @@ class Retriever:
     def offsets_for_times(self, timestamps_ms):
         self.asked += [f"time {timestamp}" for timestamp in set(timestamps_ms.values())]
         return {tp: 30 for tp in timestamps_ms if tp == A0}
+
+    def max_timestamps(self, partitions):
+        self.asked.append("highest")
+        return {tp: self.highest for tp in partitions if self.highest is not None}
 
     def committed_offsets(self, partitions):
         self.asked.append("committed")
@@ -221,7 +227,24 @@ def test_the_end_is_read_before_a_time_is_looked_up(kind):
     retriever = Retriever()
     found = getattr(OffsetsInitializer.timestamp(1234), kind)([A0, A1], retriever)
     assert found == {A0: 30, A1: 50}, "without a record at or after the time: the end"
-    assert retriever.asked == ["end", "time 1234"]
+    assert retriever.asked == ["end", "time 1234", *(["highest", "beginning"] if kind == "starting_offsets" else [])]
+
+
+@pytest.mark.parametrize(
+    ("highest", "start"),
+    [
+        (None, 50),
+        (TimestampedOffset(40, 1233), 50),
+        (TimestampedOffset(40, 1234), 5),
+        # Behind the end that is read to: held back by an open transaction.
+        (TimestampedOffset(50, 1234), 50),
+    ],
+)
+def test_a_start_by_time_does_not_believe_that_there_is_no_record_if_there_is_one(highest, start):
+    found = OffsetsInitializer.timestamp(1234).starting_offsets([A0, A1], Retriever(highest))
+    assert found == {A0: 30, A1: start}
+    # A stop may be too late, but not too early: nothing is left out for good.
+    assert OffsetsInitializer.timestamp(1234).stopping_offsets([A1], Retriever(highest)) == {A1: 50}
 
 
 def test_an_initializer_asks_for_nothing_it_does_not_need():

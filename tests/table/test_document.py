@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, Settlement
 from dagster_kafka_flip.table.document import CommitDocument
 from tests.source.strategies import splits, states
 
@@ -108,3 +109,19 @@ def test_a_document_of_ours_that_can_not_be_read_is_refused_and_not_passed_over(
         f"a commit of this table carries a position that can't be read ({cause}): it was damaged, or written by an "
         "early development version. Land in another table"
     )
+
+
+def test_a_document_says_where_rejected_records_go_and_what_is_settled():
+    route = DeadLetterRoute("/lake/dead", "main-dead-letters", {"value": {"format": "x"}})
+    own = replace(_DOCUMENT, dead_letter=route)
+    routed = own.routed(7)
+    assert routed is not None
+    assert (routed.version, routed.attempt, routed.splits, routed.route) == (7, own.attempt, own.splits, route)
+    assert CommitDocument.from_text(own.to_text()) == own
+
+    carrying = CommitDocument.from_text(replace(_DOCUMENT, attempt="later", splits=(), carried=routed).to_text())
+    assert carrying is not None
+    assert carrying.routed(9) == routed, "a commit that moves the position speaks of the batch before"
+    settling = replace(_DOCUMENT, settles=Settlement("/lake/main", "an id", 7))
+    assert CommitDocument.from_text(settling.to_text()) == settling
+    assert (_DOCUMENT.routed(3), settling.routed(3)) == (None, None)

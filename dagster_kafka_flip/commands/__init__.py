@@ -1,0 +1,1 @@
+"""The commands that look at streams. Their own modules import nothing heavy until a command runs."""

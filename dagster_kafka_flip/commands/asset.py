@@ -1,0 +1,228 @@
+"""An asset of this package, found in a project's definitions, for commands that look at it without a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetKey, DagsterError, DagsterInstance, build_resources
+from dagster._core.definitions.reconstruct import repository_def_from_target_def
+from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
+
+from dagster_kafka_flip.assets import ingestion_of
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.record import last_record, void_record
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from dagster import RepositoryDefinition
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.ingestion import KnownPosition
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_DEFAULT_FILE = Path("definitions.py")
+_MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set')
+
+
+@dataclass(frozen=True)
+class LandingAsset:
+    """What an asset lands, where, and with which resources.
+
+    Attributes:
+        key: The asset's key.
+        source: What it reads; without a connection.
+        target: Where to.
+        limits: How much at once.
+        kafka: Key of its KafkaResource.
+        spark: Key of its SparkResource.
+        resources: Definitions of all its resources.
+    """
+
+    key: AssetKey
+    source: KafkaSource
+    target: DeltaTarget
+    limits: Limits
+    kafka: str
+    spark: str
+    resources: Mapping[str, Any]
+
+    def connection(self) -> KafkaConnection:
+        """How its KafkaResource reaches the cluster.
+
+        Raises:
+            ConfigurationError: The resource is not there, or can't be made.
+        """
+        with self._resource(self.kafka) as kafka:
+            return kafka.connection()
+
+    @contextlib.contextmanager
+    def session(self) -> Generator[SparkSession, None, None]:
+        """The session of its SparkResource, ended afterwards if the resource started it.
+
+        Raises:
+            ConfigurationError: The resource is not there, or can't be made.
+            SparkSessionError: Spark did not start.
+        """
+        with self._resource(self.spark) as spark:
+            yield spark.session()
+
+    def record(self) -> DagsterRecord:
+        """What Dagster knows of the position.
+
+        Raises:
+            ConfigurationError: The instance can't be opened.
+        """
+        if not os.environ.get("DAGSTER_HOME"):
+            return DagsterRecord(None, "DAGSTER_HOME is not set, so that there is no record of Dagster's")
+        try:
+            with DagsterInstance.get() as instance:
+                event = instance.get_latest_materialization_event(self.key)
+                _, known = last_record(instance, self.key)
+        except DagsterError as error:
+            msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
+            raise ConfigurationError(msg) from None
+        if event is None or known is None:
+            return DagsterRecord(None, "Dagster has no record of a position of this asset")
+        if (known.stream, known.table) != (self.target.stream, str(self.target)):
+            return DagsterRecord(None, f"Dagster's record is of the stream {known.stream!r} of {known.table}")
+        seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
+        text = f"Dagster's record, seen in the table's version {known.table_version} at {seen}"
+        return DagsterRecord(known, text, event.run_id)
+
+    def void_record(self, version: int, reason: str) -> str:
+        """Makes what Dagster knows of the position void; says what came of it.
+
+        Args:
+            version: The table's version that moved the position.
+            reason: Why it was moved.
+        """
+        if not os.environ.get("DAGSTER_HOME"):
+            return (
+                "Dagster was not told, because DAGSTER_HOME is not set. Run the asset once with verify: true, or its "
+                "runs may believe the record from before for up to verify_after (24 hours)."
+            )
+        with DagsterInstance.get() as instance:
+            void_record(instance, self.key, reason, version)
+        return f"Dagster's record of {self.key.to_user_string()} is void; its next run asks the table."
+
+    @contextlib.contextmanager
+    def _resource(self, key: str) -> Generator[Any, None, None]:
+        with contextlib.ExitStack() as stack:
+            try:
+                # Prints of a resource's own are not to be part of the output.
+                with contextlib.redirect_stdout(sys.stderr):
+                    made = stack.enter_context(build_resources(self._needed(key)))
+            except DagsterError as error:
+                raise ConfigurationError(self._why_not(key, error)) from None
+            yield getattr(made, key)
+
+    def _needed(self, key: str) -> dict[str, Any]:
+        """A resource and those that it asks for; no others, because making one may do anything."""
+        needed: dict[str, Any] = {}
+        pending = [key]
+        while pending:
+            name = pending.pop()
+            if name not in self.resources:
+                msg = f"the asset {self.key.to_user_string()} has no resource {name!r}; add it to its Definitions"
+                raise ConfigurationError(msg)
+            if name not in needed:
+                needed[name] = self.resources[name]
+                pending += needed[name].required_resource_keys
+        return needed
+
+    def _why_not(self, key: str, error: DagsterError) -> str:
+        # Dagster repeats values that don't fit, and they may be secrets.
+        variables = sorted(set(_MISSING_VARIABLE.findall(str(error))))
+        if variables:
+            return f"the resource {key!r} needs {' and '.join(variables)} in the environment; set what is missing"
+        return f"the resource {key!r} of the asset {self.key.to_user_string()} can't be made ({type(error).__name__})"
+
+
+@dataclass(frozen=True)
+class DagsterRecord:
+    """What Dagster knows of a position.
+
+    Attributes:
+        known: The position; None if there is none to go by.
+        text: Where it comes from, or why there is none.
+        run_id: The run that recorded it.
+    """
+
+    known: KnownPosition | None
+    text: str
+    run_id: str | None = None
+
+
+def find_asset(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> LandingAsset:
+    """Loads definitions, and finds an asset among them.
+
+    Args:
+        key: The asset's key, its parts separated by slashes.
+        module_name: Module with the definitions.
+        python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
+
+    Raises:
+        ConfigurationError: The definitions can't be loaded, or have no such asset, or it is not one of this package's.
+    """
+    where, repositories = _load(module_name, python_file)
+    wanted = AssetKey.from_user_string(key)
+    found = {name: (definition, repo) for repo in repositories for name, definition in repo.assets_defs_by_key.items()}
+    landing = {name: made for name, (definition, _) in found.items() if (made := ingestion_of(definition)) is not None}
+    if wanted not in landing:
+        names = ", ".join(sorted(name.to_user_string() for name in landing))
+        msg = (
+            f"{where} has no asset {key}"
+            if wanted not in found
+            else f"{key} in {where} is no asset of kafka_delta_asset or build_kafka_delta_asset"
+        ) + (f"; there is {names}" if names else "; there is no asset that lands a topic in a table")
+        raise ConfigurationError(msg)
+    ingestion, (definition, repo) = landing[wanted], found[wanted]
+    return LandingAsset(
+        key=wanted,
+        source=ingestion.source,
+        target=ingestion.target,
+        limits=ingestion.limits,
+        kafka=ingestion.kafka,
+        spark=ingestion.spark,
+        resources={**repo.get_top_level_resources(), **definition.resource_defs},
+    )
+
+
+def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[RepositoryDefinition]]:
+    if module_name is None and python_file is None:
+        python_file = _DEFAULT_FILE
+        if not python_file.exists():
+            msg = f"there is no {_DEFAULT_FILE} in {Path.cwd()}; say with -f or -m where the asset is defined"
+            raise ConfigurationError(msg)
+    where = f"the module {module_name}" if python_file is None else str(python_file)
+    folder = str(Path.cwd())
+    try:
+        # What a project prints while it is loaded is not to be part of the output.
+        with contextlib.redirect_stdout(sys.stderr):
+            if python_file is not None:
+                targets = loadable_targets_from_python_file(str(python_file), folder)
+            else:
+                targets = loadable_targets_from_python_module(module_name or "", folder)
+            found = [repository_def_from_target_def(target.target_definition) for target in targets]
+    except KafkaFlipError:
+        raise
+    except Exception as error:
+        # Dagster wraps an import that failed in advice for its own command.
+        cause = error.__cause__ or error
+        msg = f"the definitions in {where} can't be loaded: {type(cause).__name__}: {_first_line(cause)}"
+        raise ConfigurationError(msg) from error
+    return where, [repository for repository in found if repository is not None]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]

@@ -1,0 +1,78 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def json_option(command: Callable[..., None]) -> Callable[..., None]:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for scripts.")(command)
+
+
+def limit_rows_option(command: Callable[..., None]) -> Callable[..., None]:
+    """`--limit-rows`."""
+    return click.option(
+        "--limit-rows",
+        type=click.IntRange(min=0),
+        default=50,
+        show_default=True,
+        help="Topic partitions to show at most; --json has all.",
+    )(command)
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--spark-master` and `--spark-remote`."""
+    for option in (
+        click.option("--spark-remote", help="Spark Connect server, such as sc://host:15002, instead."),
+        click.option("--spark-master", help="Master URL. Default: the asset's SparkResource, or local[*]."),
+    ):
+        command = option(command)
+    return command
+
+
+def asset_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--asset` and where it is defined, as the `dagster` command asks for it."""
+    for option in (
+        click.option(
+            "-f",
+            "--python-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="File with the asset's definitions. Default: definitions.py in the working directory.",
+        ),
+        click.option("-m", "--module-name", help="Module with the asset's definitions, instead."),
+        click.option("--asset", help="Key of an asset of this package, such as lake/flights."),
+    ):
+        command = option(command)
+    return command
+
+
+def given_options(context: click.Context, names: frozenset[str]) -> list[str]:
+    """Those of some parameters that were written on the command line, as they are written there."""
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+    ]
+
+
+def check_definitions_have_asset(context: click.Context, asset: str | None) -> None:
+    """Refuses definitions that nothing is asked of, or that are named twice.
+
+    Raises:
+        click.UsageError: One of the two.
+    """
+    given = given_options(context, frozenset({"module_name", "python_file"}))
+    if asset is None and given:
+        msg = f"{given[0]} says where an asset is defined; say which one with --asset"
+        raise click.UsageError(msg)
+    if len(given) > 1:
+        msg = "the asset is defined in a file (-f) or in a module (-m), not in both"
+        raise click.UsageError(msg)

@@ -1,0 +1,129 @@
+"""What a run would read, batch by batch: the enumerator is asked as a run asks it, and nothing is read or written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.source.split import KafkaPartitionSplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.source.api import SplitAssignment
+    from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.sample import SplitSample
+    from dagster_kafka_flip.source.split import TopicPartition
+
+# Batches that are cut one by one; of more, only the number is worth knowing. A cut by time costs requests.
+_MOST_BATCHES = 100
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One commit to be.
+
+    Attributes:
+        splits: Number of splits.
+        offsets: Offsets in them.
+        tasks: Tasks that read them.
+    """
+
+    splits: int
+    offsets: int
+    tasks: int
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that was planned and not made.
+
+    Attributes:
+        plan: All that there is to read.
+        splits: What the run reads of it; less where the number of batches is limited.
+        lag_after: Offsets of each topic partition between the run's end and the end offset.
+        batches: The run's batches, or the first of them.
+        further_batches: About how many there are besides.
+        tasks: Number of the batches' tasks that read each topic partition.
+        samples: A few records of each split, if that was asked for.
+    """
+
+    plan: ReadPlan
+    splits: tuple[KafkaPartitionSplit, ...]
+    lag_after: Mapping[TopicPartition, int]
+    batches: tuple[PlannedBatch, ...]
+    further_batches: int
+    tasks: Mapping[TopicPartition, int]
+    samples: Mapping[TopicPartition, SplitSample] | None
+
+    @property
+    def offsets(self) -> int:
+        """Number of offsets, and so the largest number of records."""
+        return sum(split.offset_span for split in self.splits)
+
+    def bytes_of(self, split: KafkaPartitionSplit) -> int | None:
+        """About the size of a split's keys and values, by its sample; None if it has none."""
+        sample = (self.samples or {}).get(split.topic_partition)
+        return None if sample is None else round(sample.bytes / sample.records * split.offset_span)
+
+    @property
+    def bytes(self) -> int | None:
+        """About the size of all keys and values; None if nothing was sampled."""
+        sizes = [size for split in self.splits if (size := self.bytes_of(split)) is not None]
+        return sum(sizes) if sizes else None
+
+
+def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits, *, sample: bool) -> PlannedRun:
+    """Plans a run and cuts it into its batches.
+
+    Args:
+        enumerator: Not yet started.
+        limits: How much at once.
+        sample: Whether a few records of each split are looked at.
+
+    Raises:
+        KafkaFlipError: Whatever would be in a run's way.
+    """
+    plan = enumerator.start()
+    batches: list[PlannedBatch] = []
+    tasks: Counter[TopicPartition] = Counter()
+    most = limits.max_batches or _MOST_BATCHES
+    while not plan.is_empty and len(batches) < most:
+        assignment = enumerator.assign(limits)
+        if assignment is None:
+            break
+        batches.append(_batch(assignment))
+        tasks.update(part.topic_partition for task in assignment.task_plan.tasks for part in task)
+    left = plan.offset_span - sum(batch.offsets for batch in batches)
+    position = plan.state.position
+    further = 0
+    if left and limits.max_batches is not None:
+        reached = enumerator.snapshot_state()
+        position = position if reached is None else reached.position
+    elif left:
+        further = -(-left // max(batch.offsets for batch in batches))
+    splits = tuple(
+        KafkaPartitionSplit(split.topic_partition, split.starting_offset, position[split.topic_partition])
+        for split in plan.splits
+        if split.starting_offset < position[split.topic_partition]
+    )
+    return PlannedRun(
+        plan=plan,
+        splits=splits,
+        lag_after={tp: max(0, end - position[tp]) for tp, end in plan.end_offsets.items()},
+        batches=tuple(batches),
+        further_batches=further,
+        tasks=tasks,
+        samples=enumerator.sample(splits) if sample and splits else None,
+    )
+
+
+def _batch(assignment: SplitAssignment) -> PlannedBatch:
+    return PlannedBatch(
+        splits=len(assignment.plan.splits),
+        offsets=assignment.plan.offset_span,
+        tasks=len(assignment.task_plan.tasks),
+    )

@@ -1,0 +1,100 @@
+"""`dagster-kafka-flip position set` and `reset`: move a stream's position by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_kafka_flip.commands.options import (
+    asset_options,
+    check_definitions_have_asset,
+    given_options,
+    limit_rows_option,
+    spark_options,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dagster_kafka_flip.source.offsets import OffsetsInitializer
+
+
+def _move_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Show what would be read again or skipped, and change nothing."),
+        click.option("--reason", required=True, help="Why; kept in the table's history."),
+        limit_rows_option,
+        spark_options,
+        click.option("--group-id", help="The group whose committed offsets count. Default: the asset's."),
+        click.option("--topic", "topics", multiple=True, help="What the stream reads. Default: what it has read."),
+        click.option("--bootstrap-servers", help="host:port pairs of Kafka, with --table."),
+        click.option("--stream", help="Id of the stream. Default: the asset's, or main."),
+        click.option("--table", help="Path or catalog name of the Delta table."),
+        asset_options,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("set")
+@_move_options
+@click.option(
+    "--to",
+    required=True,
+    help="earliest, latest, timestamp:2026-01-31T00:00:00Z, group, group:earliest, or offsets:{...}, which moves the "
+    "topic partitions that it names.",
+)
+@click.pass_context
+def set_position(context: click.Context, *, to: str, **flags: Any) -> None:
+    """Move a stream's position, by an empty commit of its own.
+
+    Shows how many records will be read again, or skipped, and asks. A run in flight that was planned before is refused.
+    """
+    from dagster_kafka_flip.source.offsets import OffsetsInitializer
+
+    kind, colon, rest = to.partition(":")
+    _move(context, OffsetsInitializer.parse(f"committed{colon}{rest}" if kind == "group" else to), flags)
+
+
+@click.command("reset")
+@_move_options
+@click.pass_context
+def reset_position(context: click.Context, **flags: Any) -> None:
+    """Move a stream to where its source starts, as if it had never run."""
+    _move(context, None, flags)
+
+
+def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[str, Any]) -> None:
+    from dagster_kafka_flip.commands.move_request import request_of_asset, request_of_table
+    from dagster_kafka_flip.commands.output import waiting
+    from dagster_kafka_flip.commands.reposition_output import print_move
+    from dagster_kafka_flip.repositioning import commit_move, plan_move
+
+    asset = flags["asset"]
+    check_definitions_have_asset(context, asset)
+    if asset is None and flags["table"] is None:
+        msg = "say which table: --table, or an asset with --asset"
+        raise click.UsageError(msg)
+    given = given_options(context, frozenset({"table", "bootstrap_servers", "topics"}))
+    if asset is not None and given:
+        msg = f"{', '.join(given)}: the asset says so already; leave it out, or leave out --asset"
+        raise click.UsageError(msg)
+    request = request_of_table(flags) if asset is None else request_of_asset(flags)
+    with request.session() as spark:
+        with waiting("Reading the table's history and Kafka's offsets ..."):
+            source = request.source(spark)
+            if to is not None and to.needs_group and source.group_id is None:
+                msg = "--to group needs --group-id, the group whose offsets count"
+                raise click.UsageError(msg)
+            move = plan_move(source, request.target, spark, to or source.starting_offsets)
+        print_move(str(request.target), request.target.stream, move, flags["limit_rows"])
+        if flags["dry_run"]:
+            click.echo("Nothing was changed (--dry-run).")
+            return
+        if not flags["yes"]:
+            click.confirm("Move the position?", abort=True)
+        committed = commit_move(move, request.target, spark, flags["reason"])
+    click.echo(f"The position is set in version {committed.version} of {request.target}.")
+    click.echo(request.tell_dagster(committed.version, flags["reason"]))

@@ -1,0 +1,81 @@
+"""Formats as JSON: enough to say whether two decode alike, and to make the built-in ones again.
+
+Kept where records were rejected, so that a later run can find the same ones, whatever its own formats are by then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.formats.string import StringFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.formats.format import Format
+
+# An object's address is another one in every process.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def describe_decoder(decoder: Decoder) -> dict[str, Any]:
+    """What decides which records a decoder rejects, as JSON; secrets are masked."""
+    return {"key": _describe(decoder.key_format), "value": _describe(decoder.value_format)}
+
+
+def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | None:
+    """The decoder that was described: the current one if that is it, or made again; None if that can't be.
+
+    Args:
+        description: From `describe_decoder`.
+        current: The decoder that is there.
+    """
+    key_format = _format_of(description["key"], current.key_format)
+    value_format = _format_of(description["value"], current.value_format)
+    if key_format is None or value_format is None:
+        return None
+    return replace(current, key_format=key_format, value_format=value_format)
+
+
+def _describe(described: Format) -> dict[str, Any]:
+    settings = {name: _plain(value) for name, value in described if name != "on_error"}
+    return {"format": f"{type(described).__module__}.{type(described).__qualname__}", **settings}
+
+
+def _plain(value: Any) -> Any:
+    # A StructType, told by its method: importing pyspark to describe a definition would cost a second.
+    if hasattr(value, "jsonValue"):
+        return value.jsonValue()
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError):
+        return _ADDRESS.sub("", repr(value))
+
+
+def _format_of(description: Mapping[str, Any], current: Format) -> Format | None:
+    if description == _describe(current):
+        return current
+    made = _make(description)
+    # As said, and nothing besides: a later version may describe a setting that this one does not know.
+    return made if made is not None and _describe(made) == description else None
+
+
+def _make(description: Mapping[str, Any]) -> Format | None:
+    home, _, name = str(description["format"]).rpartition(".")
+    for simple in (RawFormat, StringFormat):
+        if (home, name) == (simple.__module__, simple.__qualname__):
+            return simple()
+    if (home, name) != (JsonFormat.__module__, JsonFormat.__qualname__):
+        return None
+    declared = description["declared"]
+    if isinstance(declared, str):
+        return JsonFormat(declared)
+    from pyspark.sql.types import StructType
+
+    return JsonFormat(StructType.fromJson(declared))

@@ -1,0 +1,165 @@
+"""Moving a stream's position by hand: an empty commit of its own, which says why.
+
+The commit is in the table's history, where the next run finds it, and it carries the stream's transaction version, so
+that a run that was planned before it is fenced out. It is also the way on where a run stopped because the position
+could not be trusted any longer: a table that was replaced, a topic that was made again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ForeignRowsError,
+    PositionLostError,
+    TableChangedError,
+    TableError,
+    TableReplacedError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.offsets import OffsetsKind
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import CommitDocument
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.offsets import OffsetsInitializer
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch, Settlement
+    from dagster_kafka_flip.table.delta_table import Committed
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+
+@dataclass(frozen=True)
+class Move:
+    """A new position, not yet committed.
+
+    Attributes:
+        before: Where the stream stood, as far as the table's history tells; None if it never had a position.
+        after: Where it will stand.
+        problem: Why a run would not go on from `before`; None if it would.
+        base_version: The table's version that was looked at.
+        fence: The transaction version of the commit to be made.
+        routed: The stream's last batch whose rejected records go to a table of their own: they may be owed still.
+        settles: In a dead-letter table: the commit up to which nothing is owed.
+    """
+
+    before: EnumeratorState | None
+    after: EnumeratorState
+    problem: KafkaFlipError | None
+    base_version: int
+    fence: int
+    routed: RoutedBatch | None = None
+    settles: Settlement | None = None
+
+    @property
+    def read_again(self) -> Position:
+        """Offsets of each topic partition between the new position and the old one behind it."""
+        return {tp: old - new for tp, old, new in self._moved() if new < old}
+
+    @property
+    def skipped(self) -> Position:
+        """Offsets of each topic partition between the old position and the new one behind it."""
+        return {tp: new - old for tp, old, new in self._moved() if new > old}
+
+    def _moved(self) -> list[tuple[TopicPartition, int, int]]:
+        before = {} if self.before is None else self.before.position
+        return [(tp, before[tp], new) for tp, new in sorted(self.after.position.items()) if tp in before]
+
+
+def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to: OffsetsInitializer) -> Move:
+    """Looks where a stream stands and where it would stand; changes nothing.
+
+    Args:
+        source: What the stream reads, with a connection.
+        target: The table and the stream.
+        spark: To read the table's history with.
+        to: The new position. Specific offsets move the topic partitions that they name.
+
+    Raises:
+        TableError: There is no such table.
+        ConfigurationError: The offsets don't fit the source.
+        KafkaFlipError: The offsets can't be found out; nothing else is wrong with the stream then.
+    """
+    table = DeltaTable(spark, target)
+    history = table.history()
+    if history is None:
+        msg = f"there is no Delta table {target} yet, so that no position can be set; a first run makes it"
+        raise TableError(msg)
+    problem: KafkaFlipError | None = None
+    newest = history[0].version
+    fence, before = newest, table.last_state(history)
+    try:
+        anchor = table.anchor()
+    except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
+        # The newest version is above every anchor that a run in flight may have.
+        problem = error
+    else:
+        if anchor is not None:
+            fence, before = anchor.version, anchor.state
+    moved = source.with_overrides(starting_offsets=to)
+    try:
+        plan = _plan(moved, before)
+    except (ClusterChangedError, TopicRecreatedError) as error:
+        if to.kind is OffsetsKind.SPECIFIC:
+            raise
+        # Another log: the old offsets mean nothing in it, and none of them is kept.
+        problem = problem or error
+        plan = _plan(moved, None)
+    after = replace(plan.state, position=plan.starting_position, watermark=None)
+    last = table.last_document(history)
+    return Move(
+        before=before,
+        after=after,
+        problem=problem,
+        base_version=newest,
+        fence=fence,
+        routed=None if last is None else last[1].routed(last[0]),
+        settles=None if last is None else last[1].settles,
+    )
+
+
+def _plan(source: KafkaSource, state: EnumeratorState | None) -> ReadPlan:
+    context = SplitEnumeratorContext()
+    enumerator = source.create_enumerator(context) if state is None else source.restore_enumerator(context, state)
+    return enumerator.start()
+
+
+def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: str) -> Committed:
+    """Commits a new position, without rows.
+
+    Args:
+        move: From `plan_move`.
+        target: The table and the stream.
+        spark: To write with.
+        reason: Why; kept in the table's history.
+
+    Raises:
+        ConcurrentIngestionError: A run of the stream committed since the move was planned.
+        WriteFailedError: The commit failed.
+    """
+    table = DeltaTable(spark, target)
+    document = CommitDocument(
+        stream=target.stream,
+        attempt=uuid.uuid4().hex,
+        run_id="",
+        base_version=move.base_version,
+        anchor_version=move.fence,
+        splits=(),
+        state=move.after,
+        rows_before=table.count_rows(),
+        overrides_start=True,
+        reason=reason,
+        carried=move.routed,
+        settles=move.settles,
+    )
+    return table.commit(table.no_rows(), document)

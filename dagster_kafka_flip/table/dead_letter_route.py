@@ -1,0 +1,117 @@
+"""What commits say about dead letters: the stream's where its rejected records go, the other table's what is settled.
+
+A batch's rejected records are left out of its commit and landed in a table of their own right after it. So a commit
+that says where they go owes them until the other table says that it has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+
+@dataclass(frozen=True)
+class DeadLetterRoute:
+    """Where a batch's rejected records go, and by what they were rejected.
+
+    Attributes:
+        table: The dead-letter table, as its DeltaTarget prints it.
+        stream: Id of the stream in that table.
+        decoder: Description of the decoder; see `formats.description`.
+    """
+
+    table: str
+    stream: str
+    decoder: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept in a commit's document."""
+        return {"table": self.table, "stream": self.stream, "decoder": dict(self.decoder)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> DeadLetterRoute:
+        """Reads what `to_json` wrote."""
+        return cls(document["table"], document["stream"], document["decoder"])
+
+
+@dataclass(frozen=True)
+class RoutedBatch:
+    """A committed batch whose rejected records go to a table of their own. No batch before it owes any.
+
+    Attributes:
+        version: The version of the stream's table that the batch's commit made.
+        attempt: Id of the batch.
+        run_id: Id of the run that committed it.
+        splits: What it read.
+        state: Where the stream stood after it.
+        route: Where the rejected records go.
+    """
+
+    version: int
+    attempt: str
+    run_id: str
+    splits: tuple[KafkaPartitionSplit, ...]
+    state: EnumeratorState
+    route: DeadLetterRoute
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept in the document of another commit than its own."""
+        batch = {
+            "version": self.version,
+            "attempt": self.attempt,
+            "run": self.run_id,
+            "splits": to_document(SPLIT_SERIALIZER, self.splits),
+            "state": to_document(STATE_SERIALIZER, self.state),
+        }
+        return {**self.route.to_json(), "batch": batch}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> RoutedBatch | None:
+        """Reads what `to_json` wrote; None for a commit that speaks of its own batch."""
+        batch = document.get("batch")
+        if batch is None:
+            return None
+        return cls(
+            version=batch["version"],
+            attempt=batch["attempt"],
+            run_id=batch["run"],
+            splits=from_document(SPLIT_SERIALIZER, batch["splits"]),
+            state=from_document(STATE_SERIALIZER, batch["state"]),
+            route=DeadLetterRoute.from_json(document),
+        )
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """Up to which commit of a stream's table all rejected records are in the dead-letter table.
+
+    By version and not by position: a position can go back, by a RESTORE or because an operator moved it, and versions
+    never do.
+
+    Attributes:
+        table: The stream's table, as its DeltaTarget printed it then.
+        table_id: The id that Delta gave that table, which stays when the table is moved.
+        version: The version of the commit.
+    """
+
+    table: str
+    table_id: str
+    version: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept in a commit's document."""
+        return {"table": self.table, "table_id": self.table_id, "version": self.version}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Settlement:
+        """Reads what `to_json` wrote."""
+        return cls(document["table"], document["table_id"], document["version"])

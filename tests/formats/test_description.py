@@ -1,0 +1,72 @@
+"""Decoders as JSON: told apart, and made again where that can be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
+from dagster_kafka_flip.formats.format import Format
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.reader.columns import KafkaColumns
+
+
+class _Own(Format):
+    password: SecretStr = SecretStr("")
+    lookup: Any = None
+
+    def parse(self, data):
+        return data
+
+    def problem(self, data, parsed):
+        return None
+
+
+def _decoder(value_format, key_format=None):
+    return Decoder(key_format or RawFormat(), value_format, KafkaColumns())
+
+
+def _described(decoder):
+    """As it comes back from a commit."""
+    return json.loads(json.dumps(describe_decoder(decoder)))
+
+
+@pytest.mark.parametrize(
+    "value_format",
+    [
+        RawFormat(),
+        StringFormat(),
+        JsonFormat("n INT NOT NULL, `a b` ARRAY<STRUCT<c: STRING>>"),
+        JsonFormat(StructType([StructField("n", IntegerType(), nullable=False)])),
+    ],
+    ids=repr,
+)
+def test_a_built_in_decoder_is_made_again(value_format):
+    decoder = _decoder(value_format, StringFormat())
+    current = _decoder(JsonFormat("another INT"))
+    assert decoder_of(_described(decoder), current) == decoder
+
+
+def test_a_format_of_somebody_elses_is_only_recognized_and_its_secrets_are_masked():
+    def lookup() -> None: ...
+
+    described = _described(_decoder(_Own(password=SecretStr("hunter2"), lookup=lookup)))
+    assert "hunter2" not in json.dumps(described)
+    assert " at 0x" not in json.dumps(described)
+    same = _decoder(_Own(password=SecretStr("hunter3"), lookup=lookup))
+    assert decoder_of(described, same) == same
+    assert decoder_of(described, _decoder(_Own(lookup=print))) is None
+    assert decoder_of(described, _decoder(RawFormat())) is None
+
+
+def test_a_setting_that_is_not_known_here_is_not_passed_over():
+    described = _described(_decoder(StringFormat()))
+    described["value"]["encoding"] = "latin1"
+    assert decoder_of(described, _decoder(StringFormat())) is None

@@ -1,0 +1,178 @@
+"""Alignment and batches by time on real logs: what each run plans, and how the records that Spark reads are dated."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from dagster_kafka_flip.errors import EventTimeUnknownError
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from tests.source.flink.logs import by_number, rows_read, splits_of, transact, write
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+BASE = 1_700_000_000_000
+DRIFT = timedelta(minutes=90)
+# The slowest is found to a 64th of the drift.
+SLACK = 90 * MINUTE // 64
+
+
+@pytest.fixture
+def run(spark, source_of, enumerator_of):
+    """One run of a stream: its plan, the records that it reads as (partition, timestamp), and the state after it."""
+
+    def one(builder, state=None, limits=None):
+        enumerator = enumerator_of(builder, state)
+        plan = enumerator.start()
+        assignment = enumerator.assign(limits or Limits())
+        columns = ("partition", "unix_millis(timestamp)")
+        rows = rows_read(spark, source_of(builder), assignment, *columns) if assignment.plan.splits else []
+        return plan, rows, enumerator.snapshot_state()
+
+    return one
+
+
+def test_a_topic_partition_a_day_ahead_waits_for_the_others_and_is_then_read_with_them(kafka, run, topic):
+    kafka.create(topic, partitions=4)
+    # Two that advance with each run; one with a day's records from tomorrow on; one that never has a record.
+    ahead = [BASE + DAY + hour * HOUR for hour in range(24)]
+    write(kafka, topic, {2: ahead})
+    builder = KafkaSource.builder().set_topics(topic).set_watermark_alignment(DRIFT)
+    state, watermarks, read_ahead = None, [], []
+    for hours in ((0, 8), (8, 16), (16, 26), (26, 30), (30, 38)):
+        # The second one is always a quarter of an hour behind the first.
+        new = [BASE + hour * HOUR for hour in range(*hours)]
+        write(kafka, topic, {0: new, 1: [timestamp - HOUR // 4 for timestamp in new]})
+        plan, rows, state = run(builder, state)
+        slowest = new[-1] - HOUR // 4
+        assert [row for row in rows if row[0] == 0] == [(0, timestamp) for timestamp in new], "nobody waits for it"
+        assert [row for row in rows if row[0] == 1] == [(1, timestamp - HOUR // 4) for timestamp in new]
+        read_ahead += [timestamp for partition, timestamp in rows if partition == 2]
+        assert read_ahead == [timestamp for timestamp in ahead if timestamp <= slowest + 90 * MINUTE]
+        assert plan.paused.get(next(tp for tp in plan.end_offsets if tp.partition == 2)) == 24 - len(read_ahead)
+        assert slowest - SLACK <= state.watermark <= slowest
+        watermarks.append(state.watermark)
+    assert watermarks == sorted(watermarks)
+    assert 0 < len(read_ahead) < 24
+    # With nothing new on the others, they are idle and hold nobody back.
+    plan, rows, state = run(builder, state)
+    assert rows == [(2, timestamp) for timestamp in ahead[len(read_ahead) :]]
+    assert plan.paused == {}
+    assert ahead[-1] - SLACK <= state.watermark <= ahead[-1]
+    # One that comes back with older records is read, and the low watermark stays.
+    before = state.watermark
+    write(kafka, topic, {3: [BASE, BASE + 1]})
+    _, rows, state = run(builder, state)
+    assert rows == [(3, BASE), (3, BASE + 1)]
+    assert state.watermark == before
+
+
+def test_alignment_goes_with_a_stop_by_time_and_a_trimmed_head(kafka, run, topic):
+    kafka.create(topic, partitions=3)
+    write(
+        kafka,
+        topic,
+        {0: [BASE + hour * HOUR for hour in range(10)], 1: [BASE + hour * HOUR for hour in range(48)], 2: [BASE + DAY]},
+    )
+    kafka.trim(topic, 0, 4)
+    kafka.trim(topic, 2, 1)
+    builder = KafkaSource.builder().set_topics(topic).set_watermark_alignment(DRIFT)
+    until = builder.set_bounded(OffsetsInitializer.timestamp(BASE + 6 * HOUR))
+    plan, rows, state = run(until)
+    # Topic partition 0 stops before 6 o'clock, at 5; the other may get to half past 6 and is stopped before 6 as well.
+    assert splits_of(plan) == {0: (4, 6), 1: (0, 6)}
+    assert len(rows) == 8
+    assert plan.paused == {}
+    plan, _, state = run(builder, state)
+    assert splits_of(plan) == {0: (6, 10), 1: (6, 11)}
+    assert by_number(plan.paused) == {1: 37}
+    assert by_number(state.position) == {0: 10, 1: 11, 2: 1}
+
+
+def test_a_topic_written_in_transactions_is_not_aligned_by_its_markers(kafka, cluster, run, topic):
+    # The broker dates markers by its own clock, years behind BASE, and finds them by time like records.
+    kafka.create(topic, partitions=2)
+    write(kafka, topic, {0: [BASE]})
+    transact(kafka, cluster, topic, {1: [BASE, BASE + HOUR]})
+    builder = KafkaSource.builder().set_topics(topic).set_watermark_alignment(DRIFT)
+    with pytest.raises(EventTimeUnknownError) as error:
+        run(builder)
+    assert str(error.value) == (
+        f"{topic}-1: what a look-up by time finds at offset 2 is no record that is read, but a marker of a "
+        "transaction, which the broker dates by its own clock, or a record of an aborted one. How far the topic is in "
+        "event time can't be told, so nothing was read; read it without set_watermark_alignment"
+    )
+    _, rows, _ = run(KafkaSource.builder().set_topics(topic))
+    assert rows == [(0, BASE), (1, BASE), (1, BASE + HOUR)]
+
+
+def test_batches_by_time_are_as_far_in_event_time_on_each_topic_partition(
+    spark, kafka, source_of, enumerator_of, topic
+):
+    logs = {
+        0: [BASE + minute * MINUTE for minute in range(120)],
+        1: [BASE + minute * MINUTE for minute in range(0, 120, 10)],
+        2: [BASE + minute * MINUTE for minute in range(60, 120)],
+        3: [],
+        4: [BASE + minute * MINUTE for minute in range(30, 40)],
+    }
+    kafka.create(topic, partitions=len(logs))
+    write(kafka, topic, logs)
+    kafka.trim(topic, 0, 20)
+    builder = KafkaSource.builder().set_topics(topic)
+    enumerator = enumerator_of(builder)
+    plan = enumerator.start()
+    batches = []
+    while (assignment := enumerator.assign(Limits(max_records_per_batch=50, spread=Spread.TIME))) is not None:
+        batches.append(
+            rows_read(spark, source_of(builder), assignment, "unix_millis(timestamp)", "partition", "offset")
+        )
+    assert [len(batch) <= 50 for batch in batches] == [True] * len(batches)
+    # All that a batch holds is dated before or with what comes after it, on whichever topic partition.
+    for batch, following in itertools.pairwise(batches):
+        assert max(batch)[0] <= min(following)[0]
+    read = sorted((partition, offset) for batch in batches for _, partition, offset in batch)
+    assert read == [
+        (tp.partition, offset)
+        for tp in sorted(plan.end_offsets)
+        for offset in range(plan.beginning_offsets[tp], plan.end_offsets[tp])
+    ]
+    # As few batches as by backlog, but for what one more minute would have been too many.
+    assert len(batches) <= -(-plan.offset_span // 47)
+
+
+def test_records_of_one_time_are_cut_anywhere_and_read_once(spark, kafka, source_of, enumerator_of, topic):
+    kafka.create(topic, partitions=2)
+    write(kafka, topic, {0: [BASE] * 10, 1: [BASE + 1, *[BASE] * 4, BASE + 2]})
+    builder = KafkaSource.builder().set_topics(topic)
+    enumerator = enumerator_of(builder)
+    enumerator.start()
+    read = []
+    while (assignment := enumerator.assign(Limits(max_records_per_batch=3, spread=Spread.TIME))) is not None:
+        batch = rows_read(spark, source_of(builder), assignment, "partition", "offset")
+        assert 0 < len(batch) <= 3
+        read += batch
+    assert sorted(read) == [(0, offset) for offset in range(10)] + [(1, offset) for offset in range(6)]
+
+
+def test_batches_by_time_go_on_over_markers(spark, kafka, cluster, source_of, enumerator_of, topic):
+    kafka.create(topic, partitions=2)
+    for hour in range(3):
+        transact(kafka, cluster, topic, {0: [BASE + hour * HOUR] * 2, 1: [BASE + hour * HOUR + MINUTE]})
+    builder = KafkaSource.builder().set_topics(topic)
+    enumerator = enumerator_of(builder)
+    plan = enumerator.start()
+    read, offsets = [], 0
+    while (assignment := enumerator.assign(Limits(max_records_per_batch=4, spread=Spread.TIME))) is not None:
+        assert 0 < assignment.plan.offset_span <= 4
+        offsets += assignment.plan.offset_span
+        read += rows_read(spark, source_of(builder), assignment, "partition", "offset")
+    assert offsets == plan.offset_span == 15
+    assert sorted(read) == [(0, 0), (0, 1), (0, 3), (0, 4), (0, 6), (0, 7), (1, 0), (1, 2), (1, 4)]

@@ -1,0 +1,50 @@
+"""The cases of Flink's KafkaSourceEnumStateSerializerTest, with states of real topics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.state import STATE_SERIALIZER
+
+pytestmark = pytest.mark.kafka
+
+
+def _through_text(state):
+    return from_document(STATE_SERIALIZER, json.loads(json.dumps(to_document(STATE_SERIALIZER, state))))
+
+
+def test_a_stream_goes_on_from_the_text_of_its_state(enumerator_of, flink_topics):
+    builder = KafkaSource.builder().set_topics(flink_topics.one, flink_topics.empty, flink_topics.plain)
+    enumerator = enumerator_of(builder)
+    planned = enumerator.start()
+    state, read = None, []
+    while (assignment := enumerator.assign(Limits(max_records_per_batch=37))) is not None:
+        read += assignment.plan.splits
+        state = _through_text(enumerator.snapshot_state())
+        assert state == enumerator.snapshot_state()
+        # Another process, which knows nothing but the text.
+        enumerator = enumerator_of(builder, state)
+        if enumerator.start().is_empty:
+            break
+    assert state == planned.state
+    assert sum(split.offset_span for split in read) == planned.offset_span
+    assert len({(split.topic_partition, split.starting_offset) for split in read}) == len(read)
+
+
+def test_a_state_written_by_version_1_is_gone_on_from(cluster, enumerator_of, flink_topics):
+    # As the first version wrote it: without a watermark, and with null for what it never saw.
+    document = {
+        "version": 1,
+        "cluster": cluster.cluster_id(),
+        "topics": {flink_topics.one: cluster.describe_topics([flink_topics.one])[flink_topics.one].topic_id},
+        "position": {flink_topics.one: [4, None, 10]},
+    }
+    state = from_document(STATE_SERIALIZER, json.loads(json.dumps(document)))
+    builder = KafkaSource.builder().set_partitions([(flink_topics.one, p) for p in (0, 1, 2)])
+    plan = enumerator_of(builder, state).start()
+    assert [str(split) for split in plan.splits] == [f"{flink_topics.one}-0 [4, 10)", f"{flink_topics.one}-1 [1, 10)"]

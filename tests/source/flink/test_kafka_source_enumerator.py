@@ -1,0 +1,239 @@
+"""The cases of Flink's KafkaSourceEnumeratorTest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.partition_change import get_partition_change
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from tests.source.flink.logs import PARTITIONS, RECORDS, write
+
+pytestmark = pytest.mark.kafka
+
+EVERYTHING = Limits()
+
+
+class Listening:
+    """A cluster that remembers what it was asked."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self.asked: list[str] = []
+
+    def __getattr__(self, name):
+        method = getattr(self._cluster, name)
+
+        def ask(*args, **kwargs):
+            self.asked.append(name)
+            return method(*args, **kwargs)
+
+        return ask
+
+
+@pytest.fixture
+def builder(flink_topics):
+    """Reads the two trimmed topics."""
+    return KafkaSource.builder().set_topics(flink_topics.one, flink_topics.two)
+
+
+@pytest.fixture
+def expected(flink_topics):
+    """All that there is in the two trimmed topics."""
+    return tuple(
+        KafkaPartitionSplit(TopicPartition(topic, p), p, RECORDS)
+        for topic in sorted((flink_topics.one, flink_topics.two))
+        for p in range(PARTITIONS)
+    )
+
+
+def _initializers(flink_topics):
+    named = {(topic, p): p for topic in (flink_topics.one, flink_topics.two) for p in range(PARTITIONS)}
+    return {
+        "earliest": OffsetsInitializer.earliest(),
+        "latest": OffsetsInitializer.latest(),
+        "timestamp": OffsetsInitializer.timestamp(3001),
+        "committed": OffsetsInitializer.committed_offsets(),
+        "specific": OffsetsInitializer.specific_offsets(named),
+    }
+
+
+EACH_INITIALIZER = pytest.mark.parametrize("kind", ["earliest", "latest", "timestamp", "committed", "specific"])
+
+
+def test_a_start_discovers_once_and_with_as_many_requests_for_many_topic_partitions_as_for_one(
+    cluster, source_of, builder, flink_topics
+):
+    def asked(source):
+        listening = Listening(cluster)
+        enumerator = KafkaSourceEnumerator(source, listening, SplitEnumeratorContext())  # pyright: ignore[reportArgumentType]
+        assert listening.asked == []
+        enumerator.start()
+        once = list(listening.asked)
+        while enumerator.assign(Limits(max_records_per_batch=30)) is not None:
+            pass
+        assert listening.asked == once, "handing out splits looks at nothing"
+        return once
+
+    many = asked(source_of(builder))
+    assert many.count("describe_topics") == 1
+    assert many == asked(source_of(KafkaSource.builder().set_partitions([(flink_topics.one, 0)])))
+
+
+def test_a_start_fixes_the_splits_and_assign_hands_them_out(enumerator_of, builder, expected):
+    enumerator = enumerator_of(builder)
+    assert enumerator.assign(EVERYTHING) is None, "nothing is assigned before the start"
+    assert enumerator.start().splits == expected
+    assert enumerator.assign(EVERYTHING).plan.splits == expected
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, PARTITIONS, 4 * PARTITIONS])
+def test_the_number_of_tasks_follows_the_parallelism_and_the_splits_do_not(
+    enumerator_of, builder, expected, parallelism
+):
+    # Instead of readers that register: tasks, each split in exactly one of them because none is fat.
+    enumerator = enumerator_of(builder, parallelism=parallelism)
+    enumerator.start()
+    assignment = enumerator.assign(EVERYTHING)
+    assert assignment.plan.splits == expected
+    tasks = assignment.task_plan.tasks
+    assert len(tasks) == min(parallelism, len(expected))
+    assert tuple(sorted(split for task in tasks for split in task)) == expected
+
+
+def test_after_the_last_batch_there_are_no_more_splits(enumerator_of, builder, flink_topics):
+    enumerator = enumerator_of(builder)
+    enumerator.start()
+    batches = []
+    while (assignment := enumerator.assign(Limits(max_records_per_batch=40))) is not None:
+        batches.append(assignment.plan.offset_span)
+    assert batches == [40, 40, 30]
+    assert enumerator.assign(EVERYTHING) is None
+    # Where nothing is planned, one empty batch fixes the position.
+    idle = enumerator_of(KafkaSource.builder().set_topics(flink_topics.empty))
+    idle.start()
+    assert idle.assign(EVERYTHING).plan.splits == ()
+    assert idle.assign(EVERYTHING) is None
+
+
+def test_a_topic_made_later_is_read_from_its_beginning_although_the_first_ones_started_at_the_end(
+    kafka, enumerator_of, topic
+):
+    first, later = f"{topic}.first", f"{topic}.later"
+    builder = (
+        KafkaSource.builder()
+        .set_topic_pattern(re.escape(topic) + r"\..*")
+        .set_starting_offsets(OffsetsInitializer.latest())
+    )
+    kafka.create(first, partitions=2)
+    write(kafka, first, {0: [1000] * 3, 1: [1000] * 4})
+    begin = enumerator_of(builder).start()
+    assert begin.splits == ()
+    assert enumerator_of(builder, begin.state).start().splits == ()
+
+    kafka.create(later, partitions=2)
+    write(kafka, later, {0: [1000] * 2})
+    plan = enumerator_of(builder, begin.state).start()
+    assert [str(split) for split in plan.splits] == [f"{later}-0 [0, 2)"]
+    assert plan.discovered == (TopicPartition(later, 0), TopicPartition(later, 1))
+    assert plan.state.position == {**begin.state.position, TopicPartition(later, 0): 2, TopicPartition(later, 1): 0}
+
+
+def test_a_state_that_knows_some_topic_partitions_starts_the_others_at_their_beginning(
+    enumerator_of, builder, expected, flink_topics
+):
+    complete = enumerator_of(builder).start().state
+    known = {TopicPartition(flink_topics.one, 0): 7, TopicPartition(flink_topics.one, 9): 10}
+    partial = replace(complete, position=known)
+    # Whatever the initializer says: it counts for a stream without a state.
+    plan = enumerator_of(builder.set_starting_offsets(OffsetsInitializer.latest()), partial).start()
+    assert plan.splits == tuple(
+        replace(split, starting_offset=known.get(split.topic_partition, split.starting_offset))
+        for split in expected
+        if known.get(split.topic_partition) != split.stopping_offset
+    )
+    assert plan.discovered == tuple(sorted({split.topic_partition for split in expected} - known.keys()))
+
+
+@EACH_INITIALIZER
+def test_splits_handed_back_are_assigned_again_as_they_were(enumerator_of, builder, flink_topics, kind):
+    start = _initializers(flink_topics)[kind]
+    enumerator = enumerator_of(builder.set_group_id(flink_topics.group).set_starting_offsets(start))
+    planned = enumerator.start()
+    limits = Limits(max_records_per_batch=25)
+    first = enumerator.assign(limits)
+    before = enumerator.snapshot_state()
+    second = enumerator.assign(limits)
+    enumerator.add_splits_back(() if second is None else second.plan.splits)
+    assert enumerator.snapshot_state() == before
+    again = []
+    while (assignment := enumerator.assign(limits)) is not None:
+        again.append(assignment)
+    assert (again[0] if again else None) == second
+    assert enumerator.snapshot_state() == planned.state
+    assert planned.offset_span == sum(batch.plan.offset_span for batch in [first, *again])
+
+
+def test_what_was_assigned_and_committed_before_is_not_assigned_again(enumerator_of, builder, expected):
+    enumerator = enumerator_of(builder)
+    enumerator.start()
+    first = enumerator.assign(Limits(max_records_per_batch=50)).plan.splits
+    restored = enumerator_of(builder, enumerator.snapshot_state())
+    rest = restored.start().splits
+    read = {split.topic_partition: split.stopping_offset for split in first}
+    assert rest == tuple(
+        replace(split, starting_offset=read.get(split.topic_partition, split.starting_offset))
+        for split in expected
+        if read.get(split.topic_partition) != split.stopping_offset
+    )
+    assert sum(split.offset_span for split in (*first, *rest)) == sum(split.offset_span for split in expected)
+
+
+def test_the_client_that_plans_gets_the_prefix_and_the_properties(source_of, builder, expected):
+    source = source_of(
+        builder.set_client_id_prefix("test-prefix")
+        .set_property("metadata.max.age.ms", "99999")
+        .set_librdkafka_property("socket.keepalive.enable", "true")
+    )
+    enumerator = source.create_enumerator(SplitEnumeratorContext())
+    assert isinstance(enumerator._cluster, KafkaCluster)
+    told = enumerator._cluster._config
+    assert told["client.id"] == "test-prefix-enumerator"
+    assert told["topic.metadata.refresh.interval.ms"] == "99999"
+    assert told["socket.keepalive.enable"] == "true"
+    assert enumerator.start().splits == expected, "and librdkafka takes them"
+
+
+@EACH_INITIALIZER
+def test_the_state_stands_where_the_assigned_splits_end(enumerator_of, builder, flink_topics, kind):
+    start = _initializers(flink_topics)[kind]
+    enumerator = enumerator_of(builder.set_group_id(flink_topics.group).set_starting_offsets(start))
+    assert enumerator.snapshot_state() is None, "before the first look"
+    planned = enumerator.start()
+    assert enumerator.snapshot_state().position == planned.starting_position, "nothing is assigned yet"
+    position = dict(planned.starting_position)
+    while (assignment := enumerator.assign(Limits(max_records_per_batch=25))) is not None:
+        position |= {split.topic_partition: split.stopping_offset for split in assignment.plan.splits}
+        assert enumerator.snapshot_state().position == position
+    assert enumerator.snapshot_state() == planned.state
+    assert set(position.values()) == {RECORDS}
+
+
+def test_a_change_of_topic_partitions_is_what_is_new_and_what_is_gone(enumerator_of, builder, flink_topics):
+    known = enumerator_of(builder).start().state
+    new = TopicPartition(flink_topics.empty, 0)
+    change = get_partition_change({new}, known.position, initial_discovery=False)
+    assert (change.initial, change.new, change.known) == ((), (new,), ())
+    assert change.removed == tuple(sorted(known.position))
+    # What is gone is told by the plan, and its position is kept.
+    plan = enumerator_of(KafkaSource.builder().set_topics(flink_topics.empty), known).start()
+    assert plan.removed == tuple(sorted(known.position))
+    assert plan.state.position == {**known.position, **{TopicPartition(flink_topics.empty, p): 0 for p in range(10)}}

@@ -1,0 +1,69 @@
+"""The benchmarks run to their end and report everything; how fast anything is, is not asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parent.parent
+LOOPS = {"loop: watermarks", "loop: watermarks and timestamps"}
+PLANS = {"first plan, at earliest", "nothing new", "timestamps", "committed offsets", "alignment"}
+
+
+# As in the demo: in so short a life a JVM does not get back the time that the second compiler takes.
+QUICK_JVM = '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
+
+
+def run(name: str, folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
+    results = folder / "results.json"
+    finished = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *options, "--json", str(results)],
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": QUICK_JVM},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout, json.loads(results.read_text())
+
+
+def test_planning_sends_no_more_requests_for_more_topic_partitions(tmp_path: Path):
+    few, many = 3, 40
+    output, results = run("planning", tmp_path, "--partitions", str(few), "--partitions", str(many), "--rounds", "1")
+
+    found = {(each["what"], each["partitions"]): each["requests"] for each in results["plans"]}
+    assert found.keys() == {(what, count) for what in PLANS | LOOPS for count in (few, many)}
+    assert all(what in output for what in PLANS | LOOPS)
+    assert {each["partitions"] for each in results["sizes"]} == {few, many}
+    for what in PLANS:
+        # A new client may ask for the metadata once more while it connects.
+        one, other = ({**found[what, count], "Metadata": 0} for count in (few, many))
+        assert one == other
+        assert found[what, many]["Metadata"] <= 4
+    for count in (few, many):
+        # Two for a pair of watermarks, and then one for each of two timestamps.
+        assert [found[what, count]["ListOffsets"] for what in sorted(LOOPS)] == [2 * count, 4 * count]
+
+
+@pytest.mark.spark
+def test_both_ways_to_deal_out_tasks_land_everything(tmp_path: Path):
+    options = ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0")
+    output, results = run("tasks", tmp_path, *options)
+
+    found = {(each["topic"], each["way"]): each for each in results["landings"]}
+    ways = ("as it is", "one task each")
+    assert found.keys() == {(topic, way) for topic in ("skewed", "thin") for way in ways}
+    assert all(way in output for way in ways)
+    assert {topic: each["rows"] for (topic, _), each in found.items()} == {"skewed": 400, "thin": 80}
+    assert found["thin", "one task each"]["tasks"] == found["thin", "one task each"]["files"] == 8
+    assert found["thin", "as it is"]["tasks"] == 2

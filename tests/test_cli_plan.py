@@ -1,0 +1,401 @@
+"""`dagster-kafka-flip plan`: what a run would read, as the next run then does read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_kafka_flip.cli import main
+
+COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
+MINUTE = 60_000
+T0 = 1_700_000_000_000
+
+DEFINITIONS = """
+from dagster import AssetSpec, Definitions, EnvVar, asset
+from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
+
+print("a project that prints while it is loaded")
+
+@asset
+def other(): ...
+
+landed = build_kafka_delta_asset(
+    key=["lake", "landed"],
+    source=KafkaSource.builder().set_topics({topic!r}).build(),
+    table={table!r},
+    max_records_per_batch=2,
+)
+defs = Definitions(
+    assets=[landed, other, AssetSpec("external")],
+    resources={{"kafka": KafkaResource(bootstrap_servers=EnvVar("TEST_BROKER"){more}), "spark": SparkResource()}},
+)
+"""
+
+
+def run(*arguments: str, code: int = 0, **env: str | None):
+    finished = CliRunner().invoke(main, ["plan", *arguments], env={"KAFKA_BOOTSTRAP_SERVERS": None, **env})
+    assert finished.exit_code == code, finished.output
+    assert finished.exception is None or isinstance(finished.exception, SystemExit)
+    return finished
+
+
+def planned(*arguments: str, **env: str | None):
+    finished = run(*arguments, "--json", code=0, **env)
+    assert len(finished.stdout.splitlines()) == 1
+    return json.loads(finished.stdout)
+
+
+@pytest.fixture
+def records(kafka, topic):
+    """Five records on one topic partition, two on another, none on a third."""
+    kafka.create(topic, partitions=3)
+    for minute, value in enumerate(("a", "b", "c", "d", "e")):
+        kafka.produce(topic, [("k", value)], partition=0, timestamp=T0 + minute * MINUTE)
+    kafka.produce(topic, [("k", "x" * 99), (None, "y")], partition=1, timestamp=T0 + 10 * MINUTE)
+    return topic
+
+
+@pytest.fixture
+def project(tmp_path, topic, table):
+    """Writes a project's definitions, and gives their path."""
+
+    def write(more: str = "") -> str:
+        # A name of its own: Python keeps a module that it has once loaded.
+        path = tmp_path / f"project_{topic.replace('-', '_')}.py"
+        path.write_text(DEFINITIONS.format(topic=topic, table=table, more=more))
+        return str(path)
+
+    return write
+
+
+# --- topics by options ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+def test_all_that_is_known_of_a_plan(broker, kafka, records):
+    topic = records
+    document = planned("--bootstrap-servers", broker, "--topic", topic, "--parallelism", "2")
+    assert document["splits"] == [
+        {"topic": topic, "partition": 0, "start": 0, "stop": 5, "records_at_most": 5, "lag_after": 0, "tasks": 1},
+        {"topic": topic, "partition": 1, "start": 0, "stop": 2, "records_at_most": 2, "lag_after": 0, "tasks": 1},
+    ]
+    assert document["totals"] == {
+        "splits": 2,
+        "records_at_most": 7,
+        "bytes_about": None,
+        "lag_before": 7,
+        "lag_after": 0,
+        "tasks": 2,
+        "batches": 1,
+        "held_back": 0,
+        "paused": 0,
+    }
+    assert document["cluster_id"]
+    assert (document["source"], document["bootstrap_servers"], document["asset"]) == (topic, broker, None)
+    assert document["position"] == {
+        "text": "none; a new stream, which starts at earliest",
+        "dagster_record": None,
+        "start_overridden": False,
+    }
+
+    text = run("--topic", topic, KAFKA_BOOTSTRAP_SERVERS=broker).stdout
+    assert re.search(rf"^{topic}-0 +0 +5 +5 +0 +1 *$", text, flags=re.MULTILINE)
+    assert f"cluster {document['cluster_id']}" in text
+    assert re.search(r"^records +7 at most$", text, flags=re.MULTILINE)
+    assert re.search(r"^lag +7 before, 0 after$", text, flags=re.MULTILINE)
+
+
+@pytest.mark.kafka
+def test_the_three_subscriptions_and_both_ends(broker, kafka, records):
+    topic = records
+    where = ("--bootstrap-servers", broker)
+
+    def ranges(*arguments: str) -> dict[int, tuple[int, int]]:
+        splits = planned(*where, *arguments)["splits"]
+        return {split["partition"]: (split["start"], split["stop"]) for split in splits}
+
+    assert ranges("--topic-pattern", f"{topic[:-1]}.") == {0: (0, 5), 1: (0, 2)}
+    assert ranges("--partition", f"{topic}-1", "--partition", f"{topic}-2") == {1: (0, 2)}
+    between = ("--start", f"timestamp:{T0 + MINUTE}", "--stop", f"timestamp:{T0 + 3 * MINUTE}")
+    assert ranges("--topic", topic, *between) == {0: (1, 3)}
+    kafka.commit_offsets("readers", topic, {0: 4})
+    group = ("--group-id", "readers", "--start", "committed:latest")
+    assert ranges("--topic", topic, *group) == {0: (4, 5)}
+    stop = f'offsets:{{"{topic}": {{"1": 1}}}}'
+    assert ranges("--topic", topic, "--stop", stop, "--property", "fetch.min.bytes=7") == {1: (0, 1)}
+
+
+@pytest.mark.kafka
+def test_a_sample_tells_sizes_and_times(broker, records):
+    where = ("--bootstrap-servers", broker, "--topic", records, "--sample")
+    document = planned(*where)
+    assert [split["bytes_about"] for split in document["splits"]] == [10, 101]
+    assert document["totals"]["bytes_about"] == 111
+    first = document["splits"][0]
+    assert first["first_timestamp"] == "2023-11-14T22:13:20.000+00:00"
+    assert first["last_timestamp"] == "2023-11-14T22:17:20.000+00:00"
+    text = run(*where).stdout
+    assert "2023-11-14 22:13:20Z" in text
+    assert re.search(r"^bytes +about 111, by a sample$", text, flags=re.MULTILINE)
+
+
+@pytest.mark.kafka
+def test_a_timestamp_that_is_in_no_calendar_is_shown_as_it_is(broker, kafka, topic):
+    kafka.create(topic, message_timestamp_after_max_ms=str(2**63 - 1))
+    kafka.produce(topic, [(None, "in microseconds")], timestamp=T0 * 1000)
+    where = ("--bootstrap-servers", broker, "--topic", topic, "--sample")
+    assert planned(*where)["splits"][0]["first_timestamp"] == str(T0 * 1000)
+    assert str(T0 * 1000) in run(*where).stdout
+
+
+@pytest.mark.kafka
+def test_batches_and_what_is_left_out_of_a_long_table(broker, records):
+    where = ("--bootstrap-servers", broker, "--topic", records)
+    document = planned(*where, "--max-records-per-batch", "3")
+    assert [batch["records_at_most"] for batch in document["batches"]] == [3, 3, 1]
+    assert document["totals"]["batches"] == 3
+    by_time = planned(*where, "--max-records-per-batch", "5", "--spread", "time")["batches"]
+    assert [(batch["splits"], batch["records_at_most"]) for batch in by_time] == [(1, 5), (1, 2)]
+    assert len(planned(*where, "--max-bytes-per-batch", "1")["batches"]) == 7
+    text = run(*where, "--limit-rows", "1").stdout
+    assert f"{records}-0 " in text
+    assert f"{records}-1 " not in text
+    assert "... and 1 more, with 2 records at most" in text
+
+
+@pytest.mark.kafka
+def test_very_many_batches_are_counted_by_their_size(broker, kafka, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "v")] * 250)
+    where = ("--bootstrap-servers", broker, "--topic", topic, "--max-records-per-batch", "1")
+    document = planned(*where)
+    assert (len(document["batches"]), document["batches_not_listed"], document["totals"]["batches"]) == (100, 150, 250)
+    assert document["totals"]["records_at_most"] == 250
+    assert re.search(r"^batches +about 250$", run(*where).stdout, flags=re.MULTILINE)
+
+
+@pytest.mark.kafka
+def test_what_a_transaction_and_what_alignment_keep_back(broker, kafka, records):
+    where = ("--bootstrap-servers", broker, "--topic", records)
+    aligned = planned(*where, "--max-drift", "60")
+    assert aligned["paused"] == {f"{records}-1": 2}
+    assert aligned["totals"]["paused"] == aligned["totals"]["lag_after"] == 2
+    assert "paused" in run(*where, "--max-drift", "60").stdout
+
+    transaction = kafka.open_transaction(records, [(None, "open")] * 3, partition=2)
+    held = planned(*where)
+    assert held["held_back"] == {f"{records}-2": 3}
+    assert f"3 offsets, by open transactions ({records}-2)" in run(*where).stdout
+    assert planned(*where, "--isolation-level", "read_uncommitted")["totals"]["records_at_most"] == 10
+    transaction.abort()
+
+
+@pytest.mark.kafka
+def test_nothing_to_read_is_no_error(broker, records):
+    where = ("--bootstrap-servers", broker, "--topic", records, "--start", "latest")
+    assert "Nothing to read: 3 topic partitions stand at their stop." in run(*where).stdout
+    document = planned(*where, "--sample")
+    assert (document["splits"], document["batches"], document["totals"]["tasks"]) == ([], [], 0)
+
+
+# --- an asset -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+def test_an_asset_that_dagster_has_no_record_of(broker, records, project, tmp_path):
+    where = ("--asset", "lake/landed", "-f", project())
+    document = planned(*where, TEST_BROKER=broker, DAGSTER_HOME=None)
+    assert document["asset"] == "lake/landed"
+    assert document["position"]["text"].startswith("none (DAGSTER_HOME is not set")
+    assert [batch["records_at_most"] for batch in document["batches"]] == [2, 2, 2, 1], "by the asset's own limit"
+
+    home = tmp_path / "home"
+    home.mkdir()
+    text = run(*where, "--max-records-per-batch", "7", TEST_BROKER=broker, DAGSTER_HOME=str(home)).stdout
+    assert "none (Dagster has no record of a position of this asset)" in text
+    assert "The table has the last word: dagster-kafka-flip position show" in text
+    assert re.search(r"^batches +1$", text, flags=re.MULTILINE)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_an_asset_is_planned_from_dagsters_record(broker, kafka, spark, records, project, tmp_path, monkeypatch):
+    from dagster import AssetKey, DagsterInstance, materialize
+
+    from dagster_kafka_flip import KafkaResource, SparkResource
+
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    path = project()
+    namespace: dict[str, Any] = {"__name__": "project"}
+    exec(Path(path).read_text(), namespace)
+    with DagsterInstance.get() as instance:
+        resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+        done = materialize([namespace["landed"]], instance=instance, resources=resources)
+        event = instance.get_latest_materialization_event(AssetKey(["lake", "landed"]))
+    assert done.success
+    assert event is not None
+
+    where = ("--asset", "lake/landed", "-f", path)
+    idle = run(*where, TEST_BROKER=broker).stdout
+    assert "Nothing to read: 3 topic partitions" in idle
+    assert "Dagster's record, seen in the table's version 4" in idle
+    assert f"by run {event.run_id}" in idle
+
+    kafka.grow(records, 4)
+    kafka.produce(records, [(None, "new")], partition=3)
+    kafka.produce(records, [(None, "next")], partition=1)
+    document = planned(*where, TEST_BROKER=broker)
+    assert [(split["partition"], split["start"], split["stop"]) for split in document["splits"]] == [
+        (1, 2, 3),
+        (3, 0, 1),
+    ]
+    assert document["new"] == [f"{records}-3"]
+    assert document["position"]["dagster_record"]["run_id"] == event.run_id
+
+    overridden = planned(*where, "--start", "earliest", "--stop", f"timestamp:{T0 + MINUTE}", TEST_BROKER=broker)
+    assert [(split["start"], split["stop"]) for split in overridden["splits"]] == [(0, 1)]
+    assert overridden["position"]["start_overridden"] is True
+
+    moved = Path(path.replace("project_", "moved_"))
+    moved.write_text(Path(path).read_text().replace("table=", "stream='other', table="))
+    assert (
+        "Dagster's record is of the stream 'main' of"
+        in run("--asset", "lake/landed", "-f", str(moved), TEST_BROKER=broker).stdout
+    )
+
+    kafka.delete(records)
+    kafka.create(records)
+    assert "was deleted and made again" in run(*where, code=1, TEST_BROKER=broker).stderr
+
+
+@pytest.mark.kafka
+def test_a_module_and_the_default_file(broker, records, project, tmp_path, monkeypatch):
+    path = Path(project())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    by_module = planned("--asset", "lake/landed", "-m", path.stem, TEST_BROKER=broker)
+    path.rename(tmp_path / "definitions.py")
+    by_default = planned("--asset", "lake/landed", TEST_BROKER=broker)
+    assert by_module == by_default
+
+
+@pytest.mark.kafka
+def test_standard_output_holds_the_answer_alone(broker, records, project, tmp_path):
+    env = {**os.environ, "TEST_BROKER": broker}
+    env.pop("DAGSTER_HOME", None)
+    command = [COMMAND, "plan", "--asset", "lake/landed", "-f", project(), "--json", "--sample"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env, cwd=tmp_path)
+    assert json.loads(finished.stdout)["totals"]["records_at_most"] == 7
+    assert "a project that prints while it is loaded" in finished.stderr
+    assert not (tmp_path / "spark-warehouse").exists()
+
+    missing = subprocess.run(
+        [COMMAND, "plan", "--bootstrap-servers", broker, "--topic", "not-there"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr.startswith("Error: the topic not-there does not exist")
+    assert "Traceback" not in missing.stderr
+
+
+# --- misuse ---------------------------------------------------------------------------------------------------------
+
+HERE = ("--bootstrap-servers", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "say what to read: --topic, --topic-pattern or --partition, or an asset with --asset"),
+        ((*HERE, "--topic", "a", "--topic-pattern", "b"), 2, "--topic and --topic-pattern do not go together"),
+        (("--topic", "a"), 2, "say where Kafka is: --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS"),
+        ((*HERE, "--topic", "a", "--start", "yesterday"), 1, "'yesterday' names no offsets"),
+        ((*HERE, "--topic", "a", "--stop", "earliest"), 1, "earliest can't be a stop"),
+        ((*HERE, "--topic", "a", "--start", "committed"), 2, "--start committed:none needs --group-id"),
+        ((*HERE, "--topic", "a b"), 1, "'a b' can't be a topic's name"),
+        ((*HERE, "--topic-pattern", "("), 1, "is no regular expression"),
+        ((*HERE, "--partition", "a"), 1, "'a' is not a topic partition; write topic-number"),
+        ((*HERE, "--topic", "a", "--property", "s3cret"), 2, "a --property is written key=value"),
+        ((*HERE, "--topic", "a", "--property", "sasl.jaas.config=s3cret"), 1, "belongs to the connection"),
+        (("--bootstrap-servers", "nowhere", "--topic", "a"), 1, "'nowhere' is no address"),
+        (("--topic", "a", "-f", __file__), 2, "-f says where an asset is defined; say which one with --asset"),
+        (("--asset", "a", "-f", __file__, "-m", "b"), 2, "in a file (-f) or in a module (-m), not in both"),
+        (("--asset", "a", *HERE, "--topic", "b"), 2, "--bootstrap-servers, --topic: the asset says so already"),
+        (("--asset", "a", "-f", "not-there.py"), 2, "File 'not-there.py' does not exist"),
+        (("--asset", "a", "-m", "not_there"), 1, "the definitions in the module not_there can't be loaded"),
+        (("--asset", "a", "-f", __file__), 1, "can't be loaded: DagsterInvariantViolationError: No Definitions"),
+    ],
+)
+def test_misuse_is_told(arguments, code, message):
+    finished = run(*arguments, code=code)
+    assert message in finished.stderr
+    assert (finished.stdout, "s3cret" in finished.stderr) == ("", False)
+
+
+def test_an_asset_that_can_not_be_planned_is_told(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "there is no definitions.py in" in run("--asset", "a", code=1).stderr
+    path = project()
+    unknown = run("--asset", "nowhere", "-f", path, code=1).stderr
+    assert f"{path} has no asset nowhere; there is lake/landed" in unknown
+    for foreign in ("other", "external"):
+        assert "is no asset of kafka_delta_asset" in run("--asset", foreign, "-f", path, code=1).stderr
+    missing = run("--asset", "lake/landed", "-f", path, code=1, TEST_BROKER=None, DAGSTER_HOME=None).stderr
+    assert "the resource 'kafka' needs TEST_BROKER in the environment" in missing
+    gone = run("--asset", "lake/landed", "-f", path, code=1, DAGSTER_HOME=str(tmp_path / "gone")).stderr
+    assert "the Dagster instance of DAGSTER_HOME can't be opened" in gone
+    broken = tmp_path / "broken.py"
+    broken.write_text("import no_such_module")
+    assert (
+        "ModuleNotFoundError: No module named 'no_such_module'" in run("--asset", "a", "-f", str(broken), code=1).stderr
+    )
+    without = tmp_path / "without.py"
+    without.write_text(Path(path).read_text().replace('"kafka": ', '"another": ').replace("TEST_BROKER", "PATH"))
+    assert "Error: " in run("--asset", "lake/landed", "-f", str(without), code=1, DAGSTER_HOME=None).stderr
+
+
+SASL = ", request_timeout=2, security_protocol='SASL_PLAINTEXT', sasl_mechanism='PLAIN', sasl_username='u'"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ", request_timeout=2",
+        f"{SASL}, sasl_password='s3cret'",
+        ", sasl_password='s3cret'",
+        ", properties={'sasl.oauthbearer.client.credentials.client.secret': 's3cret'}",
+        ", request_timeout={'s3cret': 1}",
+    ],
+    ids=["open", "password", "unused", "property", "wrong"],
+)
+def test_a_dead_address_is_told_and_a_password_never(project, more):
+    finished = run("--asset", "lake/landed", "-f", project(more), code=1, TEST_BROKER="127.0.0.1:1", DAGSTER_HOME=None)
+    assert finished.stdout == ""
+    assert finished.stderr.startswith("a project that prints")
+    assert "s3cret" not in finished.stderr
+    if "request_timeout=2" in more:
+        assert "no answer from Kafka at 127.0.0.1:1" in finished.stderr
+
+
+def test_the_reference_names_every_option():
+    from dagster_kafka_flip.commands.plan import plan
+
+    reference = (Path(__file__).parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
+    section = reference.partition("### What a run would read\n")[2].partition("\n#")[0]
+    documented = set(re.findall(r"`(--?[a-z][a-z-]*)`", section.partition("|---|")[2]))
+    options = {option for parameter in plan.params for option in parameter.opts}
+    assert documented == options

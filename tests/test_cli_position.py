@@ -1,0 +1,268 @@
+"""`dagster-kafka-flip position show`: where the streams of a real table stand, and against a real topic."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_kafka_flip import DeltaTarget, KafkaSource, ingest
+from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.position_report import report_position, streams_of
+from tests.table.commits import append, create, foreign, own, restore
+
+COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
+
+DEFINITIONS = """
+from dagster import Definitions, EnvVar
+from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
+
+landed = build_kafka_delta_asset(
+    name="landed", source=KafkaSource.builder().set_topics({topic!r}).build(), table={table!r}, stream={stream!r}
+)
+defs = Definitions(
+    assets=[landed],
+    resources={{
+        "kafka": KafkaResource(
+            bootstrap_servers=EnvVar("TEST_BROKER"), request_timeout=2, properties={{"fetch.min.bytes": "7"}}
+        ),
+        "spark": SparkResource(),
+    }},
+)
+"""
+
+
+def run(*arguments: str, code: int = 0, **env: str | None):
+    finished = CliRunner().invoke(main, ["position", "show", *arguments], env=env)
+    assert finished.exit_code == code, finished.output
+    assert finished.exception is None or isinstance(finished.exception, SystemExit)
+    return finished
+
+
+def shown(*arguments: str, code: int = 0, **env: str | None):
+    return json.loads(run(*arguments, "--json", code=code, **env).stdout)
+
+
+@pytest.fixture
+def land(kafka, connection, spark_of, topic, table):
+    """Lands two records more of a topic of the stream's own."""
+
+    def land(stream: str = "main", run_id: str = "a-run") -> str:
+        name = f"{topic}-{stream}"
+        if name not in kafka.admin.list_topics(timeout=20).topics:
+            kafka.create(name, partitions=2)
+        kafka.produce(name, [(None, "v"), (None, "w")])
+        source = KafkaSource.builder().set_topics(name).build()
+        ingest(source, DeltaTarget(table=table, stream=stream), spark=spark_of, connection=connection, run_id=run_id)
+        return name
+
+    return land
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_stream_with_its_anchor_its_commits_and_its_lag(kafka, broker, land, table):
+    land(run_id="first")
+    topic = land(run_id="second")
+    kafka.produce(topic, [(None, "later")] * 3, partition=1)
+
+    document = shown("--table", table)
+    assert (document["table"], document["version"]) == (table, 2)
+    (stream,) = document["streams"]
+    assert (stream["stream"], stream["position"]) == ("main", {topic: [4, 0]})
+    assert (stream["anchor"]["kind"], stream["anchor"]["version"]) == ("commit", 2)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\d\+00:00", stream["anchor"]["timestamp"])
+    assert [
+        (commit["version"], commit["rows"], commit["records_at_most"], commit["run_id"], commit["undone"])
+        for commit in stream["commits"]
+    ] == [(2, 2, 2, "second", False), (1, 2, 2, "first", False)]
+    assert (stream["lag"], stream["lag_error"], stream["error"]) == (None, None, None)
+    assert list(stream["topic_ids"]) == [topic]
+    assert stream["cluster_id"]
+
+    with_lag = shown("--table", table, "--bootstrap-servers", broker, "--commits", "1")["streams"][0]
+    assert (with_lag["lag"], with_lag["lag_by_partition"]) == (3, {f"{topic}-0": 0, f"{topic}-1": 3})
+    assert len(with_lag["commits"]) == 1
+
+    text = run("--table", table, "--bootstrap-servers", broker, "--limit-rows", "1").stdout
+    assert re.search(r"^anchor +version 2, the stream's last commit, 20\d\d-", text, flags=re.MULTILINE)
+    assert re.search(r"^lag +3 offsets$", text, flags=re.MULTILINE)
+    assert re.search(rf"^  {topic}-1 +0 +3 *$", text, flags=re.MULTILINE)
+    assert "... and 1 more" in text
+    assert re.search(r"^  1 +20\S+ \S+ +2 +2 +first *$", text, flags=re.MULTILINE)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_an_asset_names_table_stream_and_connection(kafka, broker, land, table, tmp_path):
+    land("other")
+    topic = land("mine")
+    kafka.grow(topic, 3)
+    kafka.produce(topic, [(None, "in a new partition")], partition=2)
+    definitions = tmp_path / "an_assets_position.py"
+    definitions.write_text(DEFINITIONS.format(topic=topic, table=table, stream="mine"))
+    where = ("--asset", "landed", "-f", str(definitions))
+
+    document = shown(*where, TEST_BROKER=broker)
+    assert [stream["stream"] for stream in document["streams"]] == ["mine"]
+    assert document["streams"][0]["lag"] == 1, "of the source, and not only of what the position knows"
+    assert shown("--table", table, "--bootstrap-servers", broker)["streams"][0]["lag"] == 0
+    assert shown(*where, "--stream", "other", TEST_BROKER=broker)["streams"][0]["lag"] == 0
+
+    # A cluster that does not answer keeps nobody from seeing the position.
+    dead = shown(*where, TEST_BROKER="127.0.0.1:1", code=1)["streams"][0]
+    assert dead["position"] == {topic: [2, 0]}
+    assert dead["lag_error"]["type"] == "ClusterUnreachableError"
+    assert (
+        "lag       can't be told. ClusterUnreachableError: no answer"
+        in run(*where, TEST_BROKER="127.0.0.1:1", code=1).stdout
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_one_streams_error_does_not_hide_the_others(kafka, broker, spark, land, table):
+    land("wiped")
+    spark.sql(f"DELETE FROM delta.`{table}`")
+    topic = land("well")
+    gone = land("gone")
+    kafka.delete(gone)
+
+    document = shown("--table", table, code=1)
+    gone_one, well, wiped = document["streams"]
+    assert [one["stream"] for one in document["streams"]] == ["gone", "well", "wiped"]
+    assert (wiped["position"], wiped["anchor"], wiped["error"]["type"]) == (None, None, "TableReplacedError")
+    assert len(wiped["commits"]) == 1
+    assert (well["position"], well["error"]) == ({topic: [2, 0]}, None)
+    assert gone_one["position"] == {gone: [2, 0]}
+    assert "was replaced or wiped" in run("--table", table, code=1).stdout
+    assert "well" in shown("--table", table, "--stream", "well")["streams"][0]["stream"]
+    lags = {
+        one["stream"]: (one["lag"], one["lag_error"])
+        for one in shown("--table", table, "--bootstrap-servers", broker, code=1)["streams"]
+    }
+    assert (lags["well"], lags["wiped"]) == ((0, None), (None, None))
+    assert lags["gone"][1]["type"] == "TopicNotFoundError"
+    assert "none of the stream's topics is on" in lags["gone"][1]["message"]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_restore_is_the_anchor_and_what_it_undid_is_told(spark, land, table):
+    land()
+    topic = land()
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    stream = shown("--table", table)["streams"][0]
+    assert (stream["position"], stream["anchor"]["kind"], stream["anchor"]["version"]) == (
+        {topic: [2, 0]},
+        "restore",
+        3,
+    )
+    assert [commit["undone"] for commit in stream["commits"]] == [True, False]
+    assert "undone by a RESTORE" in run("--table", table).stdout
+
+
+@pytest.mark.spark
+def test_a_table_that_no_stream_has_written_to(spark, table):
+    spark.sql(f"CREATE TABLE delta.`{table}` (n INT) USING delta")
+    assert shown("--table", table) == {"table": table, "version": 0, "streams": []}
+    assert "No stream has written to this table" in run("--table", table).stdout
+    fresh = shown("--table", table, "--stream", "main")["streams"][0]
+    assert (fresh["position"], fresh["anchor"]["kind"], fresh["commits"]) == (None, "creation", [])
+    assert "none; a run begins where the source starts" in run("--table", table, "--stream", "main").stdout
+
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (1)")
+    assert shown("--table", table)["streams"] == []
+    foreign_rows = shown("--table", table, "--stream", "main", code=1)["streams"][0]
+    assert foreign_rows["error"]["type"] == "ForeignRowsError"
+
+
+@pytest.mark.spark
+def test_a_table_that_is_not_there_is_told(spark, table, tmp_path):
+    for missing in (table, "lake.not_there"):
+        finished = run("--table", missing, code=1)
+        assert f"Error: there is no Delta table {missing}; check the path or the name" in finished.stderr
+        assert finished.stdout == ""
+    (tmp_path / "file.txt").write_text("text")
+    assert "is not empty and no Delta table" in run("--table", str(tmp_path), code=1).stderr
+    assert "can't be read" in run("--table", "nosuchfs://host/x", code=1).stderr
+    assert not Path(table).exists()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+def test_standard_output_holds_the_answer_alone(land, table, tmp_path):
+    topic = land()
+    command = [COMMAND, "position", "show", "--spark-master", "local[1]", "--json", "--table"]
+    env = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    finished = subprocess.run(
+        [*command, table], capture_output=True, text=True, check=True, timeout=300, env=env, cwd=tmp_path
+    )
+    assert json.loads(finished.stdout)["streams"][0]["position"] == {topic: [2, 0]}
+    missing = subprocess.run(
+        [*command, f"{table}-not-there"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=env,
+        cwd=tmp_path,
+    )
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert f"Error: there is no Delta table {table}-not-there" in missing.stderr
+    assert "Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ((), 2, "say which table: --table, or an asset with --asset"),
+        (("--asset", "a", "--table", "b"), 2, "--table: the asset says so already"),
+        (("--asset", "a", "--bootstrap-servers", "h:1"), 2, "--bootstrap-servers: the asset says so already"),
+        (("--table", "a", "-m", "b"), 2, "-m says where an asset is defined"),
+        (("--table", "a", "--stream", "a stream"), 1, "the stream id 'a stream' can't be"),
+        (("--table", ""), 1, "table: String should have at least 1 character"),
+        (("--table", "a", "--bootstrap-servers", "nowhere"), 1, "'nowhere' is no address"),
+        (("--table", "a", "--spark-master", "local", "--spark-remote", "sc://h"), 1, "a master (local) or a remote"),
+        (("--asset", "a", "-f", __file__), 1, "can't be loaded"),
+    ],
+)
+def test_misuse_is_told(arguments, code, message):
+    finished = run(*arguments, code=code)
+    assert message in finished.stderr
+    assert finished.stdout == ""
+
+
+def test_a_report_is_made_of_history_alone():
+    history = (append(5), own(4, stream="b"), restore(3, 1), own(2), own(1), create())
+    assert streams_of(history) == ("b", "main")
+    main_one = report_position(history, "main", "t", 1)
+    assert main_one.anchor is not None
+    assert (main_one.anchor.version, main_one.anchor_kind) == (3, "restore")
+    assert main_one.anchor.state is not None
+    assert main_one.anchor.state.position == {TopicPartition("t", 0): 10}
+    assert [(entry.commit.version, entry.is_undone) for entry in main_one.commits] == [(2, True)]
+    assert report_position(history, "b", "t", 5).anchor_kind == "commit"
+    replaced = (foreign(1, "TRUNCATE"), create())
+    assert report_position(replaced, "main", "t", 5).anchor_kind == "replacement"
+    assert streams_of(replaced) == ()
+    lost = report_position((append(7),), "main", "t", 5)
+    assert (type(lost.error).__name__, lost.anchor, lost.anchor_kind) == ("PositionLostError", None, None)
+
+
+def test_the_reference_names_every_option():
+    from dagster_kafka_flip.commands.position import show
+
+    reference = (Path(__file__).parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
+    section = reference.partition("### Where a stream stands\n")[2].partition("\n#")[0]
+    documented = set(re.findall(r"`(--?[a-z][a-z-]*)`", section.partition("|---|")[2]))
+    options = {option for parameter in show.params for option in parameter.opts}
+    assert documented == options

@@ -1,0 +1,184 @@
+"""`dagster-kafka-flip position set` and `reset`, on a real table and a real topic."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from dagster import DagsterInstance, materialize
+
+from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, ingest
+from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.errors import ConcurrentIngestionError, TableReplacedError, TopicRecreatedError
+from dagster_kafka_flip.source.split import TopicPartition
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def run(*arguments: str, code: int = 0, input_: str | None = None, **env: str | None) -> str:
+    finished = CliRunner().invoke(main, ["position", *arguments], input=input_, env=env)
+    assert finished.exit_code == code, finished.output
+    return finished.output
+
+
+@pytest.fixture
+def source(kafka, topic):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [(None, "x")] * 5)
+    kafka.produce(topic, [(None, "x")] * 3, partition=1)
+    return KafkaSource(topics=(topic,))
+
+
+@pytest.fixture
+def land(source, connection, spark_of, table):
+    return lambda **options: ingest(source, table, spark=spark_of, connection=connection, **options)
+
+
+@pytest.fixture
+def where(broker, table):
+    """The options that name the stream."""
+    return ("--table", table, "--bootstrap-servers", broker, "--reason", "a test")
+
+
+def _offsets(spark, table):
+    rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def _newest(spark, table):
+    return spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()
+
+
+def test_offsets_move_what_they_name_and_the_reason_is_in_the_history(spark, land, where, topic, table):
+    land()
+    to = json.dumps({topic: {"0": 3}})
+    output = run("set", "--to", f"offsets:{to}", *where, "--yes")
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert "runs would go on from the old position" in lines
+    assert "read again up to 2 records" in lines
+    assert "skipped up to 0 records" in lines
+    assert f"{topic}-0 5 3 2" in lines
+    assert f"{topic}-1 3 3" in lines
+    assert f"The position is set in version 2 of {table}." in lines
+    assert "Run once with verify: true, or use --asset." in output
+    document = json.loads(_newest(spark, table)["userMetadata"])
+    assert (document["reason"], document["state"]["position"]) == ("a test", {topic: [3, 3]})
+    assert land().rows == 2
+    assert _offsets(spark, table) == sorted([(0, n) for n in (0, 1, 2, 3, 3, 4, 4)] + [(1, n) for n in range(3)])
+
+
+def test_a_dry_run_and_a_no_change_nothing(spark, land, where, table):
+    land()
+    before = _newest(spark, table)["version"]
+    assert "Nothing was changed (--dry-run)." in run("set", "--to", "earliest", *where, "--dry-run")
+    assert "Aborted!" in run("set", "--to", "earliest", *where, input_="n\n", code=1)
+    assert _newest(spark, table)["version"] == before
+    assert land().is_idle
+    assert "The position is set" in run("reset", *where, input_="y\n")
+    assert land().rows == 8
+
+
+@pytest.mark.parametrize(("to", "rows"), [("latest", 0), ("timestamp:2001-01-01T00:00:00Z", 8), ("group", 4)])
+def test_each_way_to_say_where_to(kafka, land, where, topic, to, rows):
+    land()
+    kafka.commit_offsets(topic, topic, {0: 2, 1: 2})
+    run("set", "--to", to, *where, "--group-id", topic, "--yes")
+    assert land().rows == rows
+
+
+def test_a_run_in_flight_is_fenced_out(kafka, spark, land, where, topic, table):
+    land()
+    kafka.produce(topic, [(None, "new")])
+
+    def meanwhile(records):
+        run("set", "--to", "earliest", *where, "--yes")
+        return records
+
+    with pytest.raises(ConcurrentIngestionError):
+        land(transform=meanwhile)
+    assert len(_offsets(spark, table)) == 8
+    assert land().rows == 9, "from the beginning, as the operator said"
+
+
+def test_a_wiped_table_is_gone_on_with_as_the_operator_says(spark, land, where, table):
+    land()
+    spark.sql(f"DELETE FROM delta.`{table}`")
+    with pytest.raises(TableReplacedError):
+        land()
+    output = run("set", "--to", "earliest", *where, "--yes")
+    assert "stop: the table" in output
+    assert "was replaced or wiped" in output
+    assert land().rows == 8
+    assert len(_offsets(spark, table)) == 8
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(kafka, spark, land, where, topic, table):
+    land()
+    kafka.delete(topic)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "new")] * 2)
+    with pytest.raises(TopicRecreatedError):
+        land()
+    output = run("reset", *where, "--topic", topic, "--yes")
+    assert "was deleted and made again" in output
+    result = land()
+    assert (result.rows, dict(result.state.position)) == (2, {TopicPartition(topic, 0): 2})
+
+
+def test_moving_the_position_makes_dagsters_record_void(
+    kafka, broker, spark, source, topic, table, tmp_path, monkeypatch
+):
+    home = tmp_path / "dagster-home"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    definitions = tmp_path / "definitions.py"
+    definitions.write_text(
+        "from dagster import Definitions\n"
+        "from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset\n"
+        f"landed = build_kafka_delta_asset(name='landed', source=KafkaSource(topics=({topic!r},)), table={table!r})\n"
+        f"defs = Definitions(assets=[landed], resources={{'kafka': KafkaResource(bootstrap_servers={broker!r}), "
+        "'spark': SparkResource()})\n",
+        encoding="utf-8",
+    )
+    landed = build_kafka_delta_asset(name="landed", source=source, table=table)
+    resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+
+    def materialized():
+        with DagsterInstance.get() as instance:
+            result = materialize([landed], instance=instance, resources=resources)
+        (event,) = result.get_asset_materialization_events()
+        return event.materialization.metadata
+
+    assert materialized()["delta/rows_written"].value == 8
+    assert materialized()["spark/started"].value is False
+    output = run(
+        "set", "--to", "earliest", "--reason", "wrong filter", "--yes", "--asset", "landed", "-f", str(definitions)
+    )
+    assert "Dagster's record of landed is void; its next run asks the table." in output
+    again = materialized()
+    assert (again["delta/rows_written"].value, again["spark/started"].value) == (8, True)
+    assert materialized()["spark/started"].value is False, "the new record is believed again"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("set", "--to", "earliest", "--reason", "r"), "say which table: --table, or an asset with --asset"),
+        (("set", "--to", "earliest", "--reason", "r", "--table", "a/b"), "say where Kafka is: --bootstrap-servers"),
+        (("set", "--to", "soon", "--reason", "r", "--table", "a/b"), "'soon' names no offsets"),
+        (("set", "--to", "earliest", "--table", "a/b"), "Missing option '--reason'"),
+        (("reset", "--reason", "r", "--table", "a/b", "--asset", "x"), "--table: the asset says so already"),
+    ],
+)
+def test_what_is_missing_or_contradicts_itself_is_told(arguments, message):
+    finished = CliRunner().invoke(main, ["position", *arguments])
+    assert finished.exit_code != 0
+    assert message in finished.output
+
+
+def test_a_table_that_is_not_there_and_a_group_that_is_not_named_are_told(where, source, topic, land):
+    finished = run("set", "--to", "earliest", *where, "--topic", topic, "--yes", code=1)
+    assert "there is no Delta table" in finished
+    land()
+    assert "--to group needs --group-id" in run("set", "--to", "group", *where, "--yes", code=2)
