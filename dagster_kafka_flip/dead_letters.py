@@ -291,17 +291,15 @@ class DeadLetterTable:
 
     def _look(self) -> Anchor:
         """Where the dead-letter table stands; makes it if there is none."""
-        from pyspark.sql.types import StructType
-
         anchor = self._table.anchor()
         if anchor is None:
-            self._table.create(StructType.fromDDL(_SCHEMA))
+            self._table.create(self._spark.createDataFrame([], _SCHEMA).schema)
             anchor = self._table.anchor()
         if anchor is None:
             msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
             raise WriteFailedError(msg)
         if not self._is_open:
-            self._table.check_schema(StructType.fromDDL(_SCHEMA))
+            self._table.check_schema(self._spark.createDataFrame([], _SCHEMA).schema)
             self._main_id = self._main.table_id()
         _check_whose(anchor, self.target, self._main_id, self._main_target)
         self._is_open = True

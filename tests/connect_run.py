@@ -18,13 +18,13 @@ from tests.kafka_topic import Kafka
 
 
 def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
-    """Three runs that land records, or find none, and one that meets a record which can't be decoded."""
+    """Three runs that land records, or find none, and two that meet records which can't be decoded."""
     kafka = Kafka(bootstrap_servers)
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
     source = KafkaSource.builder().set_topics(topic).build()
     session = build_session(remote=remote)
 
-    def run():
+    def run(dead_letter: str | None = None):
         result = ingest(
             source,
             table,
@@ -32,6 +32,7 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
             connection=connection,
             value_format=JsonFormat("id INT NOT NULL, name STRING"),
             transform=lambda records: records.select("id", "name", "kafka_partition", "kafka_offset"),
+            dead_letter=dead_letter,
         )
         return {
             "rows": result.rows,
@@ -59,6 +60,9 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
     seen["version"] = version()
     rows = session.read.format("delta").load(table).orderBy("kafka_partition", "kafka_offset").collect()
     seen["rows"] = [list(row) for row in rows]
+    landed = run(dead_letter=f"{table}-dead-letters")
+    dead = session.read.format("delta").load(f"{table}-dead-letters").orderBy("kafka_offset").collect()
+    seen["dead letters"] = [landed["rows"], *([row["kafka_offset"], row["error"]] for row in dead)]
     seen["session"] = type(session).__module__
     kafka.close()
     print(json.dumps(seen))

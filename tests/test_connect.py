@@ -98,4 +98,5 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
     )
     assert seen["version"] == 2
     assert seen["rows"] == [[0, "ü0", 0, 0], [1, "ü1", 0, 1], [2, "ü2", 0, 2], [9, None, 1, 0], [None, None, 1, 1]]
+    assert seen["dead letters"] == [1, [3, "not a JSON object"], [5, "the required field id is missing or null"]]
     assert "connect" in seen["session"]

@@ -1,0 +1,625 @@
+"""Dead letters on a real broker, real Spark and real Delta: none is lost, none is landed twice, wherever a run dies."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, materialize
+
+import dagster_kafka_flip
+from dagster_kafka_flip.dead_letters import DeadLetters, DeadLetterTable, decode_dead_letters
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    ConfigurationError,
+    DeadLetterDecoderError,
+    DeadLetterLostError,
+    RecordsRejectedError,
+    TooManyDeadLettersError,
+)
+from dagster_kafka_flip.formats.format import Format
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.repositioning import commit_move, plan_move
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.target import DeltaTarget
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+_NUMBERS = JsonFormat("n INT NOT NULL")
+_GOOD = '{"n": 1}'
+_BAD = "no json"
+
+
+@pytest.fixture
+def dead(tmp_path):
+    """The path of a dead-letter table that is not there yet."""
+    return str(tmp_path / "dead")
+
+
+@pytest.fixture
+def land(connection, spark_of, table, dead, topic):
+    """Runs ingest() of the test's topic into the test's table, with dead letters."""
+
+    def run(**options):
+        values: dict[str, Any] = {
+            "spark": spark_of,
+            "connection": connection,
+            "value_format": _NUMBERS,
+            "dead_letter": dead,
+            "starting_offsets": None,
+        } | options
+        return ingest(values.pop("source", KafkaSource(topics=(topic,))), values.pop("into", table), **values)
+
+    return run
+
+
+@pytest.fixture
+def offsets(spark):
+    """(partition, offset) of all rows of a table, sorted."""
+
+    def read(table):
+        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
+        return sorted(tuple(row) for row in rows)
+
+    return read
+
+
+@pytest.fixture
+def whole(kafka, topic, table, dead, offsets):
+    """Asserts that table and dead letters together are the topic, and gives the dead letters' offsets."""
+
+    def check(partitions=1):
+        everything = [(p, o) for p in range(partitions) for o in range(kafka.end_offset(topic, p))]
+        letters = offsets(dead)
+        assert sorted(offsets(table) + letters) == everything
+        return letters
+
+    return check
+
+
+@pytest.fixture
+def versions(spark):
+    """Number of versions of a table besides the first."""
+    return lambda table: spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()["version"]
+
+
+class Crash(BaseException):
+    """As if the process was killed: nobody catches it."""
+
+
+@pytest.fixture
+def crash(monkeypatch):
+    """Lets the next append to the main table or to the dead-letter table die before or after it."""
+
+    def arm(which, when):
+        original = DeltaTable._append
+        armed = [True]
+
+        def append(self, rows, document):
+            hit = armed and (which == "dead") == document.stream.endswith("-dead-letters")
+            if hit and when == "before":
+                armed.clear()
+                raise Crash
+            original(self, rows, document)
+            if hit:
+                armed.clear()
+                raise Crash
+
+        monkeypatch.setattr(DeltaTable, "_append", append)
+
+    return arm
+
+
+def _no_spark():
+    pytest.fail("Spark was asked for")
+
+
+# --- what goes where ----------------------------------------------------------------------------------------------
+
+
+def test_records_that_can_not_be_decoded_are_landed_raw_and_the_others_as_ever(
+    kafka, spark, land, whole, topic, table, dead, versions, caplog
+):
+    kafka.create(topic, partitions=3)
+    kafka.produce(topic, [("a", _GOOD), ("b", "secret nonsense"), (None, None), (b"\xff", _GOOD)])
+    kafka.produce(topic, [(None, '{"n": "x"}')], partition=1, timestamp=1_700_000_000_123, headers=[("h", b"\x00\xff")])
+    kafka.produce(topic, [(None, _GOOD)] * 2 + [(None, b"\xff")], partition=1)
+    with caplog.at_level(logging.INFO, logger="dagster_kafka_flip"):
+        first = land(key_format=StringFormat(), limits=Limits(max_records_per_batch=3), run_id="the run")
+
+    assert len(first.batches) == 3
+    assert (first.rows, first.records, first.dead_letters, first.dead_letter_table) == (4, 8, 4, dead)
+    assert sum(batch.observed.rejected for batch in first.batches if batch.observed) == 4
+    assert whole(3) == [(0, 1), (0, 3), (1, 0), (1, 3)]
+    assert first.known.table_rows == 4
+    assert "secret nonsense" not in caplog.text
+    assert f"dead letters of version 1 of {table} in version 1 of {dead}" in caplog.text
+
+    letters = spark.read.format("delta").load(dead).orderBy("kafka_partition", "kafka_offset").collect()
+    assert [(row["kafka_key"], row["kafka_value"], row["error"]) for row in letters] == [
+        (b"b", b"secret nonsense", "not a JSON object"),
+        (b"\xff", _GOOD.encode(), "key: not valid UTF-8"),
+        (None, b'{"n": "x"}', "not valid JSON, or a value does not fit its field's type"),
+        (None, b"\xff", "not valid UTF-8"),
+    ]
+    assert {(row["stream"], row["target_table"], row["run_id"], row["kafka_topic"]) for row in letters} == {
+        ("main", table, "the run", topic)
+    }
+    assert [(header["key"], header["value"]) for header in letters[2]["kafka_headers"]] == [("h", b"\x00\xff")]
+    (at,) = spark.read.format("delta").load(dead).where("kafka_partition = 1 AND kafka_offset = 0").selectExpr(
+        "unix_millis(kafka_timestamp)"
+    ).first()  # fmt: skip
+    assert at == 1_700_000_000_123
+    documents = {
+        row["version"]: CommitDocument.from_text(row["userMetadata"])
+        for row in spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    }
+    attempts = {document.attempt for document in documents.values() if document}
+    assert {row["attempt"] for row in letters} <= attempts
+    for text in (
+        spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+        + spark.sql(f"DESCRIBE HISTORY delta.`{dead}`").collect()
+    ):
+        assert "nonsense" not in str(text)
+
+    before = versions(dead)
+    kafka.produce(topic, [(None, None), (None, _GOOD)], partition=2)
+    second = land(key_format=StringFormat())
+    assert (second.rows, second.dead_letters) == (2, 0), "neither a tombstone nor a null key is rejected"
+    assert versions(dead) == before + 1, "it is noted that nothing is owed"
+    whole(3)
+    third = land(key_format=StringFormat())
+    assert (third.is_idle, third.dead_letters, versions(dead)) == (True, 0, before + 1)
+    idle = land(key_format=StringFormat(), known=third.known, spark=_no_spark)
+    assert (idle.started_spark, idle.dead_letter_table) == (False, dead)
+
+
+def test_a_batch_of_nothing_but_rejects_and_a_transform_that_drops_all_columns(kafka, land, whole, topic, spark, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _BAD)] * 3)
+    keeps = ["kafka_partition", "kafka_offset"]
+    result = land(transform=lambda records: records.where("n = 1 OR n IS NULL").select(*keeps))
+    assert (result.rows, result.dead_letters) == (0, 3)
+    kafka.produce(topic, [(None, '{"n": "x"}'), (None, _GOOD)])
+    result = land(transform=lambda records: records.select(*keeps))
+    assert (result.rows, result.dead_letters) == (1, 1), "no column of the value is asked for, and it is checked"
+    assert whole() == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+# --- wherever a run dies ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["nothing new", "more to read"])
+@pytest.mark.parametrize(("which", "when"), itertools.product(("main", "dead"), ("before", "after")))
+def test_a_run_that_dies_neither_loses_nor_doubles_a_dead_letter(
+    which, when, new, kafka, land, whole, crash, topic, versions, dead
+):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD), (None, _GOOD)])
+    kafka.produce(topic, [(None, _BAD)], partition=1)
+    land()
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+    crash(which, when)
+    with pytest.raises(Crash):
+        land()
+    if new:
+        # A larger plan: the later rejects must not take the earlier ones' place.
+        kafka.produce(topic, [(None, _BAD), (None, _GOOD), (None, _BAD)])
+        kafka.produce(topic, [(None, _GOOD), (None, _BAD)], partition=1)
+    result = land()
+    assert result.is_idle == (not new and (which, when) != ("main", "before"))
+    assert whole(2) == [(0, 1), (0, 3), *([(0, 5), (0, 7)] if new else []), (1, 0), *([(1, 2)] if new else [])]
+    after = versions(dead)
+    assert land().is_idle
+    assert versions(dead) == after, "what is settled stays so"
+
+
+def test_a_run_that_dies_before_it_notes_that_nothing_is_owed_is_made_up_for(kafka, land, whole, crash, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD)] * 2)
+    crash("dead", "before")
+    with pytest.raises(Crash):
+        land()
+    kafka.produce(topic, [(None, _BAD)])
+    assert land().dead_letters == 1
+    assert whole() == [(0, 2)]
+
+
+def test_that_nothing_is_owed_but_could_not_be_noted_is_no_reason_to_fail(
+    kafka, land, whole, topic, monkeypatch, caplog
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD)] * 2)
+    original = DeltaTable.commit
+
+    def commit(self, rows, document):
+        if document.stream == "main-dead-letters":
+            msg = "by hand"
+            raise RecordsRejectedError(msg)
+        return original(self, rows, document)
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
+        patched.setattr(DeltaTable, "commit", commit)
+        result = land()
+    assert result.known.dead_letters_owed
+    assert "could not be noted there; the next run looks again: by hand" in caplog.text
+    looked = land(known=result.known)
+    assert (looked.is_idle, looked.started_spark, looked.known.dead_letters_owed) == (True, True, False)
+    assert whole() == []
+
+
+def test_a_missing_observation_is_made_up_for_by_reading(kafka, land, whole, topic, monkeypatch):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.BatchObservation.get", lambda self, patience: None)
+    assert land().dead_letters == 1
+    assert whole() == [(0, 1)]
+
+
+def test_of_two_runs_that_settle_the_same_debt_one_wins_and_the_other_goes_on(
+    kafka, land, whole, crash, topic, monkeypatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD), (None, _BAD)])
+    crash("dead", "before")
+    with pytest.raises(Crash):
+        land()
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+    meet = threading.Barrier(2, timeout=60)
+    original = DeadLetterTable._commit
+    met = threading.local()
+
+    def commit(self, anchor, batch, splits):
+        if not hasattr(met, "once"):
+            met.once = True
+            meet.wait()
+        original(self, anchor, batch, splits)
+
+    monkeypatch.setattr(DeadLetterTable, "_commit", commit)
+    ends = []
+
+    def run():
+        try:
+            ends.append(land().dead_letters)
+        except ConcurrentIngestionError:
+            # Of the main stream, later on: both have planned the same.
+            ends.append(None)
+
+    runs = [threading.Thread(target=run) for _ in range(2)]
+    for one in runs:
+        one.start()
+    for one in runs:
+        one.join(180)
+    assert len(ends) == 2
+    land()
+    assert whole() == [(0, 1), (0, 2), (0, 3)]
+
+
+# --- going back ---------------------------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_landed_once_though_the_stream_goes_back(
+    kafka, land, whole, offsets, topic, spark, table, dead
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)] * 2)
+    land()
+    kafka.produce(topic, [(None, _GOOD), (None, '{"n": 7}'), (None, _BAD)])
+    land()
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    # Stricter than it was: what was in the restored-away rows has to come back as a dead letter, the rest not twice.
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
+    stricter = JsonFormat("n BOOLEAN NOT NULL")
+    result = land(value_format=stricter, transform=lambda r: r.drop("n"), limits=Limits(max_records_per_batch=2))
+    assert result.dead_letters == 4
+    assert whole() == [(0, 0), (0, 2), (0, 4), (0, 5), (0, 6), (0, 7), (0, 8)]
+    again = land(starting_offsets=OffsetsInitializer.earliest(), transform=lambda r: r.drop("n"))
+    assert (again.rows, again.dead_letters) == (5, 0)
+    assert len(offsets(dead)) == 7
+
+
+@pytest.fixture
+def owing(kafka, land, crash, topic, monkeypatch):
+    """A stream whose last batch owes the dead letters at offsets 1 and 3."""
+    kafka.create(topic)
+    kafka.produce(topic, [(None, value) for value in (_GOOD, _BAD, _GOOD, '{"n": "x"}', _GOOD)])
+    with monkeypatch.context() as patched:
+        original = DeltaTable._append
+
+        def append(self, rows, document):
+            if document.stream != "main":
+                raise Crash
+            original(self, rows, document)
+
+        patched.setattr(DeltaTable, "_append", append)
+        with pytest.raises(Crash):
+            land()
+
+
+@pytest.mark.usefixtures("owing")
+def test_an_operator_who_moves_the_position_forgets_no_debt(connection, land, spark, table, topic, whole, kafka):
+    source = KafkaSource(topics=(topic,), connection=connection)
+    target = DeltaTarget(table=table)
+    move = plan_move(source, target, spark, OffsetsInitializer.latest())
+    commit_move(move, target, spark, "why not")
+    kafka.produce(topic, [(None, _BAD)])
+    assert land().dead_letters == 3
+    assert whole() == [(0, 1), (0, 3), (0, 5)]
+
+
+@pytest.mark.usefixtures("owing")
+def test_retention_that_overtakes_a_debt_is_an_error_until_somebody_writes_it_off(
+    kafka, connection, land, spark, table, dead, topic, offsets, versions
+):
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
+    kafka.trim(topic, 0, 2)
+    with pytest.raises(DeadLetterLostError):
+        land()
+    with pytest.raises(DeadLetterLostError) as error:
+        land()
+    assert versions(table) == 1, "nothing is added to the stream"
+    assert str(error.value) == (
+        f"{topic}-0: retention has overtaken dead letters. The rejected records in [0, 5) were not landed yet, and the "
+        f"log begins at 2: up to 2 records are gone in all. They were left out of version 1 of {table} and are owed to "
+        f"{dead}. Nothing was written, and nothing is added to the stream. To go on without them: dagster-kafka-flip "
+        f"position set --table {dead} --stream main-dead-letters --bootstrap-servers <host:port> --topic {topic} --to "
+        "earliest --reason <why>"
+    )
+    target = DeltaTarget(table=dead, stream="main-dead-letters")
+    move = plan_move(KafkaSource(topics=(topic,), connection=connection), target, spark, OffsetsInitializer.earliest())
+    commit_move(move, target, spark, "the machine was off for a week")
+    assert land().dead_letters == 2
+    assert offsets(dead) == [(0, 3), (0, 6)]
+    assert land().is_idle
+
+
+@pytest.mark.usefixtures("owing")
+def test_a_debt_is_settled_by_the_decoder_that_made_it(land, kafka, topic, offsets, table, dead):
+    kafka.produce(topic, [(None, '{"n": "x"}'), (None, _BAD)])
+    result = land(value_format=JsonFormat("n STRING"), transform=lambda records: records.drop("n"))
+    assert result.dead_letters == 3
+    assert offsets(dead) == [(0, 1), (0, 3), (0, 6)]
+    assert offsets(table) == [(0, 0), (0, 2), (0, 4), (0, 5)]
+
+
+class _Even(Format):
+    """Takes texts of even length only."""
+
+    what: object = None
+
+    def parse(self, data):
+        return data.cast("string")
+
+    def problem(self, data, parsed):
+        from pyspark.sql import functions as f
+
+        del parsed
+        return f.when(f.length(data) % 2 == 1, f.lit("odd"))
+
+
+def test_a_debt_of_a_decoder_that_can_not_be_made_again_stops_the_stream(
+    kafka, land, crash, topic, whole, versions, table
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "even"), (None, "odd")])
+    crash("dead", "before")
+    with pytest.raises(Crash):
+        land(value_format=_Even(what=object()))
+    with pytest.raises(DeadLetterDecoderError) as error:
+        land(value_format=RawFormat())
+    assert str(error.value).startswith(
+        f"the dead letters of version 1 of {table} were rejected by another decoder than that of this run, and it "
+        "can't be made again from what the commit says of it: {'key': {'format': 'dagster_kafka_flip.formats.raw."
+        "RawFormat'}, 'value': {"
+    )
+    assert versions(table) == 1
+    assert land(value_format=_Even(what=object())).dead_letters == 1
+    assert whole() == [(0, 1)]
+
+
+@pytest.mark.usefixtures("owing")
+def test_a_debt_is_not_forgotten_when_the_option_changes(
+    kafka, land, topic, table, dead, tmp_path, whole, spark, caplog
+):
+    for changed in (None, DeadLetters(table=str(tmp_path / "another")), DeadLetters(table=dead, stream="another")):
+        with pytest.raises(ConfigurationError) as error:
+            land(dead_letter=changed)
+        assert str(error.value).startswith(
+            f"the rejected records of version 1 of {table} are still owed to the dead-letter table {dead} (stream "
+            "'main-dead-letters'), and dead_letter does not name it any longer. Nothing was written. Run once with "
+            f"dead_letter=DeadLetters(table='{dead}', stream='main-dead-letters'); or go on without them"
+        )
+    assert land().dead_letters == 2
+    assert whole() == [(0, 1), (0, 3)]
+    kafka.produce(topic, [(None, _GOOD)])
+    assert land(dead_letter=None).rows == 1, "nothing is owed any longer"
+    kafka.produce(topic, [(None, _BAD)])
+    with pytest.raises(RecordsRejectedError):
+        land(dead_letter=None)
+
+
+# --- limits and configuration -------------------------------------------------------------------------------------
+
+
+def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions, table, dead):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD)] * 2)
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"max_records": 1}, "max_records=1"),
+        ({"max_share": 0.4}, "max_share=0.4"),
+        ({"max_records": 1, "max_share": 0.4}, "max_records=1 and max_share=0.4"),
+    )
+    for limits, said in cases:
+        with pytest.raises(TooManyDeadLettersError) as error:
+            land(dead_letter=DeadLetters(table=dead, **limits))
+        assert str(error.value) == (
+            f"2 of the batch's 4 records can't be decoded, more than {said} allows; nothing of the batch was written: "
+            f"{topic}-0 offset 1: not a JSON object; {topic}-0 offset 3: not a JSON object. Correct the format or its "
+            "schema, or raise the limit"
+        )
+        assert (versions(table), versions(dead)) == (0, 0)
+    assert land(dead_letter=DeadLetters(table=dead, max_records=2, max_share=0.5)).dead_letters == 2
+    assert whole() == [(0, 1), (0, 3)]
+
+
+def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
+    kafka, land, topic, tmp_path, dead, offsets
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
+    land()
+    other = str(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match=r"holds those of the table .* give this one a stream of its own"):
+        land(into=other)
+    assert land(into=other, dead_letter=DeadLetters(table=dead, stream="other")).dead_letters == 1
+    assert offsets(dead) == [(0, 1), (0, 1)]
+    assert (offsets(other), land(into=other, dead_letter=DeadLetters(table=dead, stream="other")).is_idle) == (
+        [(0, 0)],
+        True,
+    )
+
+
+def test_what_can_not_be_is_told_at_once(table, topic):
+    def refused(**options):
+        with pytest.raises(ConfigurationError) as error:
+            ingest(
+                KafkaSource(topics=(topic,)),
+                table,
+                spark=_no_spark,
+                connection=KafkaConnection(bootstrap_servers="127.0.0.1:1"),
+                **options,
+            )
+        return str(error.value)
+
+    assert refused(dead_letter="a/b", value_format=JsonFormat("n INT", on_error="null")) == (
+        "on_error='null' of the value format keeps rejected records in the stream's own table, and dead_letter sends "
+        "them to a/b; choose one of the two"
+    )
+    assert "the key format" in refused(dead_letter="a/b", key_format=StringFormat(on_error="null"))
+    assert refused(dead_letter=table) == (
+        f"the dead-letter table is the stream's own table {table}; give it a table of its own"
+    )
+    wrong: dict[str, Any]
+    for wrong in (
+        {"table": "a/b", "max_share": 1.5},
+        {"table": "a/b", "max_records": -1},
+        {"table": ""},
+        {"table": "a/b", "unknown": 1},
+    ):
+        with pytest.raises(ConfigurationError, match="this DeadLetters can't be"):
+            DeadLetters(**wrong)
+    with pytest.raises(ConfigurationError, match="the stream id"):
+        DeadLetters(table="a/b", stream="no spaces").target(DeltaTarget(table="a/b"))
+
+
+# --- assets, and dead letters landed after all --------------------------------------------------------------------
+
+
+def test_an_asset_tells_of_its_dead_letters_and_they_are_landed_after_all(
+    kafka, broker, spark, topic, table, dead, monkeypatch
+):
+    resources = {
+        "kafka": dagster_kafka_flip.KafkaResource(bootstrap_servers=broker),
+        "spark": dagster_kafka_flip.SparkResource(),
+    }
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD), (None, '{"n": 3000000000}')])
+    asset = dagster_kafka_flip.build_kafka_delta_asset(
+        name="numbers",
+        source=KafkaSource(topics=(topic,)),
+        table=table,
+        value_format=_NUMBERS,
+        dead_letter=DeadLetters(table=dead, max_share=0.9),
+    )
+    with DagsterInstance.ephemeral() as instance:
+
+        def run() -> dict[str, Any]:
+            (event,) = materialize([asset], instance=instance, resources=resources).get_asset_materialization_events()
+            return {key: value.value for key, value in event.materialization.metadata.items()}
+
+        metadata = run()
+        assert (metadata["kafka/dead_letters"], metadata["kafka/dead_letter_table"]) == (2, dead)
+        assert (metadata["kafka/rejected_records"], metadata["delta/rows_written"]) == (2, 1)
+        assert metadata["kafka/position"]["dead_letters_owed"] is False
+        assert metadata["dagster/row_count"] == 1
+        monkeypatch.setattr(
+            dagster_kafka_flip.SparkResource, "session", lambda self: pytest.fail("an idle run started Spark")
+        )
+        idle = run()
+    assert (idle["kafka/dead_letters"], idle["spark/started"]) == (0, False)
+    assert json.dumps(idle["kafka/position"]) == json.dumps(metadata["kafka/position"])
+
+    letters = spark.read.format("delta").load(dead).where("kafka_offset = 2")
+    decoded = decode_dead_letters(letters, value_format=JsonFormat("n BIGINT"))
+    assert decoded.columns == spark.read.format("delta").load(table).columns
+    assert [(row["n"], row["kafka_offset"]) for row in decoded.collect()] == [(3_000_000_000, 2)]
+
+
+def test_the_snippet_of_the_reference_lands_them_once(kafka, connection, spark, spark_of, topic, tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8")
+    (code,) = [
+        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "decode_dead_letters(" in block
+    ]
+    snippet = {}
+    exec(compile(code.replace("warehouse/", f"{tmp_path}/warehouse/"), "reference.md", "exec"), snippet)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"carrier": "AA", "flight": 1}'), (None, '{"carrier": "BB", "flight": "12"}')])
+    ingest(
+        KafkaSource(topics=(topic,)),
+        f"{tmp_path}/warehouse/flights",
+        spark=spark_of,
+        connection=connection,
+        value_format=JsonFormat("carrier STRING NOT NULL, flight INT"),
+        transform=lambda records: records.selectExpr("*", "CAST(NULL AS STRING) AS flight_code"),
+        dead_letter=f"{tmp_path}/warehouse/flights_dead_letters",
+    )
+    for _ in range(2):
+        snippet["land_after_all"](spark)
+    rows = spark.read.format("delta").load(f"{tmp_path}/warehouse/flights").orderBy("kafka_offset").collect()
+    assert [(row["carrier"], row["flight"], row["flight_code"]) for row in rows] == [
+        ("AA", 1, None),
+        ("BB", None, "12"),
+    ]
+
+
+def test_dead_letters_of_a_topic_that_is_gone_are_told_and_the_rest_is_landed(
+    kafka, land, crash, topic, offsets, dead, caplog
+):
+    for name in (f"{topic}.a", f"{topic}.b"):
+        kafka.create(name)
+        kafka.produce(name, [(None, _BAD)])
+    source = KafkaSource(topic_pattern=rf"{topic}\..")
+    crash("dead", "before")
+    with pytest.raises(Crash):
+        land(source=source)
+    kafka.delete(f"{topic}.a")
+    with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
+        assert land(source=source).dead_letters == 1
+    assert f"{topic}.a-0 [0, 1): its dead letters are gone with the records; going on without them" in caplog.text
+    assert offsets(dead) == [(0, 0)]
+    assert land(source=source).is_idle
+
+
+def test_the_position_of_a_topic_partition_that_never_had_a_reject_costs_no_second_read(kafka, land, topic, caplog):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [(None, _GOOD)] * 2, partition=1)
+    first = land()
+    assert first.state.position == {TopicPartition(topic, 0): 0, TopicPartition(topic, 1): 2}
+    with caplog.at_level(logging.INFO, logger="dagster_kafka_flip"):
+        assert land().is_idle
+    assert "dead letters of version" not in caplog.text
