@@ -5,6 +5,7 @@
 # make format  formats the code
 # make test-newest  the core tests on the newest Spark and Delta
 # make bench   measures planning and reading, on a broker of its own: bench-planning, bench-tasks
+# make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
 # make clean   removes what the others made, the virtual environment included
 
 SHELL := /bin/bash
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow
 
-.PHONY: demo dev test check format lint clean test-newest bench bench-planning bench-tasks help
+.PHONY: demo dev test check format lint clean test-newest bench bench-planning bench-tasks soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -57,6 +58,9 @@ bench-planning: $(VENV)/.ready-demo
 
 bench-tasks: $(VENV)/.ready-demo
 	@$(BIN)/python -m benchmarks.tasks
+
+soak: $(VENV)/.ready-test
+	@$(BIN)/python -m tests.soak
 
 clean:
 	rm -rf $(VENV) .venv-newest .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts

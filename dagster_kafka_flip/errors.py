@@ -161,5 +161,9 @@ class ConcurrentIngestionError(KafkaFlipError):
     """Another run committed to the same stream first; nothing of this batch was written."""
 
 
+class CommitUnknownError(KafkaFlipError):
+    """Whether a batch was committed can't be told, because the table can't be asked; the next run finds out."""
+
+
 class WriteFailedError(KafkaFlipError):
     """The commit did not happen, and the table's history shows that it did not."""

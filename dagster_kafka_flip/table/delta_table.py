@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
+    CommitUnknownError,
     ConcurrentIngestionError,
     KafkaFlipError,
     PositionLostError,
@@ -18,6 +19,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
 from dagster_kafka_flip.table.interruptible import run_interruptibly
+from dagster_kafka_flip.table.remnant import is_free, remove_remnant
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.schema import all_nullable, check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
@@ -167,6 +169,7 @@ class DeltaTable:
             clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
         try:
             with store_lock(self._location or "catalog:", is_remote=self._is_remote):
+                remove_remnant(self._target.local_path)
                 self._spark.sql(" ".join(clauses))
         except Exception as error:
             if is_already_there(error):
@@ -242,6 +245,7 @@ class DeltaTable:
             TableChangedError: The table was restored or replaced meanwhile.
             ForeignConflictError: Somebody else's change came in between; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
+            CommitUnknownError: History can't be asked.
         """
         failure: Exception | None = None
         with store_lock(self.location(), is_remote=self._is_remote):
@@ -251,7 +255,15 @@ class DeltaTable:
                 failure = error
                 _logger.info("the write ended with %s; looking whether it was committed", type(error).__name__)
             begin = time.monotonic()
-            since = self._commits_since(document.base_version)
+            try:
+                since = self._commits_since(document.base_version)
+            except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
+                msg = (
+                    f"the write to {self._target} ended, and its history can't be asked whether it is there: "
+                    f"{telling_line(failure or error)}. Spark may be gone. Nothing is lost: if the batch was "
+                    "committed, the next run finds it, and else reads it again"
+                )
+                raise CommitUnknownError(msg) from (failure or error)
             confirm_seconds = time.monotonic() - begin
         return self._judge(since, document, failure, confirm_seconds)
 
@@ -357,7 +369,7 @@ class DeltaTable:
 
     def _check_place_is_free(self) -> None:
         path = self._target.local_path
-        if path is not None and path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
+        if path is not None and not is_free(path):
             msg = f"{path} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
             raise TableError(msg)
 

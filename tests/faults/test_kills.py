@@ -1,0 +1,150 @@
+"""SIGKILL of an ingesting process at every step of a run: the next run lands each record exactly once all the same."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip import errors
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import TopicPartition
+from tests.faults.ingester import Ingester
+from tests.faults.ingesting import (
+    BEFORE_WRITE,
+    COMMITTED,
+    CONFIRMED,
+    JVM_WRITING,
+    PLANNED,
+    POSITION_READ,
+    STEPS,
+    TABLE_MADE,
+    WRITING,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+_EARLIER, _LATER = 20, 30
+# How many of a killed run's commits are in the table; Delta's own creation of the table is none of them.
+_BEFORE_THE_COMMIT = (POSITION_READ, PLANNED, TABLE_MADE, BEFORE_WRITE, WRITING)
+_BEHIND_THE_COMMIT = (COMMITTED, CONFIRMED)
+# There the stream has no position yet; at the others it has one.
+_FIRST_RUNS = (PLANNED, TABLE_MADE, COMMITTED)
+
+
+@pytest.fixture
+def land(connection, spark_of, topic, table):
+    """A run in the test's own Spark."""
+    source = KafkaSource.builder().set_topics(topic).build()
+    return lambda: ingest(source, table, spark=spark_of, connection=connection, value_format=StringFormat())
+
+
+@pytest.fixture
+def landed(spark, table):
+    """Topic partition, offset, and value of each row."""
+
+    def read():
+        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset", "kafka_value").collect()
+        return sorted(tuple(row) for row in rows)
+
+    return read
+
+
+@pytest.fixture
+def operations(spark, table):
+    """What the table's history tells, oldest first."""
+    return lambda: [row["operation"] for row in reversed(spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect())]
+
+
+def _produce(kafka, topic, begin, end):
+    for partition in (0, 1):
+        values = [(None, f"{partition}-{offset}") for offset in range(begin, end)]
+        kafka.produce(topic, values, partition=partition)
+
+
+def _records(end):
+    return [(partition, offset, f"{partition}-{offset}") for partition in (0, 1) for offset in range(end)]
+
+
+def test_every_step_is_killed_at():
+    assert {*_BEFORE_THE_COMMIT, *_BEHIND_THE_COMMIT} == set(STEPS)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_record_once(
+    step, kafka, broker, land, landed, operations, topic, table, tmp_path
+):
+    kafka.create(topic, partitions=2)
+    end = _LATER
+    with Ingester(tmp_path, "killed", bootstrap_servers=broker, topic=topic, table=table) as killed:
+        if step not in _FIRST_RUNS:
+            _produce(kafka, topic, 0, _EARLIER)
+            assert land().rows == 2 * _EARLIER
+            end += _EARLIER
+        _produce(kafka, topic, end - _LATER, end)
+        before = operations() if step not in _FIRST_RUNS else []
+
+        killed.wait_until_ready()
+        killed.order(step)
+
+        assert killed.answer() is None, "the run was told of"
+        assert killed.wait_until_gone() == -signal.SIGKILL
+
+    if step == PLANNED:
+        assert not Path(table).exists()
+    else:
+        made = [] if before else ["CREATE TABLE"]
+        assert operations() == [*before, *made, *(["WRITE"] if step in _BEHIND_THE_COMMIT else [])]
+        assert landed() == _records(end if step in _BEHIND_THE_COMMIT else end - _LATER)
+
+    result = land()
+
+    assert result.rows == (0 if step in _BEHIND_THE_COMMIT else 2 * _LATER)
+    assert result.is_idle == (step in _BEHIND_THE_COMMIT), "it goes on from the commit, which it takes for its own"
+    assert landed() == _records(end)
+    assert result.known.table_rows == len(_records(end))
+    assert result.state.position == {TopicPartition(topic, 0): end, TopicPartition(topic, 1): end}
+    assert land().is_idle
+
+
+def test_a_run_whose_jvm_is_killed_fails_and_the_next_one_lands_each_record_once(
+    kafka, broker, land, landed, operations, topic, table, tmp_path
+):
+    kafka.create(topic, partitions=2)
+    _produce(kafka, topic, 0, _EARLIER)
+    with Ingester(tmp_path, "no-jvm", bootstrap_servers=broker, topic=topic, table=table) as ingester:
+        assert land().rows == 2 * _EARLIER
+        end = _EARLIER + _LATER
+        _produce(kafka, topic, _EARLIER, end)
+        ingester.wait_until_ready()
+        ingester.order(JVM_WRITING)
+        told = ingester.answer()
+
+    assert told is not None, ingester.log()
+    # Spark is gone, and with it all that could tell whether the commit is there: an error of ours has to say so.
+    assert told["error"] in vars(errors), told
+    assert "nothing of it was committed" not in told["message"]
+    assert operations() == ["CREATE TABLE", "WRITE"]
+    assert landed() == _records(_EARLIER)
+
+    result = land()
+
+    assert (result.rows, result.is_idle) == (2 * _LATER, False)
+    assert landed() == _records(end)
+    assert result.state.position == {TopicPartition(topic, 0): end, TopicPartition(topic, 1): end}
+
+
+def test_a_table_that_a_killed_run_had_only_begun_to_make_is_made_by_the_next_one(kafka, land, landed, topic, table):
+    kafka.create(topic, partitions=2)
+    _produce(kafka, topic, 0, _LATER)
+    # What Delta leaves when it dies in the first commit: the log's folder, and the commit under a hidden name.
+    log = Path(table) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.0f0a1d4b.tmp").touch()
+
+    assert land().rows == 2 * _LATER
+
+    assert landed() == _records(_LATER)

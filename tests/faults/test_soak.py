@@ -1,0 +1,29 @@
+"""A short soak: what `make soak` does for ten minutes, and how it would tell of a loss."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.soak import Outcome, compare, soak
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+def test_kills_at_any_moment_neither_lose_nor_double_a_record(spark, tmp_path):
+    # As many rounds as fit, but on a slow machine enough for a kill.
+    found = soak(tmp_path, seconds=40, seed=5, rounds=12, spark=spark)
+    print(found.to_text())
+    assert sum(found.kills.values()) >= 1, found.to_text()
+    assert found.records > 0
+    assert found.zeros == dict.fromkeys(found.zeros, 0), found.to_text()
+
+
+def test_the_comparison_tells_what_is_lost_doubled_aborted_and_out_of_order():
+    committed = {(0, 0): "1", (0, 1): "2", (0, 3): "4", (1, 0): "3"}
+    found = Outcome()
+    compare(committed, [((0, 0), "1"), ((0, 1), "2"), ((0, 3), "4"), ((1, 0), "3")], found)
+    assert (found.records, set(found.zeros.values())) == (4, {0})
+
+    compare(committed, [((0, 0), "5"), ((0, 1), "2"), ((0, 1), "2"), ((0, 2), "6"), ((1, 0), "3")], found)
+    assert (found.lost, found.doubled, found.aborted, found.wrong, found.disordered) == (1, 1, 1, 1, 2)

@@ -1,0 +1,412 @@
+"""A soak: `make soak`, or `python -m tests.soak --seconds 600 --seed 1`.
+
+Numbered records go to a topic that grows, some of them in transactions that abort or stay open for a while. Processes
+ingest it into one table, one or two at once, and are killed by SIGKILL: at a step of the run, or at any moment; the
+Python process, its JVM, or both. In between the table is optimised. At the end one run is left alone, and the table is
+compared with what a consumer reads that sees committed records only.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from confluent_kafka import Consumer, TopicPartition
+
+from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from tests.faults.ingester import Ingester
+from tests.faults.ingesting import SPARK_CONFIG, STEPS, TABLE_MADE, WRITING
+from tests.kafka_topic import QUIET, Kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from confluent_kafka import Producer
+    from pyspark.sql import SparkSession
+
+    from tests.kafka_topic import Record
+
+_TOPIC = "numbered"
+_MAX_PARTITIONS = 8
+_BATCH = 300
+# So many runs a process makes in a round; in the last one it is killed.
+_RUNS = (1, 1, 2)
+# What a run may come to when its JVM is killed, or another process was faster.
+_EXPECTED = frozenset({"ConcurrentIngestionError", "WriteFailedError"})
+
+Key = tuple[int, int]
+
+
+@dataclass
+class Outcome:
+    """What a soak has found.
+
+    Attributes:
+        rounds: Number of rounds.
+        kills: How often a process was killed, by the step that it had got to.
+        processes: Number of processes that ingested.
+        endings: What their runs came to.
+        records: Records that a consumer of committed records reads.
+        optimised: Number of times that the table was optimised.
+        lost: Of these, how many the table lacks.
+        doubled: Rows beyond the first one of a record.
+        aborted: Rows of records that were never committed.
+        wrong: Rows whose value is another one than the record's.
+        disordered: Rows whose number is not above that of the row before, in a topic partition and by offset.
+        behind: Offsets between the position and the topic's end.
+        unexpected: Runs that ended in another way than they may.
+    """
+
+    rounds: int = 0
+    processes: int = 0
+    optimised: int = 0
+    kills: Counter[str] = field(default_factory=Counter[str])
+    endings: Counter[str] = field(default_factory=Counter[str])
+    records: int = 0
+    transactions: Counter[str] = field(default_factory=Counter[str])
+    partitions: int = 0
+    lost: int = 0
+    doubled: int = 0
+    aborted: int = 0
+    wrong: int = 0
+    disordered: int = 0
+    behind: int = 0
+    unexpected: list[str] = field(default_factory=list[str])
+
+    @property
+    def zeros(self) -> dict[str, int]:
+        """All that has to be zero."""
+        return {
+            "lost": self.lost,
+            "doubled": self.doubled,
+            "aborted": self.aborted,
+            "wrong value": self.wrong,
+            "out of order": self.disordered,
+            "offsets behind": self.behind,
+            "unexpected ends": len(self.unexpected),
+        }
+
+    def to_text(self) -> str:
+        """What is printed at the end."""
+        killed = sum(self.kills.values())
+        lines = [
+            f"{self.rounds} rounds, {self.processes} processes, {self.optimised} times OPTIMIZE; {killed} kills",
+            *(f"  killed {step}: {count}" for step, count in sorted(self.kills.items())),
+            *(f"  a run came to {end}: {count}" for end, count in sorted(self.endings.items())),
+            f"{self.records} committed records in {self.partitions} topic partitions; transactions: "
+            + ", ".join(f"{count} {how}" for how, count in sorted(self.transactions.items())),
+            ", ".join(f"{what} {count}" for what, count in self.zeros.items()),
+            *(f"  unexpected: {message}" for message in self.unexpected),
+        ]
+        return "\n".join(lines)
+
+
+class Numbers:
+    """Writes numbered records, so that each is another one, and the numbers of a topic partition only rise."""
+
+    def __init__(self, kafka: Kafka, chance: random.Random, outcome: Outcome) -> None:
+        self._kafka = kafka
+        self._chance = chance
+        self._outcome = outcome
+        self._number = 0
+        self._open: Producer | None = None
+        self._idle: list[Producer] = []
+        self._made = 0
+        self._lock = threading.Lock()
+        self.partitions = 2
+        kafka.create(_TOPIC, partitions=self.partitions)
+
+    def grow(self) -> None:
+        """Adds a topic partition."""
+        if self.partitions < _MAX_PARTITIONS:
+            self.partitions += 1
+            self._kafka.grow(_TOPIC, self.partitions)
+
+    def write(self) -> None:
+        """Writes some records outside of transactions, and some inside of one that ends in one way or another."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
+        for partition in self._some_partitions():
+            self._kafka.produce(_TOPIC, self._records("plain", self._chance.randint(1, 400)), partition=partition)
+        self.end_open_transaction()
+        producer = self._idle.pop() if self._idle else self._new_producer()
+        # It would go on believing in the number of topic partitions that it saw first.
+        producer.list_topics(_TOPIC, timeout=30)
+        producer.begin_transaction()
+        how = self._chance.choice(["committed", "aborted", "left open"])
+        for partition in self._some_partitions():
+            for key, value in self._records(how, self._chance.randint(1, 100)):
+                producer.produce(_TOPIC, value, key, partition=partition)
+        if producer.flush(30) != 0:
+            raise TimeoutError("the broker took no records")
+        if how == "left open":
+            self._open = producer
+        else:
+            self._end(producer, how)
+
+    def end_open_transaction(self) -> None:
+        """Commits or aborts what was left open."""
+        if self._open is not None:
+            producer, self._open = self._open, None
+            self._end(producer, self._chance.choice(["committed later", "aborted later"]))
+
+    def _end(self, producer: Producer, how: str) -> None:
+        if how.startswith("committed"):
+            producer.commit_transaction(60)
+        else:
+            producer.abort_transaction(60)
+        self._outcome.transactions[how] += 1
+        self._idle.append(producer)
+
+    def _new_producer(self) -> Producer:
+        self._made += 1
+        producer = self._kafka.producer(**{"transactional.id": f"soak-{self._made}", "transaction.timeout.ms": 600_000})
+        producer.init_transactions(60)
+        return producer
+
+    def _some_partitions(self) -> list[int]:
+        return self._chance.sample(range(self.partitions), self._chance.randint(1, self.partitions))
+
+    def _records(self, how: str, count: int) -> list[Record]:
+        self._number += count
+        return [(None, f"{number:012d} {how}") for number in range(self._number - count, self._number)]
+
+
+@dataclass
+class Soak:
+    """One soak, on a broker and in a folder of its own."""
+
+    folder: Path
+    kafka: Kafka
+    spark: SparkSession
+    chance: random.Random
+    tell: Callable[[str], None]
+    outcome: Outcome = field(default_factory=Outcome)
+    # How long the last run took that was left alone: a kill at any moment is to hit any step, on a slow machine too.
+    run_seconds: float = 4.0
+
+    @property
+    def table(self) -> str:
+        return str(self.folder / "table")
+
+    def run(self, *, seconds: float, rounds: int | None) -> Outcome:
+        """Goes round until the time or the number of rounds is over, and compares."""
+        numbers = Numbers(self.kafka, self.chance, self.outcome)
+        deadline = time.monotonic() + seconds
+        # Without a kill nothing was shown, however little time there was.
+        while (time.monotonic() < deadline or not self.outcome.kills) and self.outcome.rounds != rounds:
+            numbers.write()
+            self._round(numbers)
+            self.tell(f"round {self.outcome.rounds}: {sum(self.outcome.kills.values())} kills so far")
+            if self.chance.random() < 0.3:
+                numbers.grow()
+            if self.chance.random() < 0.4 and (Path(self.table) / "_delta_log").is_dir():
+                # With no process at the table: on a local file system nothing keeps OPTIMIZE and a writer apart.
+                self.spark.sql(f"OPTIMIZE delta.`{self.table}`")
+                self.outcome.optimised += 1
+            self.outcome.rounds += 1
+        numbers.end_open_transaction()
+        self._compare(numbers.partitions)
+        return self.outcome
+
+    def _round(self, numbers: Numbers) -> None:
+        count = self.chance.choice([1, 1, 2])
+        with ExitStack() as stack:
+            ingesters = [stack.enter_context(self._start(number)) for number in range(count)]
+            for ingester in ingesters:
+                ingester.wait_until_ready()
+            # Each gets its chance now, so that a seed means the same however threads take turns.
+            lives = [(ingester, numbers, random.Random(self.chance.random())) for ingester in ingesters]
+            threads = [threading.Thread(target=self._live, args=life) for life in lives]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def _start(self, number: int) -> Ingester:
+        self.outcome.processes += 1
+        return Ingester(
+            self.folder,
+            f"{self.outcome.rounds}-{number}",
+            bootstrap_servers=self.kafka.bootstrap_servers,
+            topic=_TOPIC,
+            table=self.table,
+            max_records_per_batch=_BATCH,
+        )
+
+    def _live(self, ingester: Ingester, numbers: Numbers, chance: random.Random) -> None:
+        """Some runs, until one is killed: at a step, or after a time that has nothing to do with steps."""
+        try:
+            for left in reversed(range(chance.choice(_RUNS))):
+                if left:
+                    begin = time.monotonic()
+                    ingester.order()
+                    if not self._count(ingester, ingester.answer(), killed=False):
+                        return
+                    self.run_seconds = time.monotonic() - begin
+                    continue
+                numbers.write()
+                self._kill(ingester, chance)
+        except Exception as error:  # noqa: BLE001 - a thread has nobody else to tell
+            self.outcome.unexpected.append(f"{type(error).__name__}: {error}")
+
+    def _kill(self, ingester: Ingester, chance: random.Random) -> None:
+        how = chance.choice(["at a step", "at a moment", "at a moment", "JVM", "both"])
+        if how == "at a step":
+            step = chance.choice([step for step in STEPS if step not in (TABLE_MADE, WRITING)])
+            ingester.order(step)
+            answer = ingester.answer()
+            if answer is None:
+                self.outcome.kills[step] += 1
+            # A run that had nothing to write ended before it.
+            self._count(ingester, answer, killed=answer is None)
+            return
+        ingester.order()
+        time.sleep(chance.uniform(0, self.run_seconds))
+        step = ingester.step
+        if how != "JVM":
+            ingester.kill()
+        if how != "at a moment":
+            ingester.kill(java=True)
+        answer = ingester.answer()
+        if answer is None or step != "after the run":
+            self.outcome.kills[step if how == "at a moment" else f"{step} ({how})"] += 1
+        self._count(ingester, answer, killed=True)
+
+    def _count(self, ingester: Ingester, answer: dict[str, Any] | None, *, killed: bool) -> bool:
+        """Notes what a run came to; whether its process is still there."""
+        if answer is None:
+            self.outcome.endings["its process's end"] += 1
+            if not killed:
+                self.outcome.unexpected.append(f"the process ended by itself: {ingester.log()}")
+            return False
+        if answer["error"] is None:
+            self.outcome.endings["nothing new" if answer["is_idle"] else "a commit"] += 1
+            return True
+        self.outcome.endings[answer["error"]] += 1
+        if not killed and answer["error"] not in _EXPECTED:
+            self.outcome.unexpected.append(f"{answer['error']}: {answer['message']}")
+        return True
+
+    def _compare(self, partitions: int) -> None:
+        source = KafkaSource.builder().set_topics(_TOPIC).build()
+        connection = KafkaConnection(bootstrap_servers=self.kafka.bootstrap_servers)
+        last = ingest(source, self.table, spark=lambda: self.spark, connection=connection, value_format=StringFormat())
+        found = self.outcome
+        committed = committed_records(self.kafka.bootstrap_servers, partitions)
+        rows = self.spark.read.format("delta").load(self.table)
+        landed = [
+            ((row[0], row[1]), row[2])
+            for row in rows.select("kafka_partition", "kafka_offset", "kafka_value").collect()
+        ]
+        compare(committed, landed, found)
+        position = {partition: offset for (_, partition), offset in last.state.position.items()}
+        ends = {partition: self.kafka.end_offset(_TOPIC, partition) for partition in range(partitions)}
+        found.behind = sum(abs(end - position.get(partition, 0)) for partition, end in ends.items())
+        found.partitions = partitions
+
+
+def compare(committed: dict[Key, str], landed: list[tuple[Key, str]], found: Outcome) -> None:
+    """Holds the rows of a table against the records of a topic, by topic partition and offset."""
+    counts = Counter(key for key, _ in landed)
+    found.records = len(committed)
+    found.lost = len(committed.keys() - counts.keys())
+    found.doubled = sum(count - 1 for count in counts.values())
+    found.aborted = len(counts.keys() - committed.keys())
+    found.wrong = sum(committed.get(key, value) != value for key, value in landed)
+    highest: dict[int, str] = {}
+    for (partition, _), value in sorted(landed):
+        # Numbers of one length, so that text compares as they do.
+        found.disordered += value <= highest.get(partition, "")
+        highest[partition] = max(value, highest.get(partition, ""))
+
+
+def committed_records(bootstrap_servers: str, partitions: int) -> dict[Key, str]:
+    """The topic's committed records, as another client than Spark's reads them."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "soak",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            **QUIET,
+        }
+    )
+    records: dict[Key, str] = {}
+    try:
+        consumer.assign([TopicPartition(_TOPIC, partition, 0) for partition in range(partitions)])
+        ended: set[int] = set()
+        while len(ended) < partitions:
+            message = consumer.poll(60)
+            if message is None:
+                raise TimeoutError("the broker gave no records")
+            error = message.error()
+            partition, offset, value = message.partition(), message.offset(), message.value()
+            if error is not None and error.name() == "_PARTITION_EOF" and partition is not None:
+                ended.add(partition)
+            elif error is not None or partition is None or offset is None or value is None:
+                raise RuntimeError("no record" if error is None else error.str())
+            else:
+                records[partition, offset] = value.decode()
+    finally:
+        consumer.close()
+    return records
+
+
+def soak(
+    folder: Path,
+    *,
+    seconds: float,
+    seed: int,
+    rounds: int | None = None,
+    spark: SparkSession | None = None,
+    tell: Callable[[str], None] = print,
+) -> Outcome:
+    """Runs a soak on a broker of its own, which is stopped at the end."""
+    with LocalBroker(folder / "kafka") as broker:
+        session = spark or build_session(master="local[2]", config=SPARK_CONFIG)
+        kafka = Kafka(broker.bootstrap_servers)
+        try:
+            return Soak(folder, kafka, session, random.Random(seed), tell).run(seconds=seconds, rounds=rounds)
+        finally:
+            kafka.close()
+            if spark is None:
+                session.stop()
+
+
+@click.command()
+@click.option("--seconds", default=600.0, show_default=True, help="How long new rounds are begun.")
+@click.option(
+    "--seed", default=None, type=int, help="For the same choices once more; by default another one each time."
+)
+@click.option("--rounds", default=None, type=int, help="How many rounds at most.")
+def main(seconds: float, seed: int | None, rounds: int | None) -> None:
+    """Ingests and kills for some time, and tells whether a record was lost or doubled."""
+    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    click.echo(f"seed {seed}, {seconds:g} seconds")
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="dagster-kafka-flip-soak-", ignore_cleanup_errors=True) as folder:
+        found = soak(Path(folder), seconds=seconds, seed=seed, rounds=rounds, tell=click.echo)
+    click.echo(f"{found.to_text()}\n{time.monotonic() - begin:.0f} seconds")
+    sys.exit(any(found.zeros.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""docs/guarantees.md names tests that exist, and every error that a run can end with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+from dagster_kafka_flip import errors
+
+ROOT = Path(__file__).parent.parent
+DOCUMENT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", DOCUMENT)
+
+# The base class, and what only the development broker raises.
+_NO_END_OF_A_RUN = {"KafkaFlipError", "BrokerError"}
+
+
+@cache
+def _tests_in(path: Path) -> frozenset[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return frozenset(
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
+
+
+def test_every_test_that_the_document_names_exists():
+    assert len(NAMED) > 30
+    missing = {
+        f"{path}::{name}" for path, name in NAMED if not (ROOT / path).is_file() or name not in _tests_in(ROOT / path)
+    }
+    assert missing == set()
+
+
+def test_a_test_is_named_as_pytest_calls_it():
+    # What looks like a test and is not read by the pattern above would be checked by nobody.
+    assert DOCUMENT.count("::test_") == len(NAMED)
+
+
+def test_every_test_of_a_fault_is_named():
+    there = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in (ROOT / "tests" / "faults").glob("test_*.py")
+        for name in _tests_in(path)
+    }
+    # These two are about the tests themselves.
+    there -= {
+        ("tests/faults/test_kills.py", "test_every_step_is_killed_at"),
+        ("tests/faults/test_soak.py", "test_the_comparison_tells_what_is_lost_doubled_aborted_and_out_of_order"),
+    }
+    assert there - set(NAMED) == set()
+
+
+def test_every_error_that_a_run_can_end_with_is_named():
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert {name for name in classes - _NO_END_OF_A_RUN if f"`{name}`" not in DOCUMENT} == set()
+
+
+def test_every_condition_of_the_architecture_is_named():
+    section = ARCHITECTURE.partition("## 7. ")[2].partition("\n## 8. ")[0]
+    named = set(re.findall(r"`(\w+Error)`", section))
+    assert len(named) > 15
+    assert {name for name in named if f"`{name}`" not in DOCUMENT} == set()
+
+
+def test_every_row_of_a_table_names_a_test():
+    rows = [line for line in DOCUMENT.splitlines() if line.startswith("| ") and not line.startswith("| Fault")]
+    assert len(rows) > 30
+    assert [row for row in rows if "::test_" not in row] == []
