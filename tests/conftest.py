@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,11 @@ os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 # How long an example takes depends on what else the machine does, and says nothing about what is tested.
 hypothesis.settings.register_profile("no-clock", deadline=None)
 hypothesis.settings.load_profile("no-clock")
+
+# Started in the background by a shell, tests would ignore what a terminal sends, and so would all that they start.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 _counter = itertools.count()
 
