@@ -87,7 +87,8 @@ class _Ingestion:
     def run(self, context: AssetExecutionContext, config: IngestRunConfig) -> Iterator[MaterializeResult[Any]]:
         """One materialization."""
         resources = context.resources
-        previous, known = last_record(context.instance, context.asset_key)
+        event, known = last_record(context.instance, context.asset_key)
+        previous = None if event is None else event.asset_materialization
         result = ingest(
             _overridden(self.source, config),
             self.target,

@@ -9,7 +9,7 @@ from dagster import AssetObservation, AssetRecordsFilter
 from dagster_kafka_flip.metadata import POSITION_SET, known_position
 
 if TYPE_CHECKING:
-    from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventLogEntry
+    from dagster import AssetKey, DagsterInstance, EventLogEntry
 
     from dagster_kafka_flip.ingestion import KnownPosition
 
@@ -32,18 +32,19 @@ def void_record(instance: DagsterInstance, key: AssetKey, reason: str, version: 
     instance.report_runless_asset_event(AssetObservation(key, description="The position was set.", metadata=metadata))
 
 
-def last_record(instance: DagsterInstance, key: AssetKey) -> tuple[AssetMaterialization | None, KnownPosition | None]:
-    """The last materialization of an asset, and the position that it records; None for what is not there, or is void.
+def last_record(instance: DagsterInstance, key: AssetKey) -> tuple[EventLogEntry | None, KnownPosition | None]:
+    """The last materialization event of an asset, and the position that it records.
+
+    None for what is not there, or is void.
 
     Args:
         instance: Where the record is.
         key: The asset.
     """
     event = instance.get_latest_materialization_event(key)
-    previous = None if event is None else event.asset_materialization
     if event is None or _was_moved_since(instance, key, event):
-        return previous, None
-    return previous, known_position(previous)
+        return event, None
+    return event, known_position(event.asset_materialization)
 
 
 def _was_moved_since(instance: DagsterInstance, key: AssetKey, event: EventLogEntry) -> bool:

@@ -24,6 +24,7 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.offsets import OffsetsKind
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.history import find_anchor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,13 +100,12 @@ def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to:
     newest = history[0].version
     fence, before = newest, table.last_state(history)
     try:
-        anchor = table.anchor()
+        anchor = find_anchor(history, target.stream, str(target))
     except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
         # The newest version is above every anchor that a run in flight may have.
         problem = error
     else:
-        if anchor is not None:
-            fence, before = anchor.version, anchor.state
+        fence, before = anchor.version, anchor.state
     moved = source.with_overrides(starting_offsets=to)
     try:
         plan = _plan(moved, before)

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli import main
+from tests.document_tests import documented_options, options_of
 
 COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
 MINUTE = 60_000
@@ -394,8 +395,4 @@ def test_a_dead_address_is_told_and_a_password_never(project, more):
 def test_the_reference_names_every_option():
     from dagster_kafka_flip.commands.plan import plan
 
-    reference = (Path(__file__).parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
-    section = reference.partition("### What a run would read\n")[2].partition("\n#")[0]
-    documented = set(re.findall(r"`(--?[a-z][a-z-]*)`", section.partition("|---|")[2]))
-    options = {option for parameter in plan.params for option in parameter.opts}
-    assert documented == options
+    assert documented_options("### What a run would read") == options_of(plan)

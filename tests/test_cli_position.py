@@ -16,6 +16,7 @@ from dagster_kafka_flip import DeltaTarget, KafkaSource, ingest
 from dagster_kafka_flip.cli import main
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.position_report import report_position, streams_of
+from tests.document_tests import documented_options, options_of
 from tests.table.commits import append, create, foreign, own, restore
 
 COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
@@ -261,8 +262,4 @@ def test_a_report_is_made_of_history_alone():
 def test_the_reference_names_every_option():
     from dagster_kafka_flip.commands.position import show
 
-    reference = (Path(__file__).parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
-    section = reference.partition("### Where a stream stands\n")[2].partition("\n#")[0]
-    documented = set(re.findall(r"`(--?[a-z][a-z-]*)`", section.partition("|---|")[2]))
-    options = {option for parameter in show.params for option in parameter.opts}
-    assert documented == options
+    assert documented_options("### Where a stream stands") == options_of(show)

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from tests.document_tests import ROOT, missing_tests, named_tests, written_tests
+
 DOCUMENT = (ROOT / "docs" / "flink-parity.md").read_text(encoding="utf-8")
-NAMED = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", DOCUMENT))
-
-
-@cache
-def _tests_in(path: Path) -> frozenset[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return frozenset(
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    )
+NAMED = set(named_tests(DOCUMENT))
 
 
 def test_every_test_that_the_document_names_exists():
     assert len(NAMED) > 90
-    missing = {
-        f"{path}::{name}" for path, name in NAMED if not (ROOT / path).is_file() or name not in _tests_in(ROOT / path)
-    }
-    assert missing == set()
+    assert missing_tests(DOCUMENT) == set()
 
 
 def test_the_document_names_every_test_that_mirrors_flinks():
-    there = {
-        (str(path.relative_to(ROOT)), name)
-        for path in (ROOT / "tests" / "source" / "flink").glob("test_*.py")
-        for name in _tests_in(path)
-    }
+    there = written_tests("tests/source/flink")
     assert len(there) > 60
     assert there - NAMED == set()
 

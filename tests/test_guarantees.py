@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import cache
-from pathlib import Path
 
 from dagster_kafka_flip import errors
+from tests.document_tests import ROOT, missing_tests, named_tests, written_tests
 
-ROOT = Path(__file__).parent.parent
 DOCUMENT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", DOCUMENT)
+NAMED = named_tests(DOCUMENT)
 
 # The base class, and what only the development broker raises.
 _NO_END_OF_A_RUN = {"KafkaFlipError", "BrokerError"}
 
 
-@cache
-def _tests_in(path: Path) -> frozenset[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return frozenset(
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    )
-
-
 def test_every_test_that_the_document_names_exists():
     assert len(NAMED) > 30
-    missing = {
-        f"{path}::{name}" for path, name in NAMED if not (ROOT / path).is_file() or name not in _tests_in(ROOT / path)
-    }
-    assert missing == set()
+    assert missing_tests(DOCUMENT) == set()
 
 
 def test_a_test_is_named_as_pytest_calls_it():
@@ -40,11 +26,7 @@ def test_a_test_is_named_as_pytest_calls_it():
 
 
 def test_every_test_of_a_fault_is_named():
-    there = {
-        (path.relative_to(ROOT).as_posix(), name)
-        for path in (ROOT / "tests" / "faults").glob("test_*.py")
-        for name in _tests_in(path)
-    }
+    there = written_tests("tests/faults")
     # These two are about the tests themselves.
     there -= {
         ("tests/faults/test_kills.py", "test_every_step_is_killed_at"),

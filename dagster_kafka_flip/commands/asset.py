@@ -86,8 +86,7 @@ class LandingAsset:
             return DagsterRecord(None, "DAGSTER_HOME is not set, so that there is no record of Dagster's")
         try:
             with DagsterInstance.get() as instance:
-                event = instance.get_latest_materialization_event(self.key)
-                _, known = last_record(instance, self.key)
+                event, known = last_record(instance, self.key)
         except DagsterError as error:
             msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
             raise ConfigurationError(msg) from None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_kafka_flip.commands.position_source import partitions_still_there
 from dagster_kafka_flip.commands.spark_session import command_session
-from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -65,16 +65,14 @@ class MoveRequest:
             return KafkaSource(topics=self.topics, **values)
         table = DeltaTable(spark, self.target)
         state = table.last_state(table.history() or ())
-        known = () if state is None else tuple(state.position)
-        topics = KafkaCluster(self.connection).describe_topics(sorted({tp.topic for tp in known}), skip_missing=True)
-        there = {tp for topic in topics.values() for tp in topic.partitions}
-        if not there & {*known}:
+        there = () if state is None else partitions_still_there(self.connection, state)
+        if not there:
             msg = (
                 f"the stream {self.target.stream!r} of {self.target} has read no topic that is on "
                 f"{self.connection.bootstrap_servers}; say with --topic what it reads"
             )
             raise click.UsageError(msg)
-        return KafkaSource(partitions=tuple(sorted(there & {*known})), **values)
+        return KafkaSource(partitions=there, **values)
 
     def tell_dagster(self, version: int, reason: str) -> str:
         """Makes Dagster's record of the position void, and says so; or says how that can be done."""

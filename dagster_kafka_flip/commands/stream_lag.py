@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.commands.position_source import partitions_still_there
 from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError, TopicNotFoundError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
-from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 if TYPE_CHECKING:
@@ -50,16 +50,14 @@ class LagMeter:
             raise
 
     def _source_of(self, state: EnumeratorState) -> KafkaSource:
-        cluster = KafkaCluster(self._connection)
-        topics = cluster.describe_topics(sorted({tp.topic for tp in state.position}), skip_missing=True)
-        there = [tp for topic in topics.values() for tp in topic.partitions if tp in state.position]
+        there = partitions_still_there(self._connection, state)
         if not there:
             msg = (
                 f"none of the stream's topics is on {self._connection.bootstrap_servers}, or this client may not "
                 "describe them; check the address and the credentials"
             )
             raise TopicNotFoundError(msg)
-        return KafkaSource(partitions=tuple(there))
+        return KafkaSource(partitions=there)
 
 
 def lag_or_error(

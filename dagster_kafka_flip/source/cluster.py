@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
@@ -25,7 +26,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
     from concurrent.futures import Future
 
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -233,11 +234,8 @@ class KafkaCluster:
         """
         from dagster_kafka_flip.source.sampling import first_offsets
 
-        config: dict[str, Any] = self._config | {"isolation.level": isolation_level, "error_cb": self._on_error}
-        try:
+        with self._reading(isolation_level, "the first records") as config:
             return first_offsets(config, position, self.request_timeout)
-        except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], "the first records") from None
 
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
         """A few records from the start and the end of each split; splits without a record are left out.
@@ -249,11 +247,16 @@ class KafkaCluster:
         """
         from dagster_kafka_flip.source.sampling import sample_splits
 
-        config: dict[str, Any] = self._config | {"isolation.level": isolation_level, "error_cb": self._on_error}
-        try:
+        with self._reading(isolation_level, "a sample of records") as config:
             return sample_splits(config, tuple(splits), self.request_timeout)
+
+    @contextlib.contextmanager
+    def _reading(self, isolation_level: str, what: str) -> Generator[dict[str, Any]]:
+        """Settings of a consumer that reads for this cluster; its errors are told as this cluster's."""
+        try:
+            yield self._config | {"isolation.level": isolation_level, "error_cb": self._on_error}
         except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], "a sample of records") from None
+            raise self._translate(error.args[0], what) from None
 
     @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:

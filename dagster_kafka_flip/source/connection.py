@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source import properties as clients
-from dagster_kafka_flip.source.properties import Client, check_properties
+from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD, check_properties
 
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -84,22 +84,10 @@ class KafkaConnection(Settings):
                 raise ValueError(msg)
         return ",".join(addresses)
 
-    @field_validator("properties")
+    @field_validator(*CLIENT_OF_FIELD)
     @classmethod
-    def _check_shared(cls, properties: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
-        check_properties(properties, Client.BOTH, connection=True)
-        return dict(properties)
-
-    @field_validator("librdkafka_properties")
-    @classmethod
-    def _check_librdkafka(cls, properties: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
-        check_properties(properties, Client.LIBRDKAFKA, connection=True)
-        return dict(properties)
-
-    @field_validator("java_properties")
-    @classmethod
-    def _check_java(cls, properties: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
-        check_properties(properties, Client.JAVA, connection=True)
+    def _check_properties(cls, properties: Mapping[str, SecretStr], info: ValidationInfo) -> Mapping[str, SecretStr]:
+        check_properties(properties, CLIENT_OF_FIELD[info.field_name or ""], connection=True)
         return dict(properties)
 
     def model_post_init(self, context: Any, /) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.partition_change import PartitionChange
     from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
     from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.subscription import Subscription, TopicMetadata
 
 # A few are enough for an average, and many would make a sample as slow as the read.
 _SAMPLED_SPLITS = 32
@@ -132,11 +133,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             OffsetNotFoundError: The consumer group has no committed offset.
             ClusterUnreachableError: No broker answered.
         """
-        cluster_id = self._cluster.cluster_id()
-        topics = self._source.subscription.describe(self._cluster)
-        topic_ids = {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
-        if state is not None:
-            _check_identity(state, cluster_id, topic_ids)
+        topics, cluster_id, topic_ids = self._look(self._source.subscription, state)
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         position = {} if state is None else state.position
         change = get_partition_change(partitions, position, initial_discovery=state is None)
@@ -186,11 +183,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             msg = "two splits of one topic partition can't be repeated in one batch; repeat them one after the other"
             raise ConfigurationError(msg)
         state = self.snapshot_state()
-        topics = PartitionSetSubscription(tuple(sorted(starts))).describe(self._cluster)
-        cluster_id = self._cluster.cluster_id()
-        topic_ids = {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
-        if state is not None:
-            _check_identity(state, cluster_id, topic_ids)
+        _, cluster_id, topic_ids = self._look(PartitionSetSubscription(tuple(sorted(starts))), state)
         log = _Log(self._source, self._cluster, list(starts))
         _check_position(starts, log)
         _check_position(stops, log)
@@ -230,6 +223,17 @@ class KafkaSourceEnumerator(SplitEnumerator):
     def sample(self, splits: Iterable[KafkaPartitionSplit]) -> Mapping[TopicPartition, SplitSample]:
         """A few records of each split; splits without a record are left out."""
         return self._cluster.sample(splits, self._source.isolation_level)
+
+    def _look(
+        self, subscription: Subscription, state: EnumeratorState | None
+    ) -> tuple[Mapping[str, TopicMetadata], str | None, dict[str, str]]:
+        """The topics as they are now, the cluster's id and the topics', after making sure that they are the state's."""
+        cluster_id = self._cluster.cluster_id()
+        topics = subscription.describe(self._cluster)
+        topic_ids = {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
+        if state is not None:
+            _check_identity(state, cluster_id, topic_ids)
+        return topics, cluster_id, topic_ids
 
     def _starts(
         self, change: PartitionChange, position: Position, log: _Log, *, overrides: bool

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import Settings
@@ -14,7 +14,12 @@ from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.isolation import READ_COMMITTED
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
-from dagster_kafka_flip.source.properties import Client, check_properties, java_properties, librdkafka_properties
+from dagster_kafka_flip.source.properties import (
+    CLIENT_OF_FIELD,
+    check_properties,
+    java_properties,
+    librdkafka_properties,
+)
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import (
     PartitionSetSubscription,
@@ -127,22 +132,10 @@ class KafkaSource(Settings):
             raise ValueError(msg)
         return max_drift
 
-    @field_validator("properties")
+    @field_validator(*CLIENT_OF_FIELD)
     @classmethod
-    def _check_properties(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
-        check_properties(properties, Client.BOTH)
-        return dict(properties)
-
-    @field_validator("librdkafka_properties")
-    @classmethod
-    def _check_librdkafka_properties(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
-        check_properties(properties, Client.LIBRDKAFKA)
-        return dict(properties)
-
-    @field_validator("java_properties")
-    @classmethod
-    def _check_java_properties(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
-        check_properties(properties, Client.JAVA)
+    def _check_properties(cls, properties: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
+        check_properties(properties, CLIENT_OF_FIELD[info.field_name or ""])
         return dict(properties)
 
     @model_validator(mode="after")

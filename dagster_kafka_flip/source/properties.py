@@ -24,6 +24,14 @@ class Client(enum.Enum):
     LIBRDKAFKA = "librdkafka"
 
 
+CLIENT_OF_FIELD = {
+    "properties": Client.BOTH,
+    "librdkafka_properties": Client.LIBRDKAFKA,
+    "java_properties": Client.JAVA,
+}
+"""The fields that hold settings, in sources and connections alike, and who each is for."""
+
+
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

@@ -12,7 +12,7 @@ from dagster_kafka_flip.source.sample import SplitSample
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
 
@@ -99,23 +99,13 @@ def first_offsets(config: Mapping[str, Any], position: Position, seconds: float)
     """
     consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
     found: dict[TopicPartition, int] = {}
-    left = set(position)
     deadline = time.monotonic() + seconds
     try:
-        consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in position.items()])
-        while left and (remaining := deadline - time.monotonic()) > 0:
-            message = consumer.poll(remaining)
-            if message is None:
-                continue
-            tp = TopicPartition(message.topic() or "", message.partition() or 0)
-            error = message.error()
-            if error is not None and error.name() != "_PARTITION_EOF":
-                raise confluent_kafka.KafkaException(error)
-            if tp in left:
-                left.remove(tp)
-                consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition)])
-                if error is None:
-                    found[tp] = message.offset() or 0
+        left = dict(position)
+        for tp, message in _messages(consumer, position, left, deadline):
+            if message is not None:
+                found[tp] = message.offset() or 0
+            del left[tp]
     finally:
         consumer.close()
     return found
@@ -129,32 +119,40 @@ def _read(
 ) -> None:
     """Reads ranges of offsets until each is passed, or ends, or time is up."""
     left = dict(ranges)
-    consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, start) for tp, (start, _) in left.items()])
-    while left and (remaining := deadline - time.monotonic()) > 0:
-        # One by one: a request for many waits for all of them.
-        message = consumer.poll(remaining)
-        if message is not None:
-            _take(consumer, message, left, seen)
+    for tp, message in _messages(consumer, {tp: start for tp, (start, _) in ranges.items()}, left, deadline):
+        stop = left[tp][1]
+        offset = stop if message is None else message.offset() or 0
+        if message is not None and offset < stop:
+            seen[tp].add(message)
+        # Passed, or at the end of the log: what is left of the range are control records and holes.
+        if offset >= stop - 1:
+            del left[tp]
     consumer.unassign()
 
 
-def _take(
-    consumer: confluent_kafka.Consumer,
-    message: confluent_kafka.Message,
-    left: dict[TopicPartition, tuple[int, int]],
-    seen: Mapping[TopicPartition, _Seen],
-) -> None:
-    tp = TopicPartition(message.topic() or "", message.partition() or 0)
-    error = message.error()
-    if error is not None and error.name() != "_PARTITION_EOF":
-        raise confluent_kafka.KafkaException(error)
-    if tp not in left:
-        return
-    stop = left[tp][1]
-    offset = message.offset() or 0
-    if error is None and offset < stop:
-        seen[tp].add(message)
-    # Passed, or at the end of the log: what is left of the range are control records and holes.
-    if error is not None or offset >= stop - 1:
-        del left[tp]
-        consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition)])
+def _messages(
+    consumer: confluent_kafka.Consumer, starts: Position, left: Collection[TopicPartition], deadline: float
+) -> Iterator[tuple[TopicPartition, confluent_kafka.Message | None]]:
+    """The messages from some offsets on, of the topic partitions that are left; None for the end of a log.
+
+    Args:
+        consumer: What to read with.
+        starts: Where to begin.
+        left: What is still wanted. Whoever has enough of a topic partition takes it out.
+        deadline: When to stop.
+    """
+    consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, start) for tp, start in starts.items()])
+    while left and (remaining := deadline - time.monotonic()) > 0:
+        # One by one: a request for many waits for all of them.
+        message = consumer.poll(remaining)
+        if message is None:
+            continue
+        tp = TopicPartition(message.topic() or "", message.partition() or 0)
+        error = message.error()
+        if error is not None and error.name() != "_PARTITION_EOF":
+            raise confluent_kafka.KafkaException(error)
+        if tp not in left:
+            continue
+        yield tp, message if error is None else None
+        if tp not in left:
+            consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from dataclasses import dataclass
@@ -206,9 +207,13 @@ class DeltaTable:
         committed = datetime.fromtimestamp(anchor.committed_ms / 1000, tz=timezone.utc)
         if datetime.now(tz=timezone.utc) - committed < _TOO_YOUNG_TO_ASK:
             return committed + _TOO_YOUNG_TO_ASK
+        return committed + self._log_retention / 2
+
+    @functools.cached_property
+    def _log_retention(self) -> timedelta:
         properties = self._spark.sql(f"SHOW TBLPROPERTIES {self._target.identifier}").collect()
         values = {row["key"]: row["value"] for row in properties}
-        return committed + parse_log_retention(values.get(LOG_RETENTION)) / 2
+        return parse_log_retention(values.get(LOG_RETENTION))
 
     def table_id(self) -> str:
         """The id that Delta gave the table when it was made; it stays when the table is moved or renamed."""
