@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.json import JsonFormat
     from dagster_kafka_flip.formats.raw import RawFormat
     from dagster_kafka_flip.formats.string import StringFormat
-    from dagster_kafka_flip.ingestion import BatchResult, IngestResult, KnownPosition, ingest
+    from dagster_kafka_flip.ingestion import ingest
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.resources import KafkaResource, SparkResource
+    from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
     from dagster_kafka_flip.session import build_session, spark_packages
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.topics import kafka_topic_asset, topic_asset_key
 
 _HOMES = {
-    "BatchResult": "ingestion",
+    "BatchResult": "result",
     "DeadLetters": "dead_letters",
     "DeltaTarget": "table.target",
     "EnumeratorState": "source.state",
     "Format": "formats.format",
-    "IngestResult": "ingestion",
+    "IngestResult": "result",
     "IngestRunConfig": "assets",
     "JsonFormat": "formats.json",
     "KafkaColumns": "reader.columns",
@@ -47,7 +48,7 @@ _HOMES = {
     "KafkaPartitionSplit": "source.split",
     "KafkaResource": "resources",
     "KafkaSource": "source.kafka_source",
-    "KnownPosition": "ingestion",
+    "KnownPosition": "result",
     "Limits": "source.limits",
     "LocalBroker": "broker",
     "OffsetResetStrategy": "source.offsets",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from dagster import (
+    AssetCheckResult,
     AssetExecutionContext,
     AssetKey,
     AssetsDefinition,
@@ -18,6 +19,7 @@ from dagster import (
 )
 from pydantic import Field
 
+from dagster_kafka_flip.checks import check_names, check_results, check_specs
 from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER, ingest
@@ -26,6 +28,7 @@ from dagster_kafka_flip.record import last_record
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.tolerance import tolerated_errors
 from dagster_kafka_flip.topics import upstream_asset_keys
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from dagster._core.definitions.events import CoercibleToAssetKey
     from pyspark.sql import DataFrame
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -80,11 +84,21 @@ class _Ingestion:
     limits: Limits
     on_idle: OnIdle
     verify_after: timedelta
+    tolerated: frozenset[type[KafkaFlipError]]
     transform: Callable[..., DataFrame] | None
     kafka: str
     spark: str
 
-    def run(self, context: AssetExecutionContext, config: IngestRunConfig) -> Iterator[MaterializeResult[Any]]:
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks that a run can fail."""
+        formats = (self.key_format, self.value_format)
+        keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
+        return check_names(self.tolerated, keeps_rejected=keeps_rejected)
+
+    def run(
+        self, context: AssetExecutionContext, config: IngestRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
         """One materialization."""
         resources = context.resources
         event, known = last_record(context.instance, context.asset_key)
@@ -103,16 +117,18 @@ class _Ingestion:
             starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
             known=None if config.verify else known,
             verify_after=self.verify_after,
+            tolerate=self.tolerated,
             run_id=context.run_id,
             logger=context.log,
         )
         # A look at the table is worth a record even then: without one, every later idle run would have to look again.
-        if result.is_idle and not result.started_spark and self.on_idle == "skip":
-            return
-        yield MaterializeResult(
-            metadata=result_metadata(result, previous),
-            data_version=data_version(result.state),
-        )
+        if not result.is_idle or result.started_spark or self.on_idle == "materialize":
+            yield MaterializeResult(
+                metadata=result_metadata(result, previous),
+                data_version=data_version(result.state),
+            )
+        # After it: Dagster takes a check to be about the newest materialization.
+        yield from check_results(self.checks, context.asset_key, result)
 
     def _bound_transform(self, context: AssetExecutionContext) -> Callable[[DataFrame], DataFrame] | None:
         transform = self.transform
@@ -149,6 +165,7 @@ def kafka_delta_asset(
     spread: Spread | Literal["backlog", "time"] = Spread.BACKLOG,
     on_idle: OnIdle = "materialize",
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
     kafka: str = "kafka",
     spark: str = "spark",
     name: str | None = None,
@@ -197,6 +214,8 @@ def kafka_delta_asset(
             version, `skip` nothing, unless it looked at the table to verify the position.
         verify_after: How long Dagster's record of the position is believed when it says that nothing is new. Default
             24 hours.
+        tolerate: Errors that don't end a run, such as RetentionOvertookPositionError: it goes on, its metadata say what
+            was met and how many records are lost, and an asset check fails. Default: none.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
         name: The asset's name. Default: the function's.
@@ -245,6 +264,7 @@ def kafka_delta_asset(
         ),
         "on_idle": on_idle,
         "verify_after": verify_after,
+        "tolerated": tolerated_errors(tolerate),
         "kafka": kafka,
         "spark": spark,
     }
@@ -330,6 +350,7 @@ def _asset(
     options: Mapping[str, Any],
 ) -> AssetsDefinition:
     target = ingestion.target
+    asset_key = AssetKey([*_parts(key_prefix), name or ""]) if key is None else AssetKey.from_coercible(key)
     table_metadata: dict[str, Any] = {"delta/stream": target.stream}
     if target.uri is not None:
         table_metadata["dagster/uri"] = target.uri
@@ -338,8 +359,9 @@ def _asset(
 
     make_asset: Any = asset(
         name=name,
-        key=None if key is None else AssetKey.from_coercible(key),
+        key=None if key is None else asset_key,
         key_prefix=key_prefix,
+        check_specs=check_specs(ingestion.checks, asset_key),
         description=description,
         metadata={**table_metadata, **(metadata or {})},
         required_resource_keys={ingestion.kafka, ingestion.spark, *extra_resources},
@@ -373,6 +395,10 @@ def _limits(limits: Limits, config: IngestRunConfig) -> Limits:
     names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
     overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
     return Limits(**{**limits.model_dump(), **overrides})
+
+
+def _parts(key_prefix: str | Sequence[str] | None) -> Sequence[str]:
+    return [key_prefix] if isinstance(key_prefix, str) else key_prefix or ()
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:

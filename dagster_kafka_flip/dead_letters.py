@@ -35,6 +35,7 @@ from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, Settlement
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, is_same_log
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ class DeadLetterTable:
                 return
             splits = () if is_settled or not reads else self._readable(_owed(anchor, batch), batch, moved=moved)
             try:
-                self._commit(anchor, batch, splits)
+                retries(self._log, f"the write to {self.target}")(self._commit, anchor, batch, splits)
             except (ConcurrentIngestionError, ForeignConflictError) as error:
                 self._log.info("%s was changed meanwhile (%s); looking again", self.target, error)
                 continue

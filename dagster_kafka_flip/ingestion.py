@@ -9,41 +9,42 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.dead_letters import DeadLetters, DeadLetterTable, check_nothing_owed, dead_letters_of
 from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
+    ConcurrentIngestionError,
     ConfigurationError,
     KafkaFlipError,
     TableError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.observation import BatchObservation, Observed
+from dagster_kafka_flip.landing import Landing
 from dagster_kafka_flip.reader.columns import KafkaColumns
-from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
+from dagster_kafka_flip.source.incident import Incident, incident_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.table.delta_table import Committed, DeltaTable, ForeignConflictError
-from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.history import Anchor
 from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.tolerance import tolerated_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.formats.format import Format
-    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator
+    from dagster_kafka_flip.source.api import Source, SplitEnumerator
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.plan import ReadPlan
@@ -55,118 +56,6 @@ _logger = logging.getLogger(__name__)
 _MAX_PLANS = 4
 
 DEFAULT_VERIFY_AFTER = timedelta(hours=24)
-
-
-@dataclass(frozen=True)
-class KnownPosition:
-    """A copy of the position that is at hand without Spark, such as in Dagster's record of the last run.
-
-    It is believed only when it says that there is nothing new.
-
-    Attributes:
-        stream: Id of the stream.
-        table: The table, as its DeltaTarget prints it.
-        state: Where the stream stood.
-        verified_at: When that was last seen in the table itself.
-        table_version: The table's version then.
-        table_rows: The table's rows then, if they were known.
-        record_bytes: Average size of the records that the run before read, keys and values, if it is known.
-        kept_until: Until when the table's history surely holds the position: half of the log's retention after its
-            commit. From then on the table is asked, and the position is committed anew.
-        dead_letters_owed: Whether the dead-letter table did not say yet that nothing is owed to it.
-    """
-
-    stream: str
-    table: str
-    state: EnumeratorState
-    verified_at: datetime
-    table_version: int
-    table_rows: int | None = None
-    record_bytes: float | None = None
-    kept_until: datetime | None = None
-    dead_letters_owed: bool = False
-
-
-@dataclass(frozen=True)
-class BatchResult:
-    """One commit of a run.
-
-    Attributes:
-        plan: What was planned.
-        tasks: Number of tasks that read it.
-        committed: What the table's history says.
-        observed: What was observed while reading; None if Spark had nothing to tell.
-        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
-        confirm_seconds: Time for making sure of the commit.
-    """
-
-    plan: ReadPlan
-    tasks: int
-    committed: Committed
-    observed: Observed | None
-    read_and_write_seconds: float
-    confirm_seconds: float
-
-
-@dataclass(frozen=True)
-class IngestResult:
-    """What a run did.
-
-    Attributes:
-        plan: The whole run's plan; its batches read it in turn.
-        batches: One for each commit, none if there was nothing to do.
-        known: The position reached, for the next run to know.
-        location: The table's location, where it is known.
-        columns: Names and types of the columns landed, where Spark was started.
-        overrides_start: Whether this run was told to start elsewhere than at the position.
-        started_spark: Whether a Spark session was asked for.
-        group_commit_failures: How often the consumer group could not be told of a commit.
-        dead_letters: Records that could not be decoded and were landed in the dead-letter table, those that an earlier
-            run left owing included.
-        dead_letter_table: That table; None if there is none.
-        plan_seconds: Time for looking up the position and planning, without the start of Spark.
-        spark_seconds: Time until a Spark session was there.
-    """
-
-    plan: ReadPlan
-    batches: tuple[BatchResult, ...]
-    known: KnownPosition
-    location: str | None
-    columns: tuple[tuple[str, str], ...] = ()
-    overrides_start: bool = False
-    started_spark: bool = False
-    group_commit_failures: int = 0
-    dead_letters: int = 0
-    dead_letter_table: str | None = None
-    plan_seconds: float = 0.0
-    spark_seconds: float = 0.0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether there was nothing to do, so that no commit was made."""
-        return not self.batches
-
-    @property
-    def state(self) -> EnumeratorState:
-        """Where the stream stands after the run."""
-        return self.known.state
-
-    @property
-    def records(self) -> int | None:
-        """Records read; None if Spark had nothing to tell."""
-        seen = [batch.observed for batch in self.batches]
-        return None if None in seen else sum(observed.records for observed in seen if observed is not None)
-
-    @property
-    def rows(self) -> int:
-        """Rows committed."""
-        return sum(batch.committed.rows for batch in self.batches)
-
-    @property
-    def lag_after(self) -> int:
-        """Offsets between the position reached and the end offsets that were seen when planning."""
-        position = self.state.position
-        return sum(max(0, end - position[tp]) for tp, end in self.plan.end_offsets.items())
 
 
 def ingest(
@@ -184,6 +73,7 @@ def ingest(
     starting_offsets: OffsetsInitializer | None = None,
     known: KnownPosition | None = None,
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
     run_id: str = "",
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> IngestResult:
@@ -205,6 +95,7 @@ def ingest(
             or skipped. Only for a KafkaSource.
         known: A copy of the position; lets a run find out without Spark that there is nothing new.
         verify_after: How long such a copy is believed. Default 24 hours.
+        tolerate: Errors that don't end the run: it goes on and says so in the result's `incidents`. Default: none.
         run_id: Kept in the commit. Default: none.
         logger: Where to tell each step. Default: this module's.
 
@@ -234,7 +125,9 @@ def ingest(
         limits=limits or Limits(),
         run_id=run_id,
         log=logger or _logger,
-        context=SplitEnumeratorContext(record_bytes=None if known is None else known.record_bytes),
+        context=SplitEnumeratorContext(
+            record_bytes=None if known is None else known.record_bytes, tolerated=tolerated_errors(tolerate)
+        ),
     )
     return run.idle(known, verify_after) or run.execute()
 
@@ -263,7 +156,9 @@ class _Run:
     _session: SparkSession = field(init=False)
     _table: DeltaTable = field(init=False)
     _letters: DeadLetterTable | None = field(default=None, init=False)
-    _columns: tuple[tuple[str, str], ...] = field(default=(), init=False)
+    _landing: Landing = field(init=False)
+    # By their text: a plan that is made again meets the same ones.
+    _incidents: dict[str, Incident] = field(default_factory=dict[str, "Incident"], init=False)
 
     def idle(self, known: KnownPosition | None, verify_after: timedelta) -> IngestResult | None:
         """The result of a run with nothing to do, if that can be told without Spark; else None."""
@@ -274,7 +169,7 @@ class _Run:
         now = datetime.now(tz=timezone.utc)
         if now - known.verified_at >= verify_after or (known.kept_until is not None and now >= known.kept_until):
             return None
-        clock = _Clock()
+        clock = Clock()
         try:
             with contextlib.closing(self.source.restore_enumerator(self.context, known.state)) as enumerator:
                 plan = enumerator.start()
@@ -298,6 +193,7 @@ class _Run:
             known=known,
             location=self.target.uri,
             dead_letter_table=self._dead_letter_table(),
+            incidents=self._met(plan.incidents),
             plan_seconds=clock.lap(),
         )
 
@@ -307,12 +203,12 @@ class _Run:
         if not self._reachable:
             with contextlib.closing(self.source.create_enumerator(self.context)) as enumerator:
                 enumerator.discover()
-        clock = _Clock()
+        clock = Clock()
         self._session = self.spark()
         spark_seconds = clock.lap()
         self.log.info("a Spark session is there after %.1f s", spark_seconds)
         self.context.current_parallelism = parallelism(self._session)
-        self._table = DeltaTable(self._session, self.target)
+        self._table = DeltaTable(self._session, self.target, self.context.tolerated)
         if self.dead_letters is not None:
             self._letters = DeadLetterTable(
                 spark=self._session,
@@ -326,41 +222,23 @@ class _Run:
                 log=self.log,
             )
 
+        self._landing = Landing(
+            spark=self._session,
+            source=self.source,
+            context=self.context,
+            table=self._table,
+            target=self.target,
+            decoder=self.decoder,
+            transform=self.transform,
+            letters=self._letters,
+            run_id=self.run_id,
+            log=self.log,
+        )
         look = self._look(self.overriding or self.source)
         plan = look.plan
         plan_seconds = clock.lap()
         batches: list[BatchResult] = []
-        conflicts = group_commit_failures = 0
-        while self._is_worth_doing(look) and len(batches) != self.limits.max_batches:
-            assignment = look.enumerator.assign(self.limits)
-            if assignment is None:
-                break
-            try:
-                done = self._commit(look.anchor, assignment, batches)
-            except ForeignConflictError as conflict:
-                conflicts += 1
-                if conflicts == _MAX_PLANS:
-                    msg = (
-                        f"{conflicts} plans in a row met somebody else's change to {self.target}, the last one with "
-                        f"{conflict}; nothing of the batch was written. Run again when the table is quiet"
-                    )
-                    raise WriteFailedError(msg) from conflict
-                self.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.target, conflict)
-                look.enumerator.add_splits_back(assignment.plan.splits)
-                look = self._look_again(look, self.source if batches else self.overriding or self.source)
-                continue
-            batches.append(done)
-            group_commit_failures += self._notify(look.enumerator)
-            if done.observed is not None and done.observed.records:
-                self.context.record_bytes = done.observed.bytes / done.observed.records
-            look.anchor = Anchor(
-                table_version=done.committed.version,
-                version=done.committed.version,
-                state=assignment.plan.state,
-                table_rows=done.committed.table_rows,
-                other_streams=look.anchor.other_streams,
-                committed_ms=int(time.time() * 1000),
-            )
+        look, group_commit_failures = self._land(look, batches)
         look.enumerator.close()
         anchor = look.anchor
         if anchor.state is None:
@@ -382,15 +260,82 @@ class _Run:
                 dead_letters_owed=dead_letters_owed,
             ),
             location=self._table.location(),
-            columns=self._columns,
+            columns=self._landing.columns,
             overrides_start=self.overriding is not None,
             started_spark=True,
             group_commit_failures=group_commit_failures,
             dead_letters=0 if self._letters is None else self._letters.landed,
             dead_letter_table=self._dead_letter_table(),
+            incidents=tuple(self._incidents.values()),
             plan_seconds=plan_seconds,
             spark_seconds=spark_seconds,
         )
+
+    def _land(self, look: _Look, batches: list[BatchResult]) -> tuple[_Look, int]:
+        """Lands what was planned, batch after batch.
+
+        Args:
+            look: Where the stream stands.
+            batches: Takes up each that is committed.
+
+        Returns:
+            Where the stream stands then, and how often the consumer group could not be told.
+        """
+        conflicts = group_commit_failures = in_commits = 0
+        while self._is_worth_doing(look) and len(batches) != self.limits.max_batches:
+            assignment = look.enumerator.assign(self.limits)
+            if assignment is None:
+                break
+            try:
+                done = self._landing.land(
+                    look.anchor,
+                    assignment,
+                    previous=batches[-1].observed if batches else None,
+                    overrides_start=self.overriding is not None and not batches,
+                    incidents=tuple(self._incidents.values())[in_commits:],
+                )
+            except (ForeignConflictError, *self.context.tolerated) as conflict:
+                conflicts += 1
+                self._tell_conflict(conflicts, conflict)
+                look.enumerator.add_splits_back(assignment.plan.splits)
+                look = self._look_again(look, self.source if batches else self.overriding or self.source)
+                continue
+            batches.append(done)
+            in_commits = len(self._incidents)
+            group_commit_failures += self._notify(look.enumerator)
+            if done.observed is not None and done.observed.records:
+                self.context.record_bytes = done.observed.bytes / done.observed.records
+            look.anchor = Anchor(
+                table_version=done.committed.version,
+                version=done.committed.version,
+                state=assignment.plan.state,
+                table_rows=done.committed.table_rows,
+                other_streams=look.anchor.other_streams,
+                committed_ms=int(time.time() * 1000),
+            )
+        return look, group_commit_failures
+
+    def _tell_conflict(self, conflicts: int, conflict: KafkaFlipError) -> None:
+        if conflicts == _MAX_PLANS:
+            msg = (
+                f"{conflicts} plans in a row met somebody else's change to {self.target}, the last one with "
+                f"{conflict}; nothing of the batch was written. Run again when the table is quiet"
+            )
+            raise WriteFailedError(msg) from conflict
+        if isinstance(conflict, ConcurrentIngestionError):
+            self._met((incident_of(conflict, "The run planned anew from there."),))
+        elif isinstance(conflict, ForeignConflictError):
+            self.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.target, conflict)
+        else:
+            self.log.warning("the batch can't be read as it was planned; planning anew: %s", conflict)
+
+    def _met(self, incidents: Iterable[Incident]) -> tuple[Incident, ...]:
+        """Notes what is tolerated, and gives all that was in this run."""
+        for incident in incidents:
+            if incident.message not in self._incidents:
+                self._incidents[incident.message] = incident
+                self.log.warning("tolerated %s: %s", incident.error, incident.message)
+        return tuple(self._incidents.values())
 
     def _look(self, source: Source) -> _Look:
         """Where the stream stands, and what there is to read from there; makes the table if there is none."""
@@ -399,7 +344,7 @@ class _Run:
             # Planned before the table is made, so that a source that can't be read leaves nothing behind.
             enumerator = source.create_enumerator(self.context)
             plan = enumerator.start()
-            self._table.create(self._decoded(no_records(self._session)).schema)
+            self._table.create(self._landing.schema())
             anchor = self._settled_anchor()
             if anchor is None:
                 msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
@@ -438,6 +383,7 @@ class _Run:
 
     def _tell(self, look: _Look) -> _Look:
         plan = look.plan
+        self._met((*look.anchor.incidents, *plan.incidents))
         self._table.check_overlap(look.anchor, plan)
         for tp, offsets in sorted(plan.held_back.items()):
             self.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
@@ -487,9 +433,10 @@ class _Run:
 
         A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
         stream that begins at "latest" must not begin later still the next time. And where Delta is about to forget the
-        commit that holds the position, because nothing has arrived for long.
+        commit that holds the position, because nothing has arrived for long. And where something about the table was
+        tolerated: the commit says so, and the next run need not tolerate it again.
         """
-        if look.anchor.state is None or not _changes_nothing(look.plan, look.anchor.state):
+        if look.anchor.state is None or look.anchor.incidents or not _changes_nothing(look.plan, look.anchor.state):
             return True
         kept_until = self._table.kept_until(look.anchor)
         if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
@@ -500,79 +447,6 @@ class _Run:
             kept_until.isoformat(timespec="seconds"),
         )
         return True
-
-    def _commit(self, anchor: Anchor, assignment: SplitAssignment, before: Sequence[BatchResult]) -> BatchResult:
-        batch = assignment.plan
-        previous = before[-1].observed if before else None
-        tasks = len(assignment.task_plan.tasks)
-        if self._letters is not None:
-            self._letters.prepare(None if batch.is_empty else self._records(assignment))
-        watch = BatchObservation(batch.splits)
-        rows = self._decoded(self._records(assignment), watch)
-        self._columns = self._table.check_schema(rows.schema)
-        document = CommitDocument(
-            stream=self.target.stream,
-            attempt=uuid.uuid4().hex,
-            run_id=self.run_id,
-            base_version=anchor.table_version,
-            anchor_version=anchor.version,
-            splits=batch.splits,
-            state=batch.state,
-            rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
-            overrides_start=self.overriding is not None and not before,
-            observed=None if previous is None else previous.to_json(),
-            dead_letter=None if self._letters is None else self._letters.route(),
-        )
-        clock = _Clock()
-        try:
-            committed = self._table.commit(rows, document)
-        except WriteFailedError as error:
-            if is_rejection(error):
-                raise rejected_records(self._records(assignment), self.decoder) from None
-            raise
-        seconds = clock.lap()
-        observed = watch.get(patience=0.5 if committed.rows == 0 else 10.0)
-        self.log.info(
-            "committed version %d of %s: %d rows from %d splits, read by %d tasks in %.1f s",
-            committed.version,
-            self.target,
-            committed.rows,
-            len(batch.splits),
-            tasks,
-            seconds,
-        )
-        routed = document.routed(committed.version)
-        if self._letters is not None and routed is not None:
-            self._letters.settle(routed, observed)
-        return BatchResult(
-            plan=batch,
-            tasks=tasks,
-            committed=committed,
-            observed=observed,
-            read_and_write_seconds=seconds - committed.confirm_seconds,
-            confirm_seconds=committed.confirm_seconds,
-        )
-
-    def _records(self, assignment: SplitAssignment) -> DataFrame:
-        if assignment.plan.is_empty:
-            return no_records(self._session)
-        return read(self.source, self._session, assignment)
-
-    def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
-        staged = self.decoder.stage(records)
-        if watch is not None:
-            staged = watch.watch(staged, self.decoder.problem())
-        rows = self.decoder.finish(staged, leave_out_rejected=self.dead_letters is not None)
-        if self.transform is None:
-            return rows
-        transformed = self.transform(rows)
-        if not hasattr(transformed, "writeTo"):
-            msg = f"the transform has to return a DataFrame, and returned {type(transformed).__name__}"
-            raise ConfigurationError(msg)
-        if not transformed.columns:
-            msg = "the transform returned a DataFrame without columns; keep at least one"
-            raise ConfigurationError(msg)
-        return transformed
 
 
 @dataclass
@@ -590,15 +464,10 @@ class _Look:
     plan: ReadPlan
 
 
-class _Clock:
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def lap(self) -> float:
-        """Seconds since the last call."""
-        last, self._last = self._last, time.monotonic()
-        return self._last - last
-
-
 def _changes_nothing(plan: ReadPlan, state: EnumeratorState) -> bool:
-    return plan.is_empty and dict(plan.state.position) == dict(state.position)
+    return (
+        plan.is_empty
+        and dict(plan.state.position) == dict(state.position)
+        and plan.state.cluster_id == state.cluster_id
+        and dict(plan.state.topic_ids) == dict(state.topic_ids)
+    )

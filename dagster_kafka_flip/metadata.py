@@ -19,7 +19,7 @@ from dagster import (
     TableSchema,
 )
 
-from dagster_kafka_flip.ingestion import KnownPosition
+from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dagster import AssetMaterialization
 
-    from dagster_kafka_flip.ingestion import IngestResult
+    from dagster_kafka_flip.result import IngestResult
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -71,9 +71,8 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         POSITION: MetadataValue.json(known_to_json(result.known)),
         "kafka/records_read": 0 if result.is_idle else result.records,
         "kafka/bytes_read": sum(batch.observed.bytes for batch in result.batches if batch.observed is not None),
-        "kafka/rejected_records": sum(
-            batch.observed.rejected for batch in result.batches if batch.observed is not None
-        ),
+        "kafka/rejected_records": result.rejected_records,
+        "kafka/lost_offsets": result.lost_offsets,
         "kafka/lag_before": sum(result.plan.lag_before.values()),
         "kafka/lag_after": result.lag_after,
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
@@ -121,6 +120,8 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
     if result.dead_letter_table is not None:
         metadata["kafka/dead_letters"] = result.dead_letters
         metadata["kafka/dead_letter_table"] = result.dead_letter_table
+    if result.incidents:
+        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in result.incidents])
     if result.group_commit_failures:
         metadata["kafka/group_commit_failures"] = result.group_commit_failures
     if result.overrides_start:

@@ -11,7 +11,7 @@ from dagster_kafka_flip.metadata import POSITION_SET, known_position
 if TYPE_CHECKING:
     from dagster import AssetKey, DagsterInstance, EventLogEntry
 
-    from dagster_kafka_flip.ingestion import KnownPosition
+    from dagster_kafka_flip.result import KnownPosition
 
 # Other observations of the asset may be among those since its last materialization.
 _LOOK_BACK = 100

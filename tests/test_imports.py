@@ -21,6 +21,8 @@ _ABOVE = tuple(
     f"{_PACKAGE}.{name}"
     for name in (
         "ingestion",
+        "landing",
+        "result",
         "dead_letters",
         "observation",
         "assets",
@@ -33,6 +35,9 @@ _ABOVE = tuple(
 )
 _COMMANDS = tuple(f"{_PACKAGE}.{name}" for name in ("commands", "cli"))
 
+# The use case, from its door to what it is made of.
+_USE_CASE = {"ingestion", "landing", "result", "dead_letters", "observation"}
+
 # What a part of the package must not import: not at its top, not inside a function, not for type checkers.
 _FORBIDDEN = {
     "source": (*_SPARK, *_DAGSTER, *(room for room in _ROOMS if room != f"{_PACKAGE}.source"), *_ABOVE),
@@ -41,8 +46,10 @@ _FORBIDDEN = {
     "table": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.reader", f"{_PACKAGE}.formats"),
     "ingestion.py": (
         *_DAGSTER,
-        *(name for name in _ABOVE if name.rpartition(".")[2] not in {"ingestion", "dead_letters", "observation"}),
+        *(name for name in _ABOVE if name.rpartition(".")[2] not in _USE_CASE),
     ),
+    "landing.py": (*_DAGSTER, *(name for name in _ABOVE if name.rpartition(".")[2] not in _USE_CASE - {"ingestion"})),
+    "result.py": (*_DAGSTER, *(name for name in _ABOVE if name.rpartition(".")[2] != "observation")),
     "dead_letters.py": (
         *_DAGSTER,
         *(name for name in _ABOVE if name.rpartition(".")[2] not in {"dead_letters", "observation"}),

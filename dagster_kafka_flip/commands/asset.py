@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dagster import RepositoryDefinition
     from pyspark.sql import SparkSession
 
-    from dagster_kafka_flip.ingestion import KnownPosition
+    from dagster_kafka_flip.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.limits import Limits
@@ -43,6 +43,7 @@ class LandingAsset:
         source: What it reads; without a connection.
         target: Where to.
         limits: How much at once.
+        tolerated: Errors that don't end its runs.
         kafka: Key of its KafkaResource.
         spark: Key of its SparkResource.
         resources: Definitions of all its resources.
@@ -52,6 +53,7 @@ class LandingAsset:
     source: KafkaSource
     target: DeltaTarget
     limits: Limits
+    tolerated: frozenset[type[KafkaFlipError]]
     kafka: str
     spark: str
     resources: Mapping[str, Any]
@@ -191,6 +193,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         source=ingestion.source,
         target=ingestion.target,
         limits=ingestion.limits,
+        tolerated=ingestion.tolerated,
         kafka=ingestion.kafka,
         spark=ingestion.spark,
         resources={**repo.get_top_level_resources(), **definition.resource_defs},

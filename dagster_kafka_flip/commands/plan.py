@@ -95,7 +95,7 @@ def plan(
     from dagster_kafka_flip.commands.planned_run import plan_run
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
 
-    about = SplitEnumeratorContext(parallelism or os.cpu_count() or 1, request.record_bytes)
+    about = SplitEnumeratorContext(parallelism or os.cpu_count() or 1, request.record_bytes, request.tolerated)
     with contextlib.ExitStack() as stack:
         stack.enter_context(waiting("Asking Kafka ..."))
         enumerator = stack.enter_context(

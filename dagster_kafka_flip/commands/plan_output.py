@@ -77,6 +77,7 @@ def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str
         "paused": by_name(plan.paused),
         "new": [str(tp) for tp in plan.discovered],
         "removed": [str(tp) for tp in plan.removed],
+        "incidents": [incident.to_json() for incident in plan.incidents],
     }
 
 
@@ -144,6 +145,8 @@ def _summary(run: PlannedRun) -> dict[str, object]:
         shown["new"] = f"{len(plan.discovered):,}: {_named(plan.discovered)}"
     if plan.removed:
         shown["removed"] = f"{len(plan.removed):,}: {_named(plan.removed)}; their position is kept"
+    if plan.incidents:
+        shown["tolerated"] = "\n".join(incident.message for incident in plan.incidents)
     return shown
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.state import EnumeratorState
 
 _SUBSCRIPTIONS = {"topics": "--topic", "topic_pattern": "--topic-pattern", "partitions": "--partition"}
@@ -35,6 +36,7 @@ class PlanRequest:
         record_bytes: Average size of a record, if it is known.
         asset: The asset whose run it would be.
         record: What Dagster's record says of itself, if it is gone by.
+        tolerated: Errors that don't end the asset's runs.
     """
 
     source: KafkaSource
@@ -44,6 +46,7 @@ class PlanRequest:
     record_bytes: float | None = None
     asset: str | None = None
     record: Mapping[str, Any] | None = None
+    tolerated: frozenset[type[KafkaFlipError]] = frozenset()
 
 
 def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
@@ -120,6 +123,7 @@ def request_of_asset(
             "verified_at": known.verified_at.isoformat(),
             "table_version": known.table_version,
         },
+        tolerated=found.tolerated,
     )
 
 

@@ -29,6 +29,7 @@ from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -87,10 +88,12 @@ class SplitEnumeratorContext:
     Attributes:
         current_parallelism: Number of tasks that can read at once.
         record_bytes: Average size of the stream's records so far, keys and values; None if nothing is known.
+        tolerated: Errors that the enumerator does not raise: it goes on, and says so in the plan's incidents.
     """
 
     current_parallelism: int = 1
     record_bytes: float | None = None
+    tolerated: frozenset[type[KafkaFlipError]] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ whatever the number of topic partitions, and nothing is read before all numbers 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +21,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
+from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.partition_change import get_partition_change
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.partition_change import PartitionChange
     from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
     from dagster_kafka_flip.source.split import Position, TopicPartition
-    from dagster_kafka_flip.source.subscription import Subscription, TopicMetadata
+    from dagster_kafka_flip.source.subscription import TopicMetadata
 
 # A few are enough for an average, and many would make a sample as slow as the read.
 _SAMPLED_SPLITS = 32
@@ -115,7 +118,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             TopicNotFoundError: A topic is missing.
             ClusterUnreachableError: No broker answered.
         """
-        self._source.subscription.describe(self._cluster)
+        self._topics()
 
     def plan(self, state: EnumeratorState | None) -> ReadPlan:
         """Fixes the splits of a run.
@@ -123,7 +126,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         Args:
             state: Where the stream stands; None if it never ran.
 
-        Raises:
+        Raises (but for what the context says is tolerated):
             TopicNotFoundError: A topic is missing.
             ClusterChangedError: The state is of another cluster.
             TopicRecreatedError: The state is of an earlier topic with the same name.
@@ -133,7 +136,12 @@ class KafkaSourceEnumerator(SplitEnumerator):
             OffsetNotFoundError: The consumer group has no committed offset.
             ClusterUnreachableError: No broker answered.
         """
-        topics, cluster_id, topic_ids = self._look(self._source.subscription, state)
+        cluster_id = self._cluster.cluster_id()
+        topics, missing = self._topics()
+        topic_ids = _topic_ids(topics)
+        others: list[Incident] = []
+        if state is not None:
+            state, others = self._identified(state, cluster_id, topic_ids)
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         position = {} if state is None else state.position
         change = get_partition_change(partitions, position, initial_discovery=state is None)
@@ -141,7 +149,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         log = _Log(self._source, self._cluster, partitions)
         # A plan that is made once more in the same run goes on from where the first one started.
         overrides = self._source.overrides_position and self._planned is None
-        starts = self._starts(change, position, log, overrides=overrides)
+        starts, moved = self._starts(change, state, topic_ids, log, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
         watermark = None if state is None or overrides else state.watermark
         stops, reached = self._aligned(starts, wanted, log)
@@ -164,6 +172,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             removed=change.removed,
             paused={tp: stop - stops[tp] for tp, stop in wanted.items() if stop > stops[tp]},
             starting_watermark=watermark,
+            incidents=(*missing, *others, *moved),
         )
 
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
@@ -183,10 +192,16 @@ class KafkaSourceEnumerator(SplitEnumerator):
             msg = "two splits of one topic partition can't be repeated in one batch; repeat them one after the other"
             raise ConfigurationError(msg)
         state = self.snapshot_state()
-        _, cluster_id, topic_ids = self._look(PartitionSetSubscription(tuple(sorted(starts))), state)
+        cluster_id = self._cluster.cluster_id()
+        topic_ids = _topic_ids(PartitionSetSubscription(tuple(sorted(starts))).describe(self._cluster))
+        if state is not None:
+            _check_cluster(state, cluster_id)
+            for error in _recreated_topics(state, topic_ids).values():
+                raise error
         log = _Log(self._source, self._cluster, list(starts))
-        _check_position(starts, log)
-        _check_position(stops, log)
+        for position in (starts, stops):
+            _check_beginning(position, log)
+            _check_end(position, log)
         return ReadPlan(
             splits=splits,
             state=EnumeratorState(stops, cluster_id, topic_ids),
@@ -224,27 +239,91 @@ class KafkaSourceEnumerator(SplitEnumerator):
         """A few records of each split; splits without a record are left out."""
         return self._cluster.sample(splits, self._source.isolation_level)
 
-    def _look(
-        self, subscription: Subscription, state: EnumeratorState | None
-    ) -> tuple[Mapping[str, TopicMetadata], str | None, dict[str, str]]:
-        """The topics as they are now, the cluster's id and the topics', after making sure that they are the state's."""
-        cluster_id = self._cluster.cluster_id()
-        topics = subscription.describe(self._cluster)
-        topic_ids = {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
-        if state is not None:
-            _check_identity(state, cluster_id, topic_ids)
-        return topics, cluster_id, topic_ids
+    def _topics(self) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
+        """The topics as they are now, and whether some that are named are missing."""
+        subscription = self._source.subscription
+        try:
+            return subscription.describe(self._cluster), []
+        except TopicNotFoundError:
+            if TopicNotFoundError not in self._context.tolerated:
+                raise
+            there = subscription.describe(self._cluster, skip_missing=True)
+            if not any(topic.partitions for topic in there.values()):
+                raise
+            missing = TopicNotFoundError(
+                f"{', '.join(subscription.missing(there))}: not there, or this client may not describe it."
+            )
+            return there, [incident_of(missing, "The run went on with the others; its position is kept.")]
+
+    def _identified(
+        self, state: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]
+    ) -> tuple[EnumeratorState, list[Incident]]:
+        """What still counts of a state, now that the cluster and the topics are known."""
+        tolerated = self._context.tolerated
+        try:
+            _check_cluster(state, cluster_id)
+        except ClusterChangedError as error:
+            if ClusterChangedError not in tolerated:
+                raise
+            went_on = "The run went on at the beginning of every log of the cluster that answers now."
+            return EnumeratorState({}, watermark=state.watermark), [incident_of(error, went_on, lost_offsets=None)]
+        incidents: list[Incident] = []
+        for topic, error in _recreated_topics(state, topic_ids).items():
+            if TopicRecreatedError not in tolerated:
+                raise error
+            state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})
+            went_on = "The run went on at the beginning of the new topic; what was left of the old one is lost."
+            incidents.append(incident_of(error, went_on, lost_offsets=None))
+        return state, incidents
 
     def _starts(
-        self, change: PartitionChange, position: Position, log: _Log, *, overrides: bool
-    ) -> dict[TopicPartition, int]:
+        self,
+        change: PartitionChange,
+        state: EnumeratorState | None,
+        topic_ids: Mapping[str, str],
+        log: _Log,
+        *,
+        overrides: bool,
+    ) -> tuple[dict[TopicPartition, int], list[Incident]]:
         moved = _moved(self._source.starting_offsets, change) if overrides else frozenset(change.initial)
-        known = [tp for tp in change.known if tp not in moved]
-        _check_position({tp: position[tp] for tp in known}, log)
-        starts = {tp: position[tp] for tp in known}
+        known = {} if state is None else {tp: state.position[tp] for tp in change.known if tp not in moved}
+        known_ids = {} if state is None else state.topic_ids
+        same_topics = {topic for topic, topic_id in topic_ids.items() if known_ids.get(topic) == topic_id}
+        starts, incidents = self._continued(known, same_topics, log)
         starts |= self._initial_starts(moved, log)
         # Flink's rule: what appears later is read from its beginning, whatever the initializer says.
-        return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved])
+        return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
+
+    def _continued(
+        self, position: Position, same_topics: Collection[str], log: _Log
+    ) -> tuple[dict[TopicPartition, int], list[Incident]]:
+        """Where to go on: at the position, unless the log no longer holds it and that is tolerated."""
+        starts, tolerated = dict(position), self._context.tolerated
+        incidents: list[Incident] = []
+        try:
+            _check_beginning(position, log)
+        except RetentionOvertookPositionError as error:
+            if RetentionOvertookPositionError not in tolerated:
+                raise
+            beginning = log.beginning_offsets(position)
+            starts = {tp: max(offset, beginning[tp]) for tp, offset in position.items()}
+            lost = sum(starts[tp] - offset for tp, offset in position.items())
+            incidents.append(incident_of(error, "The run went on at the log's beginning.", lost_offsets=lost))
+        try:
+            _check_end(position, log)
+        except EndBeforePositionError as error:
+            if EndBeforePositionError not in tolerated:
+                raise
+            beyond = [tp for tp, offset in position.items() if offset > log.high_watermarks[tp]]
+            # The same topic was truncated, and what it holds was landed. Of another one nothing was.
+            truncated = [tp for tp in beyond if tp.topic in same_topics]
+            starts |= log.beginning_offsets(beyond) | log.end_offsets(truncated)
+            went_on = (
+                "The run went on at the log's end where the topic is known to be the same, and at its beginning where "
+                "that is not known; what was written between the truncation and now may be lost, or doubled."
+            )
+            incidents.append(incident_of(error, went_on, lost_offsets=None))
+        return starts, incidents
 
     def _initial_starts(self, partitions: Collection[TopicPartition], log: _Log) -> dict[TopicPartition, int]:
         if not partitions:
@@ -342,30 +421,37 @@ class _Log(_Times):
         return topic_partition in self._end
 
 
-def _check_identity(state: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
+def _topic_ids(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
+    return {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
+
+
+def _check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
     if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
         msg = (
             f"the position is of the Kafka cluster {state.cluster_id}, but {cluster_id} answers now; its offsets mean "
-            "something else, so nothing was read. Correct the address, or give the asset a new stream id to read the "
+            "something else. Nothing was read. Correct the address, or give the asset a new stream id to read the "
             "new cluster from its start"
         )
         raise ClusterChangedError(msg)
+
+
+def _recreated_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> dict[str, TopicRecreatedError]:
+    """Topics that have another id than the state's, and the error that this is."""
+    errors: dict[str, TopicRecreatedError] = {}
     for topic, topic_id in topic_ids.items():
         known = state.topic_ids.get(topic)
         if known is not None and known != topic_id:
-            msg = (
+            errors[topic] = TopicRecreatedError(
                 f"the topic {topic} was deleted and made again: the position is of topic id {known}, and now it is "
-                f"{topic_id}. Offsets of the old topic mean nothing in the new one, so nothing was read. Give the "
+                f"{topic_id}. Offsets of the old topic mean nothing in the new one. Nothing was read. Give the "
                 "asset a new stream id to read the new topic from its start"
             )
-            raise TopicRecreatedError(msg)
+    return errors
 
 
-def _check_position(position: Position, log: _Log) -> None:
+def _check_beginning(position: Position, log: _Log) -> None:
     beginning = log.beginning_offsets(position)
-    # The high watermark, not the end offset: an open transaction moves nothing backwards.
     overtaken = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset < beginning[tp]}
-    beyond = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]}
     if overtaken:
         tp = next(iter(overtaken))
         gone = sum(offset - position[tp] for tp, offset in overtaken.items())
@@ -376,6 +462,12 @@ def _check_position(position: Position, log: _Log) -> None:
             f"{OffsetsInitializer.specific_offsets(overtaken)}"
         )
         raise RetentionOvertookPositionError(msg, beginning)
+
+
+def _check_end(position: Position, log: _Log) -> None:
+    beginning = log.beginning_offsets(position)
+    # The high watermark, not the end offset: an open transaction moves nothing backwards.
+    beyond = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]}
     if beyond:
         tp = next(iter(beyond))
         msg = (

@@ -10,6 +10,7 @@ from dagster_kafka_flip.source.split import KafkaPartitionSplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
@@ -30,6 +31,7 @@ class ReadPlan:
         paused: Offsets of each topic partition that are left for a later run, because reading them now would take it
             further ahead of the slowest than the source's maximum drift.
         starting_watermark: The state's watermark before the splits.
+        incidents: What would have ended the run here, and is tolerated.
     """
 
     splits: tuple[KafkaPartitionSplit, ...]
@@ -42,6 +44,7 @@ class ReadPlan:
     removed: tuple[TopicPartition, ...] = ()
     paused: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
     starting_watermark: int | None = None
+    incidents: tuple[Incident, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -123,7 +126,7 @@ class ReadPlan:
         )
         if not splits:
             return None
-        return replace(self, splits=splits, starting_position=starting_position, discovered=())
+        return replace(self, splits=splits, starting_position=starting_position, discovered=(), incidents=())
 
 
 def proportional_shares(sizes: list[int], total: int) -> list[int]:

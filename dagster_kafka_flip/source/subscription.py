@@ -60,13 +60,21 @@ class TopicListSubscription:
 
     topics: tuple[str, ...]
 
-    def describe(self, directory: TopicDirectory) -> Mapping[str, TopicMetadata]:
+    def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
         """The topics as they are now.
+
+        Args:
+            directory: The cluster.
+            skip_missing: Leave out what does not exist, instead of an error.
 
         Raises:
             TopicNotFoundError: A topic is missing.
         """
-        return directory.describe_topics(self.topics)
+        return directory.describe_topics(self.topics, skip_missing=skip_missing)
+
+    def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
+        """What is named and not there."""
+        return tuple(topic for topic in self.topics if topic not in found)
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
         """Whether the topic partition would be read, if it exists."""
@@ -86,12 +94,17 @@ class TopicPatternSubscription:
 
     pattern: str
 
-    def describe(self, directory: TopicDirectory) -> Mapping[str, TopicMetadata]:
+    def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
         """The topics that match now.
+
+        Args:
+            directory: The cluster.
+            skip_missing: Makes no difference: a pattern names no topic.
 
         Raises:
             TopicNotFoundError: None matches: more likely a slip in the pattern than what was meant.
         """
+        del skip_missing
         names = [name for name in directory.list_topics() if re.fullmatch(self.pattern, name)]
         # A topic may be deleted between the list and the description.
         found = directory.describe_topics(names, skip_missing=True) if names else {}
@@ -103,6 +116,11 @@ class TopicPatternSubscription:
             )
             raise TopicNotFoundError(msg)
         return matching
+
+    def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
+        """Nothing: a pattern names no topic."""
+        del found
+        return ()
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
         """Whether the topic partition would be read, if it exists."""
@@ -127,16 +145,20 @@ class PartitionSetSubscription:
         """The topics that they are of, sorted and each once."""
         return tuple(sorted({tp.topic for tp in self.partitions}))
 
-    def describe(self, directory: TopicDirectory) -> Mapping[str, TopicMetadata]:
+    def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
         """The topics as they are now, reduced to the topic partitions asked for.
+
+        Args:
+            directory: The cluster.
+            skip_missing: Leave out what does not exist, instead of an error.
 
         Raises:
             TopicNotFoundError: A topic or a topic partition is missing.
         """
-        found = directory.describe_topics(self.topics)
+        found = directory.describe_topics(self.topics, skip_missing=skip_missing)
         wanted = set(self.partitions)
         for tp in self.partitions:
-            if tp not in found[tp.topic].partitions:
+            if not skip_missing and tp not in found[tp.topic].partitions:
                 msg = (
                     f"{tp}: the source asks for it, and the topic {tp.topic} has {len(found[tp.topic].partitions)} "
                     "partitions, numbered from 0; correct the number, or add partitions to the topic"
@@ -146,6 +168,11 @@ class PartitionSetSubscription:
             name: replace(topic, partitions=tuple(tp for tp in topic.partitions if tp in wanted))
             for name, topic in found.items()
         }
+
+    def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
+        """What is named and not there."""
+        there = {tp for topic in found.values() for tp in topic.partitions}
+        return tuple(str(tp) for tp in self.partitions if tp not in there)
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
         """Whether the topic partition would be read, if it exists."""

@@ -22,12 +22,13 @@ from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find
 from dagster_kafka_flip.table.interruptible import run_interruptibly
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.schema import all_nullable, check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -77,11 +78,15 @@ class DeltaTable:
     Args:
         spark: The session to read and write with.
         target: The table and the stream.
+        tolerated: Errors that the look at the position does not raise; see `find_anchor`.
     """
 
-    def __init__(self, spark: SparkSession, target: DeltaTarget) -> None:
+    def __init__(
+        self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]] = ()
+    ) -> None:
         self._spark = spark
         self._target = target
+        self._tolerated = tolerated
         self._location: str | None = target.location if target.is_path else None
         if self._location is not None:
             check_store(spark, self._location, single_writer=target.single_writer)
@@ -94,7 +99,7 @@ class DeltaTable:
             KafkaFlipError: The walk through history stopped; see `find_anchor`.
         """
         try:
-            return find_anchor(self._commits(), self._target.stream, str(self._target))
+            return find_anchor(self._commits(), self._target.stream, str(self._target), self._tolerated)
         except _TableNotThereError:
             self._check_place_is_free()
             return None
@@ -342,6 +347,9 @@ class DeltaTable:
         return list(_take_while_after(self._commits(), version))
 
     def _page(self, limit: int) -> list[Commit]:
+        return retries(_logger, f"reading the history of {self._target}")(self._read_page, limit)
+
+    def _read_page(self, limit: int) -> list[Commit]:
         try:
             rows = (
                 self._spark.sql(f"DESCRIBE HISTORY {self._target.identifier} LIMIT {limit}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch, Settlement
@@ -40,6 +41,7 @@ class CommitDocument:
         reason: Why an operator moved the position; None for the commit of a run.
         dead_letter: Where the batch's rejected records go; None if they stop the run or are kept.
         carried: The last batch with such a route, in a commit that only moves the position.
+        incidents: What would have ended the run, had it not been told to go on.
         settles: In a dead-letter table: the commit whose rejected records, and those of all before it, are there.
     """
 
@@ -57,6 +59,7 @@ class CommitDocument:
     dead_letter: DeadLetterRoute | None = None
     carried: RoutedBatch | None = None
     settles: Settlement | None = None
+    incidents: tuple[Incident, ...] = ()
 
     def routed(self, version: int) -> RoutedBatch | None:
         """The last batch whose rejected records go to a table of their own, as of this document.
@@ -91,6 +94,8 @@ class CommitDocument:
             document["dead_letter"] = self.carried.to_json()
         elif self.dead_letter is not None:
             document["dead_letter"] = self.dead_letter.to_json()
+        if self.incidents:
+            document["incidents"] = [incident.to_json() for incident in self.incidents]
         if self.settles is not None:
             document["settles"] = self.settles.to_json()
         return json.dumps(document, separators=(",", ":"))
@@ -141,5 +146,6 @@ class CommitDocument:
             reason=document.get("reason"),
             dead_letter=None if (route := document.get("dead_letter")) is None else DeadLetterRoute.from_json(route),
             carried=None if route is None else RoutedBatch.from_json(route),
+            incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
             settles=None if (settles := document.get("settles")) is None else Settlement.from_json(settles),
         )

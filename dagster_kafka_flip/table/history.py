@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ForeignRowsError, PositionLostError, TableChangedError, TableReplacedError
+from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.document import CommitDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
 
@@ -161,6 +164,7 @@ class Anchor:
             is none. Delta forgets it after the log's retention.
         document: What that commit says; None if there is none.
         routed: The stream's last batch whose rejected records go to a table of their own; None if there is none.
+        incidents: What would have ended the walk, and is tolerated.
     """
 
     table_version: int
@@ -171,15 +175,19 @@ class Anchor:
     committed_ms: int | None = None
     document: CommitDocument | None = None
     routed: RoutedBatch | None = None
+    incidents: tuple[Incident, ...] = ()
 
 
-def find_anchor(commits: Iterable[Commit], stream: str, table: str) -> Anchor:
+def find_anchor(
+    commits: Iterable[Commit], stream: str, table: str, tolerated: Collection[type[KafkaFlipError]] = ()
+) -> Anchor:
     """Walks from the newest commit backwards to the one that defines the stream's position.
 
     Args:
         commits: The table's commits, newest first, as far back as history goes; only as many are taken as are needed.
         stream: Id of the stream.
         table: The table's name, for messages.
+        tolerated: Of ForeignRowsError and TableReplacedError, those that don't end the walk.
 
     Raises:
         ForeignRowsError: The stream has no commit, and the table has rows that no stream wrote.
@@ -187,13 +195,15 @@ def find_anchor(commits: Iterable[Commit], stream: str, table: str) -> Anchor:
         TableChangedError: The table was restored or replaced while the stream's last commit was being written.
         PositionLostError: History ends before the position is found, or holds something unknown.
     """
-    return _Walk(stream, table).run(iter(commits))
+    return _Walk(stream, table, tolerated).run(iter(commits))
 
 
 class _Walk:
-    def __init__(self, stream: str, table: str) -> None:
+    def __init__(self, stream: str, table: str, tolerated: Collection[type[KafkaFlipError]]) -> None:
         self._stream = stream
         self._table = table
+        self._tolerated = tolerated
+        self._incidents: list[Incident] = []
         self._newest: int | None = None
         self._oldest = -1
         self._restore: Commit | None = None
@@ -280,7 +290,8 @@ class _Walk:
                 f"leave out what was wiped. RESTORE the table to version {self._first_replaced - 1}, or land into "
                 "another table to read everything again"
             )
-            raise TableReplacedError(msg)
+            went_on = "The run went on from the position; what was wiped is not landed again."
+            self._tolerate(TableReplacedError(msg), went_on)
         # Not a commit further: each page of history costs a query, and a table may have thousands.
         between = list(itertools.takewhile(lambda later: later.version > document.base_version, older))
         check_between(between, document, commit.version, self._table)
@@ -296,11 +307,17 @@ class _Walk:
         if self._foreign is not None:
             msg = (
                 f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
-                f"{self._foreign.operation}), and the stream {self._stream!r} has no position in it. Reading the topic "
-                "from its start could double what is there already. Use another table"
+                f"{self._foreign.operation}), and the stream {self._stream!r} has no position in it. Nothing was "
+                "written: reading the topic from its start could double what is there already. Use another table"
             )
-            raise ForeignRowsError(msg)
+            self._tolerate(ForeignRowsError(msg), "The run took the table as it is, and began where the source says.")
+            return self._anchor(start, None, None)
         return self._anchor(start, None, self._rows_since)
+
+    def _tolerate(self, error: KafkaFlipError, went_on: str) -> None:
+        if type(error) not in self._tolerated:
+            raise error
+        self._incidents.append(incident_of(error, went_on))
 
     def _anchor(
         self,
@@ -318,6 +335,7 @@ class _Walk:
             committed_ms=None if document is None else commit.timestamp_ms,
             document=document,
             routed=None if document is None else document.routed(commit.version),
+            incidents=tuple(self._incidents),
         )
 
 

@@ -37,6 +37,35 @@ _CONFLICTS = (
     "DELTA_PROTOCOL_CHANGED",
 )
 
+# What may go away by itself, by the names that Kafka's Java client, Java's network classes, object stores' clients and
+# Spark give it. Without a name that is known, an error counts as one that stays.
+_TRANSIENT = re.compile(
+    r"""\b(
+      # Java's network
+        SocketException | SocketTimeoutException | ConnectException | NoRouteToHostException | UnknownHostException
+      | ClosedChannelException | AsynchronousCloseException | NoHttpResponseException | ConnectTimeoutException
+      | Connection\ reset | Broken\ pipe | Premature\ EOF
+      # Kafka's RetriableExceptions, and java.util.concurrent's own of Spark's fetch
+      | TimeoutException | DisconnectException | NetworkException | BrokerNotAvailableException
+      | CoordinatorNotAvailableException | CoordinatorLoadInProgressException | NotCoordinatorException
+      | LeaderNotAvailableException | NotLeaderOrFollowerException | ReplicaNotAvailableException
+      | FencedLeaderEpochException | UnknownLeaderEpochException | OffsetNotAvailableException
+      | UnknownTopicOrPartitionException | KafkaStorageException | StaleMetadataException
+      # A broker that recovers can look like one whose log begins later; whoever tries again asks the log first
+      | Some\ data\ may\ have\ been\ lost | OffsetOutOfRangeException
+      # Stores: S3 by Hadoop's names and its own, HDFS
+      | AWSServiceIOException | AWSServiceThrottledException | AWSStatus500Exception | AWSClientIOException
+      | SlowDown | InternalError | ServiceUnavailable | Service\ Unavailable | RequestTimeout
+      | StandbyException | RetriableException
+      # Spark
+      | FetchFailedException | ExecutorLostFailure | Executor\ heartbeat\ timed\ out
+    )\b""",
+    re.VERBOSE,
+)
+# What a user's own function raises is the user's to try again.
+_USERS_OWN = "PythonException"
+_SPARK_IS_GONE = "Py4JNetworkError"
+
 _SAYS_NOTHING = ("An error occurred while calling", "An exception was thrown from the Python worker")
 _END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\b")
 
@@ -57,6 +86,19 @@ def is_conflict(error: BaseException) -> bool:
     return any(name in text for name in _CONFLICTS)
 
 
+def is_transient(error: BaseException | None) -> bool:
+    """Whether what failed may be as it should be again in a moment, so that the same once more makes sense.
+
+    Only what Spark tells of Kafka, of a store or of itself: that Spark is gone is nothing to wait for.
+    """
+    kinds = type(error).__mro__
+    if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in kinds):
+        return False
+    if {_USERS_OWN, _SPARK_IS_GONE} & {kind.__name__ for kind in kinds}:
+        return False
+    return _TRANSIENT.search(str(error)) is not None
+
+
 def telling_line(error: BaseException) -> str:
     """The error's class and the line of its text that names the cause.
 
@@ -68,7 +110,7 @@ def telling_line(error: BaseException) -> str:
     if lines[0].startswith(_SAYS_NOTHING):
         from_python = [line for line in lines[1:] if _END_OF_TRACEBACK.match(line)]
         from_java = [line for line in lines[1:] if line.startswith("Caused by:")]
-        lines = [(from_python or from_java or lines)[-1]]
+        lines = [(from_python or from_java or lines[1:2] or lines)[-1]]
     return f"{type(error).__name__}: {lines[0]}"
 
 

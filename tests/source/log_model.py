@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
@@ -64,10 +65,13 @@ class ClusterModel:
         for tp in sorted(self.logs):
             if tp.topic in partitions:
                 partitions[tp.topic].append(tp)
+        for topic, found in partitions.items():
+            if not found and not skip_missing:
+                raise TopicNotFoundError(f"the topic {topic} does not exist")
         return {
             topic: TopicMetadata(topic, self.topic_id, tuple(found), is_internal=topic.startswith("__"))
             for topic, found in partitions.items()
-            if found or not skip_missing
+            if found
         }
 
     def beginning_offsets(self, partitions):

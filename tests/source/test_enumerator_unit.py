@@ -328,7 +328,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             ClusterChangedError,
             (
                 "the position is of the Kafka cluster another, but cluster answers now; its offsets mean something "
-                "else, so nothing was read. Correct the address, or give the asset a new stream id to "
+                "else. Nothing was read. Correct the address, or give the asset a new stream id to "
                 "read the new cluster from its start"
             ),
         ),
@@ -338,7 +338,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             TopicRecreatedError,
             (
                 "the topic t was deleted and made again: the position is of topic id old-id, and now it is topic-id. "
-                "Offsets of the old topic mean nothing in the new one, so nothing was read. Give the asset a new "
+                "Offsets of the old topic mean nothing in the new one. Nothing was read. Give the asset a new "
                 "stream id to read the new topic from its start"
             ),
         ),

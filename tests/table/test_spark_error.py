@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import logging
 
-from dagster_kafka_flip.table.spark_error import is_conflict, telling_line
+import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
+
+from dagster_kafka_flip.errors import ClusterUnreachableError, RecordsRejectedError, WriteFailedError
+from dagster_kafka_flip.table import retries as retries_module
+from dagster_kafka_flip.table.retries import TRIES, retries
+from dagster_kafka_flip.table.spark_error import is_conflict, is_transient, telling_line
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
@@ -12,6 +19,11 @@ _FROM_JAVA = """An error occurred while calling o24151.append.
 Caused by: java.io.IOException: No space left on device
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 \t... 1 more
+"""
+_FROM_DELTA = """An error occurred while calling o1.append.
+: io.delta.x: [DELTA_METADATA_CHANGED] why
+\tat org.apache.spark.sql.delta.DeltaErrorsBase.metadataChangedException(DeltaErrors.scala:1)
+\tSuppressed: org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace of the original
 """
 _FROM_PYTHON = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -31,6 +43,7 @@ ValueError: broken by hand
         (_FROM_PYTHON, "ValueError: broken by hand"),
         (_FROM_JAVA + _FROM_PYTHON, "ValueError: broken by hand"),
         ("An error occurred while calling o1.append.\n: x.Y: why", ": x.Y: why"),
+        (_FROM_DELTA, ": io.delta.x: [DELTA_METADATA_CHANGED] why"),
         ("An error occurred while calling o1.append.", "An error occurred while calling o1.append."),
         ("", "no message"),
     ],
@@ -44,3 +57,81 @@ def test_somebody_elses_change_is_told_from_our_own_fence():
     assert is_conflict(RuntimeError("io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND] ..."))
     assert not is_conflict(RuntimeError("[DELTA_CONCURRENT_TRANSACTION] ConcurrentTransactionException: ..."))
     assert not is_conflict(RuntimeError("No space left on device"))
+
+
+class _JavaError(Py4JJavaError):
+    """An error of the JVM without a JVM."""
+
+    def __init__(self, text):
+        Exception.__init__(self, text)
+
+    def __str__(self):
+        return Exception.__str__(self)
+
+
+_MAY_PASS = [
+    _JavaError("Caused by: java.util.concurrent.TimeoutException: Cannot fetch record for offset 12 in 5000 ms"),
+    _JavaError("Caused by: org.apache.kafka.common.errors.TimeoutException: Timeout of 60000ms expired before ..."),
+    _JavaError("Caused by: java.net.SocketException: Connection reset"),
+    _JavaError("Some data may have been lost because they are not available in Kafka any more"),
+    SparkRuntimeException("software.amazon.awssdk.services.s3.model.S3Exception: SlowDown (Status Code: 503)"),
+]
+_STAYS = [
+    _JavaError(_FROM_JAVA),
+    _JavaError("Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized"),
+    _JavaError("Caused by: java.nio.file.AccessDeniedException: s3a://bucket: 403"),
+    SparkRuntimeException("[DIVIDE_BY_ZERO] Division by zero."),
+    AnalysisException("[UNRESOLVED_COLUMN] a column"),
+    # What a user's function asks of the network is the user's to ask again.
+    PythonException("requests.exceptions.ConnectTimeoutException: Connection reset"),
+    # Spark itself is gone.
+    Py4JNetworkError("Connection reset"),
+    ConnectionRefusedError("Connection refused: SocketException"),
+]
+
+
+@pytest.mark.parametrize("error", _MAY_PASS)
+def test_what_may_pass_is_tried_again_up_to_a_limit_and_told_each_time(error, monkeypatch, caplog):
+    monkeypatch.setattr(retries_module, "_FIRST_WAIT_SECONDS", 0.0)
+    assert is_transient(error)
+    tries = []
+
+    def fail():
+        tries.append(None)
+        raise WriteFailedError("the write failed") from error
+
+    with caplog.at_level(logging.WARNING), pytest.raises(WriteFailedError):
+        retries(logging.getLogger("test"), "the write to t")(fail)
+    assert len(tries) == TRIES == 5
+    told = [record.getMessage().partition(", trying again in 0 s: ") for record in caplog.records]
+    assert [(what, cause) for what, _, cause in told] == [
+        (f"the write to t failed for a reason that may pass (try {number} of 5)", telling_line(error))
+        for number in range(1, 5)
+    ]
+
+
+@pytest.mark.parametrize("error", [*_STAYS, RecordsRejectedError("a TimeoutException"), None])
+def test_what_stays_is_not_tried_again(error):
+    assert not is_transient(error)
+    tries = []
+
+    def fail():
+        tries.append(None)
+        raise WriteFailedError("the write failed") from error
+
+    with pytest.raises(WriteFailedError):
+        retries(logging.getLogger("test"), "the write to t")(fail)
+    assert len(tries) == 1
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch):
+    monkeypatch.setattr(retries_module, "_FIRST_WAIT_SECONDS", 0.0)
+    answers = iter([ClusterUnreachableError("no broker answered"), ClusterUnreachableError("no broker answered"), None])
+
+    def ask():
+        error = next(answers)
+        if error is not None:
+            raise error
+        return "done"
+
+    assert retries(logging.getLogger("test"), "the write to t")(ask) == "done"

@@ -1,0 +1,17 @@
+"""A stopwatch with laps."""
+
+from __future__ import annotations
+
+import time
+
+
+class Clock:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds since the last call."""
+        last, self._last = self._last, time.monotonic()
+        return self._last - last

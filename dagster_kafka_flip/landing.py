@@ -1,0 +1,193 @@
+"""Landing: one batch after the other is read, decoded, transformed and committed."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.clock import Clock
+from dagster_kafka_flip.errors import ConfigurationError, WriteFailedError
+from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.observation import BatchObservation
+from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.result import BatchResult
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.retries import retries
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.dead_letters import DeadLetterTable
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.observation import Observed
+    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.table.delta_table import Committed, DeltaTable
+    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+
+class Landing:
+    """What one run does with a batch once it is planned.
+
+    Args:
+        spark: The session to read and write with.
+        source: What to read.
+        context: What enumerators are told.
+        table: Where to.
+        target: The same, described.
+        decoder: From bytes to columns.
+        transform: From the batch's records to the rows to land; None for all as they are.
+        letters: What becomes of records that can't be decoded; None if they stop the run or are kept.
+        run_id: Kept in the commits.
+        log: Where to tell each step.
+
+    Attributes:
+        columns: Names and types of the table's columns, once a batch was landed.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        source: Source,
+        context: SplitEnumeratorContext,
+        table: DeltaTable,
+        target: DeltaTarget,
+        decoder: Decoder,
+        transform: Callable[[DataFrame], DataFrame] | None,
+        letters: DeadLetterTable | None,
+        run_id: str,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self.columns: tuple[tuple[str, str], ...] = ()
+        self._spark = spark
+        self._source = source
+        self._context = context
+        self._table = table
+        self._target = target
+        self._decoder = decoder
+        self._transform = transform
+        self._letters = letters
+        self._run_id = run_id
+        self._log = log
+
+    def schema(self) -> StructType:
+        """The columns of the rows to land; nothing is read."""
+        return self._decoded(no_records(self._spark)).schema
+
+    def land(
+        self,
+        anchor: Anchor,
+        assignment: SplitAssignment,
+        *,
+        previous: Observed | None,
+        overrides_start: bool,
+        incidents: tuple[Incident, ...] = (),
+    ) -> BatchResult:
+        """Lands one batch, in one commit.
+
+        Args:
+            anchor: Where the stream stands.
+            assignment: The batch.
+            previous: What was observed of the batch before, in the same run.
+            overrides_start: Whether the batch starts elsewhere than at the position, because somebody said so.
+            incidents: What was tolerated before it.
+
+        Raises:
+            KafkaFlipError: Nothing of the batch was committed; but for CommitUnknownError, which says that it may be.
+        """
+        batch = assignment.plan
+        tasks = len(assignment.task_plan.tasks)
+        if self._letters is not None:
+            self._letters.prepare(None if batch.is_empty else self._records(assignment))
+        document = CommitDocument(
+            stream=self._target.stream,
+            attempt=uuid.uuid4().hex,
+            run_id=self._run_id,
+            base_version=anchor.table_version,
+            anchor_version=anchor.version,
+            splits=batch.splits,
+            state=batch.state,
+            rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+            overrides_start=overrides_start,
+            observed=None if previous is None else previous.to_json(),
+            dead_letter=None if self._letters is None else self._letters.route(),
+            incidents=incidents,
+        )
+        clock = Clock()
+        retrying = retries(self._log, f"the write to {self._target}")
+        committed, watch = retrying(lambda: self._commit(assignment, document, retrying.statistics["attempt_number"]))
+        seconds = clock.lap()
+        observed = watch.get(patience=0.5 if committed.rows == 0 else 10.0)
+        self._log.info(
+            "committed version %d of %s: %d rows from %d splits, read by %d tasks in %.1f s",
+            committed.version,
+            self._target,
+            committed.rows,
+            len(batch.splits),
+            tasks,
+            seconds,
+        )
+        routed = document.routed(committed.version)
+        if self._letters is not None and routed is not None:
+            self._letters.settle(routed, observed)
+        return BatchResult(
+            plan=batch,
+            tasks=tasks,
+            committed=committed,
+            observed=observed,
+            read_and_write_seconds=seconds - committed.confirm_seconds,
+            confirm_seconds=committed.confirm_seconds,
+        )
+
+    def _commit(
+        self, assignment: SplitAssignment, document: CommitDocument, attempt_number: int
+    ) -> tuple[Committed, BatchObservation]:
+        """Commits a batch; once more it is the same attempt, as it was planned, if the logs still hold it."""
+        if attempt_number > 1:
+            self._make_sure_it_is_there(assignment)
+        # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
+        watch = BatchObservation(assignment.plan.splits)
+        rows = self._decoded(self._records(assignment), watch)
+        self.columns = self._table.check_schema(rows.schema)
+        try:
+            return self._table.commit(rows, document), watch
+        except WriteFailedError as error:
+            if is_rejection(error):
+                raise rejected_records(self._records(assignment), self._decoder) from None
+            raise
+
+    def _make_sure_it_is_there(self, assignment: SplitAssignment) -> None:
+        """Retention may have taken what was planned while it was read; the logs tell with which numbers."""
+        plan = assignment.plan
+        if plan.is_empty:
+            return
+        with contextlib.closing(self._source.restore_enumerator(self._context, plan.state)) as enumerator:
+            enumerator.replay(plan.splits)
+
+    def _records(self, assignment: SplitAssignment) -> DataFrame:
+        if assignment.plan.is_empty:
+            return no_records(self._spark)
+        return read(self._source, self._spark, assignment)
+
+    def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
+        staged = self._decoder.stage(records)
+        if watch is not None:
+            staged = watch.watch(staged, self._decoder.problem())
+        rows = self._decoder.finish(staged, leave_out_rejected=self._letters is not None)
+        if self._transform is None:
+            return rows
+        transformed = self._transform(rows)
+        if not hasattr(transformed, "writeTo"):
+            msg = f"the transform has to return a DataFrame, and returned {type(transformed).__name__}"
+            raise ConfigurationError(msg)
+        if not transformed.columns:
+            msg = "the transform returned a DataFrame without columns; keep at least one"
+            raise ConfigurationError(msg)
+        return transformed

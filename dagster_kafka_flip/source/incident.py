@@ -1,0 +1,43 @@
+"""Incident: what would have ended a run, had it not been told to go on and record it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.errors import KafkaFlipError
+
+# From here on a message says what the run would have left undone, and what to do instead.
+_ADVICE = " Nothing "
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A condition that was met and tolerated.
+
+    Attributes:
+        error: Name of the error class that the condition raises by default.
+        message: What was found, with numbers, and how the run went on.
+        lost_offsets: The largest number of records that were lost by it; None where nobody can tell.
+    """
+
+    error: str
+    message: str
+    lost_offsets: int | None = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For a commit's document and for metadata."""
+        return {"error": self.error, "message": self.message, "lost_offsets": self.lost_offsets}
+
+
+def incident_of(error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = 0) -> Incident:
+    """An error that is not raised.
+
+    Args:
+        error: What would have been raised.
+        went_on: How the run goes on instead, as a sentence.
+        lost_offsets: The largest number of records that are lost by it; None where nobody can tell.
+    """
+    message = f"{str(error).partition(_ADVICE)[0]} {went_on}"
+    return Incident(type(error).__name__, message, lost_offsets)

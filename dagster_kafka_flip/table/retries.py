@@ -1,0 +1,54 @@
+"""Trying again after what may pass: a broker that restarts, a leader that moves, a store that asks for patience."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tenacity
+
+from dagster_kafka_flip.errors import ClusterUnreachableError, WriteFailedError
+from dagster_kafka_flip.table.spark_error import is_transient, telling_line
+
+if TYPE_CHECKING:
+    import logging
+
+TRIES = 5
+_FIRST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 15.0
+
+
+def retries(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> tenacity.Retrying:
+    """Repeats what failed for a reason that may pass, up to five times in all, and says so each time.
+
+    The pauses are 1, 2, 4 and 8 seconds long. What fails for good is not repeated; the last error is raised.
+
+    Args:
+        log: Where to tell.
+        what: What is tried, for the log.
+    """
+
+    def tell(state: tenacity.RetryCallState) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        cause = error.__cause__ if isinstance(error, WriteFailedError) else error
+        log.warning(
+            "%s failed for a reason that may pass (try %d of %d), trying again in %.0f s: %s",
+            what,
+            state.attempt_number,
+            TRIES,
+            state.upcoming_sleep,
+            cause if cause is None or isinstance(cause, ClusterUnreachableError) else telling_line(cause),
+        )
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception(_may_pass),
+        wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
+        stop=tenacity.stop_after_attempt(TRIES),
+        before_sleep=tell,
+        reraise=True,
+    )
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, ClusterUnreachableError):
+        return True
+    return is_transient(error.__cause__ if isinstance(error, WriteFailedError) else error)

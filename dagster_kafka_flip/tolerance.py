@@ -1,0 +1,57 @@
+"""What a run may be told to go on in spite of, and which asset check fails then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConcurrentIngestionError,
+    ConfigurationError,
+    EndBeforePositionError,
+    ForeignRowsError,
+    KafkaFlipError,
+    RetentionOvertookPositionError,
+    TableReplacedError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NO_RECORDS_LOST = "no_records_lost"
+ALL_TOPICS_THERE = "all_topics_there"
+TABLE_AS_LEFT = "table_as_left"
+
+CHECKS: dict[type[KafkaFlipError], str | None] = {
+    RetentionOvertookPositionError: NO_RECORDS_LOST,
+    EndBeforePositionError: NO_RECORDS_LOST,
+    TopicRecreatedError: NO_RECORDS_LOST,
+    ClusterChangedError: NO_RECORDS_LOST,
+    TopicNotFoundError: ALL_TOPICS_THERE,
+    ForeignRowsError: TABLE_AS_LEFT,
+    TableReplacedError: TABLE_AS_LEFT,
+    # Nothing is lost by it, so that there is nothing to check.
+    ConcurrentIngestionError: None,
+}
+"""The errors that can be tolerated, and the check that fails when one was."""
+
+
+def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type[KafkaFlipError]]:
+    """The option, checked.
+
+    Args:
+        tolerate: Error classes.
+
+    Raises:
+        ConfigurationError: One of them can't be tolerated.
+    """
+    tolerated = frozenset(tolerate)
+    for error in tolerated:
+        if error not in CHECKS:
+            name = getattr(error, "__name__", repr(error))
+            can_be = ", ".join(sorted(each.__name__ for each in CHECKS))
+            msg = f"tolerate: {name} can't be tolerated; those that can are {can_be}"
+            raise ConfigurationError(msg)
+    return tolerated

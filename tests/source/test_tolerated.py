@@ -1,0 +1,134 @@
+"""What the enumerator does with a log that does not fit the position, where it is told to go on in spite of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConfigurationError,
+    EndBeforePositionError,
+    KafkaFlipError,
+    RetentionOvertookPositionError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from tests.source.log_model import ClusterModel, LogModel
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+_STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
+
+
+def _log(records, beginning=0):
+    return LogModel([1000 * (number + 1) for number in range(records)], beginning)
+
+
+def _enumerator(logs, state, *tolerated, topics=("t",)):
+    source = KafkaSource.builder().set_topics(*topics).build()
+    context = SplitEnumeratorContext(tolerated=frozenset(tolerated))
+    return KafkaSourceEnumerator(source, ClusterModel(logs), context, state)
+
+
+def _splits(plan):
+    return [str(split) for split in plan.splits]
+
+
+def test_retention_costs_what_is_gone_and_nothing_more():
+    plan = _enumerator(
+        {T0: _log(9, beginning=7), T1: _log(9, beginning=1)}, _STATE, RetentionOvertookPositionError
+    ).start()
+    assert _splits(plan) == ["t-0 [7, 9)", "t-1 [2, 9)"]
+    (incident,) = plan.incidents
+    assert incident.error == "RetentionOvertookPositionError"
+    assert incident.message == (
+        "t-0: retention has overtaken the position. The next offset to read is 4, and the log begins at 7: up to 3 "
+        "records are gone that were never read. The run went on at the log's beginning."
+    )
+    assert incident.lost_offsets == 3
+
+
+def test_a_truncated_topic_is_gone_on_with_at_its_end_and_an_unknown_one_at_its_beginning():
+    logs = {T0: _log(4), T1: _log(1)}
+    known = _enumerator(logs, _STATE, EndBeforePositionError).start()
+    assert (_splits(known), dict(known.state.position)) == ([], {T0: 4, T1: 1})
+    unknown = _enumerator(logs, replace(_STATE, topic_ids={}), EndBeforePositionError).start()
+    assert (_splits(unknown), dict(unknown.state.position)) == (["t-1 [0, 1)"], {T0: 4, T1: 1})
+    for plan in (known, unknown):
+        (incident,) = plan.incidents
+        assert (incident.error, incident.lost_offsets) == ("EndBeforePositionError", None)
+        assert incident.message.startswith("t-1: the log ends at offset 1, before the position 2: it was truncated, ")
+
+
+@pytest.mark.parametrize("records", [1, 4, 9], ids=["fewer", "equal", "more"])
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(records):
+    state = replace(_STATE, position={T0: 4, T1: 2, U0: 5}, topic_ids={"t": "old-id", "u": "u-id"})
+    plan = _enumerator({T0: _log(records)}, state, TopicRecreatedError).start()
+    assert _splits(plan) == [f"t-0 [0, {records})"]
+    # Topic partition 1 is none of the new topic's; what the source no longer asks for is kept.
+    assert dict(plan.state.position) == {T0: records, U0: 5}
+    assert plan.state.topic_ids == {"t": "topic-id", "u": "u-id"}
+    (incident,) = plan.incidents
+    assert (incident.error, incident.lost_offsets) == ("TopicRecreatedError", None)
+    assert "the topic t was deleted and made again: the position is of topic id old-id" in incident.message
+
+
+def test_another_cluster_is_read_from_its_beginning():
+    state = replace(_STATE, cluster_id="another", topic_ids={"t": "old-id"}, watermark=7)
+    plan = _enumerator({T0: _log(4), T1: _log(5)}, state, ClusterChangedError).start()
+    assert _splits(plan) == ["t-0 [0, 4)", "t-1 [0, 5)"]
+    assert (plan.state.cluster_id, plan.state.watermark) == ("cluster", 7)
+    assert [incident.error for incident in plan.incidents] == ["ClusterChangedError"]
+
+
+def test_a_missing_topic_is_left_out_and_its_position_kept():
+    state = replace(_STATE, position={T0: 4, U0: 5})
+    enumerator = _enumerator({T0: _log(6)}, state, TopicNotFoundError, topics=("t", "u"))
+    enumerator.discover()
+    plan = enumerator.start()
+    assert (_splits(plan), dict(plan.state.position)) == (["t-0 [4, 6)"], {T0: 6, U0: 5})
+    (incident,) = plan.incidents
+    assert (incident.error, incident.lost_offsets) == ("TopicNotFoundError", 0)
+    assert incident.message == (
+        "u: not there, or this client may not describe it. The run went on with the others; its position is kept."
+    )
+
+
+def test_a_source_without_any_topic_is_an_error_all_the_same():
+    with pytest.raises(TopicNotFoundError):
+        _enumerator({T0: _log(1)}, None, TopicNotFoundError, topics=("u",)).start()
+
+
+def test_what_is_not_named_ends_the_run():
+    logs = {T0: _log(9, beginning=7), T1: _log(9)}
+    others = {EndBeforePositionError, TopicRecreatedError, ClusterChangedError, TopicNotFoundError}
+    with pytest.raises(RetentionOvertookPositionError):
+        _enumerator(logs, _STATE, *others).start()
+
+
+def test_a_second_plan_of_the_run_goes_on_from_there():
+    enumerator = _enumerator({T0: _log(9, beginning=7), T1: _log(2)}, _STATE, RetentionOvertookPositionError)
+    first = enumerator.start()
+    enumerator.add_splits_back(())
+    second = enumerator.start()
+    assert (_splits(second), second.incidents) == (_splits(first), ())
+
+
+@pytest.mark.parametrize("error", [WriteFailedError, KafkaFlipError, ValueError])
+def test_what_can_not_be_tolerated_is_told_before_anything_runs(error):
+    source = KafkaSource.builder().set_topics("t").set_bootstrap_servers("nowhere:1").build()
+    with pytest.raises(ConfigurationError) as refused:
+        ingest(source, "t", spark=pytest.fail, tolerate=[error])
+    assert str(refused.value) == (
+        f"tolerate: {error.__name__} can't be tolerated; those that can are ClusterChangedError, "
+        "ConcurrentIngestionError, EndBeforePositionError, ForeignRowsError, RetentionOvertookPositionError, "
+        "TableReplacedError, TopicNotFoundError, TopicRecreatedError"
+    )

@@ -1,0 +1,344 @@
+"""What ends a run by default, and what becomes of it where an asset tolerates it: rows, metadata and checks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, materialize
+
+from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, StringFormat, build_kafka_delta_asset
+from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConcurrentIngestionError,
+    EndBeforePositionError,
+    ForeignRowsError,
+    RetentionOvertookPositionError,
+    TableReplacedError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.tolerance import CHECKS
+from tests.kafka_topic import Kafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+_LOST = "no_records_lost"
+
+
+class _Landed:
+    """One asset on one topic and table, which tolerates everything, or nothing."""
+
+    def __init__(self, spark, address, topics, table):
+        self.spark, self.address, self.topics, self.table = spark, address, topics, table
+        self._instance = DagsterInstance.ephemeral()
+
+    def run(self, *, tolerant=True, address=None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Metadata of the materialization, and of each failed check."""
+        asset = build_kafka_delta_asset(
+            name="landed",
+            source=KafkaSource(topics=self.topics),
+            table=self.table,
+            value_format=StringFormat(),
+            tolerate=CHECKS if tolerant else (),
+        )
+        result = materialize(
+            [asset],
+            instance=self._instance,
+            resources={
+                "kafka": KafkaResource(bootstrap_servers=address or self.address),
+                "spark": SparkResource(),
+            },
+        )
+        (event,) = result.get_asset_materialization_events()
+        checks = result.get_asset_check_evaluations()
+        for check in checks:
+            assert check.target_materialization_data is not None
+            assert check.target_materialization_data.run_id == result.run_id
+        assert {check.check_name for check in checks} == ({*CHECKS.values()} - {None} if tolerant else set())
+        failed = {
+            check.check_name: {key: value.value for key, value in check.metadata.items()}
+            for check in checks
+            if not check.passed
+        }
+        return {key: value.value for key, value in event.materialization.metadata.items()}, failed
+
+    def refused(self, error, address=None) -> str:
+        """What a run says that tolerates nothing; the table stays as it is."""
+        before = self.history()
+        with pytest.raises(error) as refused:
+            self.run(tolerant=False, address=address)
+        assert self.history() == before
+        return str(refused.value)
+
+    def history(self):
+        if not Path(self.table).exists():
+            return []
+        return [row["operation"] for row in self.spark.sql(f"DESCRIBE HISTORY delta.`{self.table}`").collect()]
+
+    def newest_document(self):
+        row = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.table}` LIMIT 1").first()
+        return json.loads(row["userMetadata"])
+
+    def values(self):
+        rows = self.spark.read.format("delta").load(self.table).select("kafka_value").collect()
+        return sorted(row[0] for row in rows)
+
+
+@pytest.fixture
+def landed(kafka, spark, broker, topic, table):
+    """Five records that are landed; the asset tolerates everything."""
+    kafka.create(topic)
+    kafka.produce(topic, [(None, f"a{number}") for number in range(5)])
+    made = _Landed(spark, broker, (topic,), table)
+    metadata, failed = made.run()
+    assert (metadata["delta/rows_written"], metadata["kafka/lost_offsets"], failed) == (5, 0, {})
+    assert "kafka/incidents" not in metadata
+    return made
+
+
+def _incident(metadata):
+    (incident,) = metadata["kafka/incidents"]
+    return incident
+
+
+def test_retention_before_the_plan(kafka, landed, topic):
+    kafka.produce(topic, [(None, f"b{number}") for number in range(10)])
+    kafka.trim(topic, 0, 12)
+    message = landed.refused(RetentionOvertookPositionError)
+    assert f"{topic}-0: " in message
+    assert "The next offset to read is 5, and the log begins at 12: up to 7 records are gone" in message
+
+    metadata, failed = landed.run()
+
+    assert landed.values() == [*(f"a{number}" for number in range(5)), "b7", "b8", "b9"]
+    incident = _incident(metadata)
+    assert (incident["error"], incident["lost_offsets"]) == ("RetentionOvertookPositionError", 7)
+    assert metadata["kafka/lost_offsets"] == 7
+    assert failed == {_LOST: {"RetentionOvertookPositionError": incident["message"], "lost_offsets": 7}}
+    assert landed.newest_document()["incidents"] == [incident], "history tells it too"
+    metadata, failed = landed.run()
+    assert (metadata["kafka/idle"], metadata["kafka/lost_offsets"], failed) == (True, 0, {})
+
+
+def _trims_while_read(kafka, topic, offset):
+    """A transform that deletes records once Spark has planned to read them, and before it reads."""
+
+    def transform(records):
+        kafka.trim(topic, 0, offset)
+        return records
+
+    return transform
+
+
+def test_retention_while_spark_reads(kafka, landed, connection, spark_of, topic, table):
+    kafka.produce(topic, [(None, f"b{number}") for number in range(10)])
+    source = KafkaSource(topics=(topic,))
+    history = landed.history()
+    with pytest.raises(RetentionOvertookPositionError) as error:
+        ingest(
+            source,
+            table,
+            spark=spark_of,
+            connection=connection,
+            value_format=StringFormat(),
+            transform=_trims_while_read(kafka, topic, 8),
+        )
+    assert "The next offset to read is 5, and the log begins at 8: up to 3 records are gone" in str(error.value)
+    assert landed.history() == history
+
+    result = ingest(
+        source,
+        table,
+        spark=spark_of,
+        connection=connection,
+        value_format=StringFormat(),
+        transform=_trims_while_read(kafka, topic, 11),
+        tolerate=[RetentionOvertookPositionError],
+    )
+    # Three were gone when it was planned, and three more when it was read.
+    assert (result.rows, result.lost_offsets) == (4, 6)
+    assert [incident.lost_offsets for incident in result.incidents] == [3, 3]
+    assert landed.values()[5:] == ["b6", "b7", "b8", "b9"]
+
+
+@pytest.mark.parametrize("records", [3, 5, 8], ids=["fewer", "equal", "more"])
+def test_a_topic_made_again(kafka, landed, topic, records):
+    kafka.delete(topic)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, f"new{number}") for number in range(records)])
+    assert f"the topic {topic} was deleted and made again: " in landed.refused(TopicRecreatedError)
+
+    metadata, failed = landed.run()
+
+    assert landed.values()[5:] == [f"new{number}" for number in range(records)]
+    incident = _incident(metadata)
+    assert (incident["error"], incident["lost_offsets"]) == ("TopicRecreatedError", None)
+    assert failed == {_LOST: {"TopicRecreatedError": incident["message"], "lost_offsets": 0}}
+    assert landed.run()[1] == {}
+
+
+def test_a_missing_topic(kafka, landed, topic, broker, spark):
+    both = _Landed(spark, broker, (topic, f"{topic}-gone"), landed.table)
+    kafka.produce(topic, [(None, "b")])
+    assert f"the topic {topic}-gone does not exist on {broker}" in both.refused(TopicNotFoundError)
+
+    metadata, failed = both.run()
+
+    assert both.values()[5:] == ["b"]
+    assert _incident(metadata)["error"] == "TopicNotFoundError"
+    assert failed == {"all_topics_there": {"TopicNotFoundError": _incident(metadata)["message"]}}
+    metadata, failed = both.run()
+    assert (metadata["kafka/idle"], [*failed]) == (True, ["all_topics_there"]), "as long as it is missing"
+    kafka.create(f"{topic}-gone")
+    kafka.produce(f"{topic}-gone", [(None, "c")])
+    assert both.run()[1] == {}
+    assert both.values()[5:] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "wipe",
+    [
+        "DELETE FROM {table}",
+        "INSERT OVERWRITE {table} SELECT * FROM {table} LIMIT 0",
+        "CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table} LIMIT 0",
+    ],
+)
+def test_a_wiped_table(kafka, landed, topic, spark, wipe):
+    spark.sql(wipe.format(table=f"delta.`{landed.table}`"))
+    kafka.produce(topic, [(None, "b")])
+    message = landed.refused(TableReplacedError)
+    assert "was replaced or wiped: version 2 is a " in message
+    assert "after version 1, the last commit of the stream 'main'" in message
+
+    metadata, failed = landed.run()
+
+    assert landed.values() == ["b"]
+    assert metadata["dagster/row_count"] == 1
+    assert _incident(metadata)["error"] == "TableReplacedError"
+    assert failed == {"table_as_left": {"TableReplacedError": _incident(metadata)["message"]}}
+    assert landed.run()[1] == {}
+
+
+def test_a_wiped_table_is_settled_even_if_nothing_is_new(landed, spark):
+    spark.sql(f"DELETE FROM delta.`{landed.table}`")
+    result = ingest(
+        KafkaSource(topics=landed.topics),
+        landed.table,
+        spark=lambda: spark,
+        connection=KafkaConnection(bootstrap_servers=landed.address),
+        value_format=StringFormat(),
+        tolerate=[TableReplacedError],
+    )
+    assert ([batch.committed.rows for batch in result.batches], len(result.incidents)) == ([0], 1)
+    assert landed.run(tolerant=False)[0]["delta/commits"] == 0
+
+
+def test_a_table_that_others_have_filled(kafka, spark, broker, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a")])
+    spark.sql("SELECT 'mine' AS kafka_value").write.format("delta").save(table)
+    made = _Landed(spark, broker, (topic,), table)
+    made_columns = made.refused(ForeignRowsError)
+    assert "has rows that no stream wrote (version 0, " in made_columns
+
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
+    result = ingest(
+        KafkaSource(topics=(topic,)),
+        table,
+        spark=lambda: spark,
+        connection=KafkaConnection(bootstrap_servers=broker),
+        value_format=StringFormat(),
+        transform=lambda records: records.select("kafka_value"),
+        tolerate=[ForeignRowsError],
+    )
+    assert [incident.error for incident in result.incidents] == ["ForeignRowsError"]
+    assert (made.values(), result.known.table_rows) == (["a", "mine"], 2)
+
+
+def test_another_run_in_between(kafka, landed, connection, spark_of, topic, table):
+    kafka.produce(topic, [(None, "b")])
+    source = KafkaSource(topics=(topic,))
+
+    def land(**options):
+        return ingest(
+            source, table, spark=spark_of, connection=connection, value_format=StringFormat(), run_id="it", **options
+        )
+
+    def overtaken(records):
+        land()
+        return records
+
+    history = len(landed.history())
+    with pytest.raises(ConcurrentIngestionError) as error:
+        land(transform=overtaken)
+    assert f"another run (it) committed version 2 to the stream 'main' of {table} first" in str(error.value)
+    assert len(landed.history()) == history + 1
+
+    kafka.produce(topic, [(None, "c")])
+    result = land(transform=overtaken, tolerate=[ConcurrentIngestionError])
+    assert (result.rows, [incident.error for incident in result.incidents]) == (0, ["ConcurrentIngestionError"])
+    assert landed.values()[5:] == ["b", "c"]
+
+
+@pytest.mark.slow
+def test_another_cluster_under_the_address_and_a_log_that_was_cut_off(spark, topic, table, tmp_path):
+    """Two brokers of the test's own: one is another cluster, the other loses the end of its log."""
+    with LocalBroker(tmp_path / "one") as one, LocalBroker(tmp_path / "two") as two:
+        for address, letter in ((one.bootstrap_servers, "a"), (two.bootstrap_servers, "z")):
+            kafka = Kafka(address)
+            kafka.create(topic)
+            kafka.produce(topic, [(None, f"{letter}{number}") for number in range(5)])
+            kafka.close()
+        made = _Landed(spark, one.bootstrap_servers, (topic,), table)
+        made.run()
+        message = made.refused(ClusterChangedError, address=two.bootstrap_servers)
+        assert message.startswith("the position is of the Kafka cluster ")
+
+        # The log's files are gone, as after an unclean leader election on a disk that was empty; the topic's id stays.
+        one.stop()
+        for file in (tmp_path / "one").rglob(f"{topic}-0/0*"):
+            file.unlink()
+        one.start()
+        kafka = Kafka(one.bootstrap_servers)
+        kafka.produce(topic, [(None, "b0"), (None, "b1")])
+        message = made.refused(EndBeforePositionError)
+        assert f"{topic}-0: the log ends at offset 2, before the position 5" in message
+        metadata, failed = made.run()
+        assert _incident(metadata)["error"] == "EndBeforePositionError"
+        assert [*failed] == [_LOST]
+        kafka.produce(topic, [(None, "b2")])
+        kafka.close()
+        assert made.run()[1] == {}
+        assert made.values() == [*(f"a{number}" for number in range(5)), "b2"]
+
+        metadata, failed = made.run(address=two.bootstrap_servers)
+        assert _incident(metadata)["error"] == "ClusterChangedError"
+        assert [*failed] == [_LOST]
+        assert made.values()[6:] == [f"z{number}" for number in range(5)]
+
+
+def test_rejected_records_fail_a_check_of_their_own(kafka, spark, broker, topic, table, tmp_path):
+    from dagster_kafka_flip import JsonFormat
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}'), (None, "broken")])
+    asset = build_kafka_delta_asset(
+        name="kept",
+        source=KafkaSource(topics=(topic,)),
+        table=table,
+        value_format=JsonFormat("n INT"),
+        dead_letter=str(tmp_path / "letters"),
+    )
+    resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+    with DagsterInstance.ephemeral() as instance:
+        (check,) = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
+        assert (check.check_name, check.passed) == ("no_records_rejected", False)
+        assert check.metadata["rejected_records"].value == 1
+        (check,) = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
+        assert check.passed
