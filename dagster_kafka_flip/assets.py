@@ -74,7 +74,9 @@ class IngestRunConfig(Config):
 
 
 @dataclass(frozen=True)
-class _Ingestion:
+class Ingestion:
+    """What an asset does when it is materialized."""
+
     source: KafkaSource
     target: DeltaTarget
     key_format: Format | None
@@ -111,7 +113,7 @@ class _Ingestion:
             key_format=self.key_format,
             value_format=self.value_format,
             columns=self.columns,
-            transform=self._bound_transform(context),
+            transform=self.bound_transform(context),
             dead_letter=self.dead_letter,
             limits=_limits(self.limits, config),
             starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
@@ -130,19 +132,28 @@ class _Ingestion:
         # After it: Dagster takes a check to be about the newest materialization.
         yield from check_results(self.checks, context.asset_key, result)
 
-    def _bound_transform(self, context: AssetExecutionContext) -> Callable[[DataFrame], DataFrame] | None:
+    @property
+    def transform_resources(self) -> tuple[str, ...]:
+        """Keys of the resources that the transform asks for."""
+        return () if self.transform is None else _resource_names(_parameters(self.transform))
+
+    def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
+        """The transform as a function of the records alone.
+
+        Args:
+            context: With the resources that it asks for.
+        """
         transform = self.transform
         if transform is None:
             return None
-        names = _parameters(transform)
-        arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in _resource_names(names)}
-        if "context" in names:
+        arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in self.transform_resources}
+        if "context" in _parameters(transform):
             arguments["context"] = context
         return lambda records: transform(records=records, **arguments)
 
 
 # By op: Dagster binds resources, adds tags and makes subsets in copies of an AssetsDefinition, which share their op.
-_INGESTIONS: WeakKeyDictionary[OpDefinition, _Ingestion] = WeakKeyDictionary()
+_INGESTIONS: WeakKeyDictionary[OpDefinition, Ingestion] = WeakKeyDictionary()
 
 
 def kafka_delta_asset(
@@ -231,7 +242,8 @@ def kafka_delta_asset(
         automation_condition: When to materialize by itself.
         freshness_policy: How fresh it has to be.
         retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
-        pool: Concurrency pool.
+        pool: Concurrency pool. Default: `delta:` and the table, so that an instance with a limit of 1 writes to a table
+            with one run at a time. Nothing rests on it, except on stores that can't keep two writers apart.
         code_version: Version of the transform.
 
     Returns:
@@ -277,7 +289,7 @@ def kafka_delta_asset(
         "automation_condition": automation_condition,
         "freshness_policy": freshness_policy,
         "retry_policy": retry_policy,
-        "pool": pool,
+        "pool": pool or _pool(target),
         "code_version": code_version,
     }
 
@@ -290,7 +302,7 @@ def kafka_delta_asset(
             )
             raise ConfigurationError(msg)
         return _asset(
-            _Ingestion(**ingestion_options, transform=transform),
+            Ingestion(**ingestion_options, transform=transform),
             name=name or (None if key is not None else transform.__name__),
             key=key,
             key_prefix=key_prefix,
@@ -339,7 +351,7 @@ def _target(table: str | DeltaTarget, **settings: Any) -> DeltaTarget:
 
 
 def _asset(
-    ingestion: _Ingestion,
+    ingestion: Ingestion,
     *,
     name: str | None,
     key: CoercibleToAssetKey | None,
@@ -379,7 +391,7 @@ def _asset(
     return assets_def
 
 
-def ingestion_of(assets_def: AssetsDefinition) -> _Ingestion | None:
+def ingestion_of(assets_def: AssetsDefinition) -> Ingestion | None:
     """What an asset lands, and where; None if it was not made here. For whoever looks at an asset without a run."""
     node = assets_def.node_def if assets_def.is_executable else None
     return _INGESTIONS.get(node) if isinstance(node, OpDefinition) else None
@@ -395,6 +407,11 @@ def _limits(limits: Limits, config: IngestRunConfig) -> Limits:
     names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
     overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
     return Limits(**{**limits.model_dump(), **overrides})
+
+
+def _pool(target: DeltaTarget) -> str:
+    # Dagster allows no blanks in a pool's name.
+    return "_".join(f"delta:{target.table}".split())
 
 
 def _parts(key_prefix: str | Sequence[str] | None) -> Sequence[str]:

@@ -32,10 +32,11 @@ from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.settings import Settings
-from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, Settlement
+from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, is_same_log
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.table_version import TableVersion
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -388,7 +389,7 @@ class DeadLetterTable:
                 splits=splits,
                 state=_furthest(anchor.state, batch.state),
                 rows_before=anchor.table_rows,
-                settles=Settlement(
+                settles=TableVersion(
                     str(self._main_target),
                     self._main_id,
                     # A RESTORE of the stream's table shows an older commit again; what came after it is settled too.
@@ -510,7 +511,7 @@ def decode_dead_letters(
     return decoder.finish(decoder.stage(records))
 
 
-def _settlement(anchor: Anchor) -> Settlement | None:
+def _settlement(anchor: Anchor) -> TableVersion | None:
     return None if anchor.document is None else anchor.document.settles
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.table.delta_table import Committed, DeltaTable
     from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.table_version import TableVersion
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -44,6 +45,7 @@ class Landing:
         decoder: From bytes to columns.
         transform: From the batch's records to the rows to land; None for all as they are.
         letters: What becomes of records that can't be decoded; None if they stop the run or are kept.
+        leave_out_rejected: Whether they are left out although they go nowhere.
         run_id: Kept in the commits.
         log: Where to tell each step.
 
@@ -64,6 +66,7 @@ class Landing:
         letters: DeadLetterTable | None,
         run_id: str,
         log: logging.Logger | logging.LoggerAdapter[Any],
+        leave_out_rejected: bool = False,
     ) -> None:
         self.columns: tuple[tuple[str, str], ...] = ()
         self._spark = spark
@@ -76,6 +79,7 @@ class Landing:
         self._letters = letters
         self._run_id = run_id
         self._log = log
+        self._leave_out_rejected = leave_out_rejected or letters is not None
 
     def schema(self) -> StructType:
         """The columns of the rows to land; nothing is read."""
@@ -86,18 +90,20 @@ class Landing:
         anchor: Anchor,
         assignment: SplitAssignment,
         *,
-        previous: Observed | None,
-        overrides_start: bool,
+        previous: Observed | None = None,
+        overrides_start: bool = False,
         incidents: tuple[Incident, ...] = (),
+        replays: TableVersion | None = None,
     ) -> BatchResult:
         """Lands one batch, in one commit.
 
         Args:
             anchor: Where the stream stands.
             assignment: The batch.
-            previous: What was observed of the batch before, in the same run.
+            previous: What was observed of the batch before, in the same run; None for the first.
             overrides_start: Whether the batch starts elsewhere than at the position, because somebody said so.
             incidents: What was tolerated before it.
+            replays: The commit whose splits these are, where they are landed once more.
 
         Raises:
             KafkaFlipError: Nothing of the batch was committed; but for CommitUnknownError, which says that it may be.
@@ -119,6 +125,7 @@ class Landing:
             observed=None if previous is None else previous.to_json(),
             dead_letter=None if self._letters is None else self._letters.route(),
             incidents=incidents,
+            replays=replays,
         )
         clock = Clock()
         retrying = retries(self._log, f"the write to {self._target}")
@@ -180,7 +187,7 @@ class Landing:
         staged = self._decoder.stage(records)
         if watch is not None:
             staged = watch.watch(staged, self._decoder.problem())
-        rows = self._decoder.finish(staged, leave_out_rejected=self._letters is not None)
+        rows = self._decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
         if self._transform is None:
             return rows
         transformed = self._transform(rows)

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch, Settlement
+    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
     from dagster_kafka_flip.table.delta_table import Committed
+    from dagster_kafka_flip.table.table_version import TableVersion
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -60,7 +61,7 @@ class Move:
     base_version: int
     fence: int
     routed: RoutedBatch | None = None
-    settles: Settlement | None = None
+    settles: TableVersion | None = None
 
     @property
     def read_again(self) -> Position:

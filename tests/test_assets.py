@@ -286,3 +286,11 @@ def test_a_pattern_is_one_topic_asset_upstream_and_its_runs_tell_what_came_and_w
     (observation,) = observed.asset_observations_for_node(topics.op.name)
     assert observation.metadata["kafka/topics"].value == 1
     assert observation.metadata["kafka/offset_span"].value == 2
+
+
+def test_an_asset_is_in_the_pool_of_its_table_unless_it_names_another(source):
+    def pool(**options):
+        return build_kafka_delta_asset(name="pooled", source=source, **options).op.pool
+
+    assert pool(table="warehouse/my flights") == "delta:warehouse/my_flights"
+    assert pool(table="lake.flights", pool="lake") == "lake"

@@ -10,24 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetKey, DagsterError, DagsterInstance, build_resources
+from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
 from dagster._core.definitions.reconstruct import repository_def_from_target_def
 from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
 
 from dagster_kafka_flip.assets import ingestion_of
+from dagster_kafka_flip.commands.spark_session import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.record import last_record, void_record
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from dagster import RepositoryDefinition
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from dagster_kafka_flip.assets import Ingestion
     from dagster_kafka_flip.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _DEFAULT_FILE = Path("definitions.py")
@@ -40,23 +41,23 @@ class LandingAsset:
 
     Attributes:
         key: The asset's key.
-        source: What it reads; without a connection.
-        target: Where to.
-        limits: How much at once.
-        tolerated: Errors that don't end its runs.
-        kafka: Key of its KafkaResource.
-        spark: Key of its SparkResource.
+        ingestion: What it does when it is materialized.
         resources: Definitions of all its resources.
     """
 
     key: AssetKey
-    source: KafkaSource
-    target: DeltaTarget
-    limits: Limits
-    tolerated: frozenset[type[KafkaFlipError]]
-    kafka: str
-    spark: str
+    ingestion: Ingestion
     resources: Mapping[str, Any]
+
+    @property
+    def source(self) -> KafkaSource:
+        """What it reads; without a connection."""
+        return self.ingestion.source
+
+    @property
+    def target(self) -> DeltaTarget:
+        """Where to."""
+        return self.ingestion.target
 
     def connection(self) -> KafkaConnection:
         """How its KafkaResource reaches the cluster.
@@ -64,19 +65,38 @@ class LandingAsset:
         Raises:
             ConfigurationError: The resource is not there, or can't be made.
         """
-        with self._resource(self.kafka) as kafka:
+        with self._resource(self.ingestion.kafka) as kafka:
             return kafka.connection()
 
     @contextlib.contextmanager
-    def session(self) -> Generator[SparkSession, None, None]:
-        """The session of its SparkResource, ended afterwards if the resource started it.
+    def session(self, master: str | None = None, remote: str | None = None) -> Generator[SparkSession, None, None]:
+        """A Spark session, ended afterwards if it was started for this.
+
+        Args:
+            master: Master URL. Default: the session of the asset's SparkResource.
+            remote: Spark Connect server, instead.
 
         Raises:
             ConfigurationError: The resource is not there, or can't be made.
             SparkSessionError: Spark did not start.
         """
-        with self._resource(self.spark) as spark:
+        if master or remote:
+            with command_session(master, remote) as session:
+                yield session
+            return
+        with self._resource(self.ingestion.spark) as spark:
             yield spark.session()
+
+    @contextlib.contextmanager
+    def transform(self) -> Generator[Callable[[DataFrame], DataFrame] | None, None, None]:
+        """Its function, as a function of the records alone, with the resources that it asks for.
+
+        Raises:
+            ConfigurationError: A resource is not there, or can't be made.
+        """
+        with contextlib.ExitStack() as stack:
+            made = {name: stack.enter_context(self._resource(name)) for name in self.ingestion.transform_resources}
+            yield self.ingestion.bound_transform(stack.enter_context(build_asset_context(resources=made)))
 
     def record(self) -> DagsterRecord:
         """What Dagster knows of the position.
@@ -190,12 +210,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
     ingestion, (definition, repo) = landing[wanted], found[wanted]
     return LandingAsset(
         key=wanted,
-        source=ingestion.source,
-        target=ingestion.target,
-        limits=ingestion.limits,
-        tolerated=ingestion.tolerated,
-        kafka=ingestion.kafka,
-        spark=ingestion.spark,
+        ingestion=ingestion,
         resources={**repo.get_top_level_resources(), **definition.resource_defs},
     )
 

@@ -47,9 +47,9 @@ class MoveRequest:
 
     def session(self) -> AbstractContextManager[SparkSession]:
         """A Spark session, ended afterwards if it was started for this."""
-        if self.found is None or self.master or self.remote:
+        if self.found is None:
             return command_session(self.master, self.remote)
-        return self.found.session()
+        return self.found.session(self.master, self.remote)
 
     def source(self, spark: SparkSession) -> KafkaSource:
         """What the stream reads.

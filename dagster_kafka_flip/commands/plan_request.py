@@ -111,7 +111,7 @@ def request_of_asset(
         position = f"{record.text} by run {record.run_id}"
     return PlanRequest(
         source=source,
-        limits=_limits(flags, found.limits),
+        limits=_limits(flags, found.ingestion.limits),
         state=None if known is None else known.state,
         position=f"{position}. The table has the last word: dagster-kafka-flip position show",
         record_bytes=None if known is None else known.record_bytes,
@@ -123,7 +123,7 @@ def request_of_asset(
             "verified_at": known.verified_at.isoformat(),
             "table_version": known.table_version,
         },
-        tolerated=found.tolerated,
+        tolerated=found.ingestion.tolerated,
     )
 
 

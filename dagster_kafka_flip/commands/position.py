@@ -136,7 +136,7 @@ def _history(
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.spark_error import telling_line
 
-    session = command_session(master, remote) if found is None or master or remote else found.session()
+    session = command_session(master, remote) if found is None else found.session(master, remote)
     with waiting("Starting Spark ...") as status, session as spark:
         status.update("Reading the table's history ...")
         try:

@@ -88,30 +88,3 @@ class RoutedBatch:
             state=from_document(STATE_SERIALIZER, batch["state"]),
             route=DeadLetterRoute.from_json(document),
         )
-
-
-@dataclass(frozen=True)
-class Settlement:
-    """Up to which commit of a stream's table all rejected records are in the dead-letter table.
-
-    By version and not by position: a position can go back, by a RESTORE or because an operator moved it, and versions
-    never do.
-
-    Attributes:
-        table: The stream's table, as its DeltaTarget printed it then.
-        table_id: The id that Delta gave that table, which stays when the table is moved.
-        version: The version of the commit.
-    """
-
-    table: str
-    table_id: str
-    version: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As it is kept in a commit's document."""
-        return {"table": self.table, "table_id": self.table_id, "version": self.version}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Settlement:
-        """Reads what `to_json` wrote."""
-        return cls(document["table"], document["table_id"], document["version"])

@@ -10,7 +10,8 @@ from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
-from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch, Settlement
+from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
+from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,9 @@ class CommitDocument:
         dead_letter: Where the batch's rejected records go; None if they stop the run or are kept.
         carried: The last batch with such a route, in a commit that only moves the position.
         incidents: What would have ended the run, had it not been told to go on.
-        settles: In a dead-letter table: the commit whose rejected records, and those of all before it, are there.
+        settles: In a dead-letter table: the commit whose rejected records, and those of all before it, are there. By
+            version and not by position: a position can go back, by a RESTORE or by an operator's hand, a version never.
+        replays: In a table that old splits were landed in once more: the commit that they are of.
     """
 
     stream: str
@@ -58,8 +61,9 @@ class CommitDocument:
     reason: str | None = None
     dead_letter: DeadLetterRoute | None = None
     carried: RoutedBatch | None = None
-    settles: Settlement | None = None
+    settles: TableVersion | None = None
     incidents: tuple[Incident, ...] = ()
+    replays: TableVersion | None = None
 
     def routed(self, version: int) -> RoutedBatch | None:
         """The last batch whose rejected records go to a table of their own, as of this document.
@@ -98,6 +102,8 @@ class CommitDocument:
             document["incidents"] = [incident.to_json() for incident in self.incidents]
         if self.settles is not None:
             document["settles"] = self.settles.to_json()
+        if self.replays is not None:
+            document["replays"] = self.replays.to_json()
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -147,5 +153,6 @@ class CommitDocument:
             dead_letter=None if (route := document.get("dead_letter")) is None else DeadLetterRoute.from_json(route),
             carried=None if route is None else RoutedBatch.from_json(route),
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
-            settles=None if (settles := document.get("settles")) is None else Settlement.from_json(settles),
+            settles=None if (settles := document.get("settles")) is None else TableVersion.from_json(settles),
+            replays=None if (replays := document.get("replays")) is None else TableVersion.from_json(replays),
         )

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, Settlement
+from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.table_version import TableVersion
 from tests.source.strategies import splits, states
 
 _T0 = TopicPartition("t", 0)
@@ -122,6 +123,6 @@ def test_a_document_says_where_rejected_records_go_and_what_is_settled():
     carrying = CommitDocument.from_text(replace(_DOCUMENT, attempt="later", splits=(), carried=routed).to_text())
     assert carrying is not None
     assert carrying.routed(9) == routed, "a commit that moves the position speaks of the batch before"
-    settling = replace(_DOCUMENT, settles=Settlement("/lake/main", "an id", 7))
+    settling = replace(_DOCUMENT, settles=TableVersion("/lake/main", "an id", 7))
     assert CommitDocument.from_text(settling.to_text()) == settling
     assert (_DOCUMENT.routed(3), settling.routed(3)) == (None, None)

@@ -1,0 +1,113 @@
+"""`dagster-kafka-flip ingest --replay`: an old commit's records, once more, in another table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_kafka_flip import JsonFormat, KafkaSource, ingest
+from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.source.connection import KafkaConnection
+from tests.document_tests import documented_options, options_of
+
+DEFINITIONS = """
+from dagster import Definitions, EnvVar
+from dagster_kafka_flip import JsonFormat, KafkaResource, KafkaSource, SparkResource, kafka_delta_asset
+
+@kafka_delta_asset(
+    source=KafkaSource(topics=[{topic!r}]),
+    table={table!r},
+    value_format=JsonFormat("n INT"),
+)
+def landed(context, records, factor):
+    context.log.info("as the asset would land them now")
+    return records.selectExpr(f"n * {{factor}} AS n", "kafka_offset")
+
+defs = Definitions(
+    assets=[landed],
+    resources={{
+        "kafka": KafkaResource(bootstrap_servers=EnvVar("TEST_BROKER")),
+        "spark": SparkResource(),
+        "factor": 10,
+    }},
+)
+"""
+
+
+def run(*arguments: str, code: int = 0, **env: str | None) -> str:
+    finished = CliRunner().invoke(main, ["ingest", *arguments], env=env)
+    assert finished.exit_code == code, finished.output
+    assert finished.exception is None or isinstance(finished.exception, SystemExit)
+    return finished.output
+
+
+@pytest.fixture
+def where(broker, topic, table, tmp_path):
+    """The options that name the asset, whose table is landed with a function that forgot the factor."""
+    definitions = tmp_path / "replayed.py"
+    definitions.write_text(DEFINITIONS.format(topic=topic, table=table))
+    return ("--asset", "landed", "-f", str(definitions))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_records_of_an_old_commit_are_landed_once_as_the_asset_would_now(
+    kafka, broker, spark, spark_of, where, topic, table, tmp_path
+):
+    kafka.create(topic, partitions=2)
+    into = str(tmp_path / "replayed")
+
+    def rows(path):
+        return sorted(tuple(row) for row in spark.read.format("delta").load(path).select("n", "kafka_offset").collect())
+
+    def land():
+        return ingest(
+            KafkaSource(topics=(topic,)),
+            table,
+            spark=spark_of,
+            connection=KafkaConnection(bootstrap_servers=broker),
+            value_format=JsonFormat("n INT"),
+            transform=lambda records: records.select("n", "kafka_offset"),
+        )
+
+    for begin in (0, 3):
+        kafka.produce(topic, [(None, f'{{"n": {n}}}') for n in range(begin, begin + 3)])
+        land()
+    replay = (*where, "--replay", "2", "--into", into)
+
+    assert f"Landed 3 rows from 3 offsets of 1 splits in version 1 of {into}." in run(*replay, TEST_BROKER=broker)
+    assert rows(into) == [(30, 3), (40, 4), (50, 5)]
+    assert f"Version 1 of {into} holds them already; nothing was read." in run(*replay, TEST_BROKER=broker)
+    run(*where, "--replay", "1", "--into", into, TEST_BROKER=broker)
+    assert rows(into) == [(0, 0), (10, 1), (20, 2), (30, 3), (40, 4), (50, 5)]
+    document = json.loads(spark.sql(f"DESCRIBE HISTORY delta.`{into}` LIMIT 1").first()["userMetadata"])
+    assert (document["replays"]["table"], document["replays"]["version"]) == (table, 1)
+    assert (document["stream"], document["state"]["position"]) == ("main-replays", {topic: [3]})
+    # The stream itself is where it was.
+    assert land().is_idle
+    assert rows(table) == [(n, n) for n in range(6)]
+
+    for version, told in (
+        ("0", f"version 0 of {table} is no commit of the stream 'main' that landed records (CREATE TABLE)"),
+        ("7", f"{table} has no version 7 yet; its newest is 2"),
+    ):
+        assert told in run(*where, "--replay", version, "--into", into, code=1, TEST_BROKER=broker)
+    told = run(*where, "--replay", "1", "--into", table, code=1, TEST_BROKER=broker)
+    assert f"{table} is the stream's own table, which holds these records already" in told
+    kafka.trim(topic, 0, 4)
+    told = run(*where, "--replay", "2", "--into", f"{into}-2", code=1, TEST_BROKER=broker)
+    assert f"{topic}-0: retention has overtaken the position. The next offset to read is 3" in told
+    assert not (tmp_path / "replayed-2").exists()
+
+
+def test_an_asset_has_to_be_named():
+    assert "say whose commit it is with --asset" in run("--replay", "1", "--into", "a/b", code=2)
+    assert "Missing option '--replay'" in run("--asset", "a", "--into", "a/b", code=2)
+
+
+def test_the_reference_names_every_option():
+    from dagster_kafka_flip.commands.ingest import ingest_command
+
+    assert documented_options("### Landing a commit's records once more") == options_of(ingest_command)
