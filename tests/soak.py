@@ -245,9 +245,6 @@ class Soak:
             self.folder,
             f"{self.outcome.rounds}-{number}",
             bootstrap_servers=self.kafka.bootstrap_servers,
-            topic=_TOPIC,
-            table=self.table,
-            max_records_per_batch=_BATCH,
         )
 
     def _live(self, ingester: Ingester, numbers: Numbers, chance: random.Random) -> None:
@@ -256,7 +253,7 @@ class Soak:
             for left in reversed(range(chance.choice(_RUNS))):
                 if left:
                     begin = time.monotonic()
-                    ingester.order()
+                    ingester.order(_TOPIC, self.table, max_records=_BATCH)
                     if not self._count(ingester, ingester.answer(), killed=False):
                         return
                     self.run_seconds = time.monotonic() - begin
@@ -270,14 +267,14 @@ class Soak:
         how = chance.choice(["at a step", "at a moment", "at a moment", "JVM", "both"])
         if how == "at a step":
             step = chance.choice([step for step in STEPS if step not in (TABLE_MADE, WRITING)])
-            ingester.order(step)
+            ingester.order(_TOPIC, self.table, deadly_step=step, max_records=_BATCH)
             answer = ingester.answer()
             if answer is None:
                 self.outcome.kills[step] += 1
             # A run that had nothing to write ended before it.
             self._count(ingester, answer, killed=answer is None)
             return
-        ingester.order()
+        ingester.order(_TOPIC, self.table, max_records=_BATCH)
         time.sleep(chance.uniform(0, self.run_seconds))
         step = ingester.step
         if how != "JVM":

@@ -27,35 +27,20 @@ _PATIENCE_SECONDS = 240.0
 
 
 class Ingester:
-    """A process that ingests one topic into one table, with a Spark of its own.
+    """A process that ingests topics into tables when it is told to, with a Spark of its own.
 
     Args:
         folder: For its log and the note of the step that it has got to.
         name: Tells its files from those of others.
         bootstrap_servers: The broker.
-        topic: What to read.
-        table: Where to.
-        max_records_per_batch: For several commits in a run; 0 for no limit.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        *,
-        bootstrap_servers: str,
-        topic: str,
-        table: str,
-        max_records_per_batch: int = 0,
-    ) -> None:
+    def __init__(self, folder: Path, name: str, *, bootstrap_servers: str) -> None:
         self._note = folder / f"{name}.step"
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.faults.ingesting"),
-                    *(bootstrap_servers, topic, table, str(self._note), str(max_records_per_batch)),
-                ],
+                [sys.executable, "-m", "tests.faults.ingesting", bootstrap_servers, str(self._note)],
                 cwd=_ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -90,12 +75,13 @@ class Ingester:
         assert self._java is not None
         return self._java
 
-    def order(self, deadly_step: str = "") -> None:
+    def order(self, topic: str, table: str, *, deadly_step: str = "", max_records: int | None = None) -> None:
         """Starts a run, which is to end at a step if one is given."""
         assert self.process.stdin is not None
+        order = {"topic": topic, "table": table, "step": deadly_step, "max_records": max_records}
         # It may have been killed a moment ago.
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(f"ingest {deadly_step}\n")
+            self.process.stdin.write(f"{json.dumps(order)}\n")
             self.process.stdin.flush()
 
     def answer(self, *, timeout: float = _PATIENCE_SECONDS) -> dict[str, Any] | None:
@@ -143,3 +129,31 @@ class Ingester:
             if line.startswith("@"):
                 self._answers.put(json.loads(line[1:]))
         self._answers.put(None)
+
+
+class Ingesters:
+    """Ingesters for one test after the other: the next one starts while a test is still at work with its own.
+
+    Args:
+        folder: For their files.
+        bootstrap_servers: The broker.
+    """
+
+    def __init__(self, folder: Path, bootstrap_servers: str) -> None:
+        self._folder = folder
+        self._bootstrap_servers = bootstrap_servers
+        self._started = 0
+        self._next = self._start()
+
+    def take(self) -> Ingester:
+        """One that is on its way; the caller ends it."""
+        taken, self._next = self._next, self._start()
+        return taken
+
+    def end(self) -> None:
+        """Ends the one that nobody has taken."""
+        self._next.end()
+
+    def _start(self) -> Ingester:
+        self._started += 1
+        return Ingester(self._folder, f"ingester-{self._started}", bootstrap_servers=self._bootstrap_servers)

@@ -1,9 +1,10 @@
 """A process that ingests when it is told to, and kills itself at a named step: what the tests of this folder start.
 
-It takes its orders as lines from standard input and answers with lines that begin with `@`:
+It takes its orders as lines of JSON from standard input and answers with lines of JSON that begin with `@`:
 
-    ingest [step]   one run of `ingest()`; killed by SIGKILL when it gets to the step
-                    answers with the run's outcome as JSON
+    topic, table   what to ingest in one run of `ingest()`; the answer is the run's outcome
+    step           where to be killed by SIGKILL, if anywhere
+    max_records    offsets in a commit, if there is a limit
 
 The end of standard input ends it. The steps are those of the real run, whose functions are wrapped here; the package
 knows nothing of them.
@@ -137,28 +138,29 @@ def outcome(run: Callable[[], Any]) -> dict[str, Any]:
     return {"error": None, "rows": result.rows, "is_idle": result.is_idle, "batches": len(result.batches)}
 
 
-def main(bootstrap_servers: str, topic: str, table: str, note: str, max_records: str) -> None:
+def main(bootstrap_servers: str, note: str) -> None:
     """Starts Spark, says so, and carries out orders."""
     session = build_session(master="local[1]", config=SPARK_CONFIG)
     java = next(process.pid for process in descendants(os.getpid()) if "java" in process.command)
     steps = Steps(Path(note))
     steps.wrap_all()
-    source = KafkaSource.builder().set_topics(topic).build()
     print(f"@{json.dumps({'java': java})}", flush=True)
     for line in sys.stdin:
-        deadly = line.strip().removeprefix("ingest").strip()
+        order = json.loads(line)
+        table, deadly = order["table"], order["step"]
+        source = KafkaSource.builder().set_topics(order["topic"]).build()
         victim = {WRITING: os.getpid(), JVM_WRITING: java}.get(deadly)
         steps.deadly = deadly if victim is None else None
         steps.arrive(STARTING)
         told = outcome(
-            lambda victim=victim: ingest(
+            lambda source=source, table=table, victim=victim, order=order: ingest(
                 source,
                 table,
                 spark=lambda: session,
                 connection=KafkaConnection(bootstrap_servers=bootstrap_servers),
                 value_format=StringFormat(),
                 transform=None if victim is None else killing(Path(table), victim),
-                limits=Limits(max_records_per_batch=int(max_records) or None),
+                limits=Limits(max_records_per_batch=order["max_records"]),
                 run_id=f"process {os.getpid()}",
             )
         )

@@ -18,9 +18,8 @@ from tests.processes import descendants, wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_cancelled_run_stops_its_spark_job_and_leaves_the_table_as_it_was(
-    how, kafka, connection, spark, spark_of, topic, table, tmp_path
+    kafka, connection, spark, spark_of, topic, table, tmp_path
 ):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 3)
@@ -39,7 +38,8 @@ def test_a_cancelled_run_stops_its_spark_job_and_leaves_the_table_as_it_was(
         started = descendants(run.pid)
         assert any("java" in process.command for process in started)
         begin = time.monotonic()
-        run.send_signal(how)
+        # As a container is stopped. SIGINT, by which Dagster itself cancels a run, has the same handler there.
+        run.send_signal(signal.SIGTERM)
         output, _ = run.communicate(timeout=120)
     finally:
         run.kill()

@@ -12,7 +12,7 @@ from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
-from tests.faults.ingester import Ingester
+from tests.faults.ingester import Ingesters
 from tests.faults.ingesting import (
     BEFORE_WRITE,
     COMMITTED,
@@ -33,6 +33,14 @@ _BEFORE_THE_COMMIT = (POSITION_READ, PLANNED, TABLE_MADE, BEFORE_WRITE, WRITING)
 _BEHIND_THE_COMMIT = (COMMITTED, CONFIRMED)
 # There the stream has no position yet; at the others it has one.
 _FIRST_RUNS = (PLANNED, TABLE_MADE, COMMITTED)
+
+
+@pytest.fixture(scope="module")
+def ingesters(broker, tmp_path_factory):
+    """Processes to be killed."""
+    made = Ingesters(tmp_path_factory.mktemp("ingesters"), broker)
+    yield made
+    made.end()
 
 
 @pytest.fixture
@@ -75,11 +83,11 @@ def test_every_step_is_killed_at():
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_record_once(
-    step, kafka, broker, land, landed, operations, topic, table, tmp_path
+    step, kafka, ingesters, land, landed, operations, topic, table
 ):
     kafka.create(topic, partitions=2)
     end = _LATER
-    with Ingester(tmp_path, "killed", bootstrap_servers=broker, topic=topic, table=table) as killed:
+    with ingesters.take() as killed:
         if step not in _FIRST_RUNS:
             _produce(kafka, topic, 0, _EARLIER)
             assert land().rows == 2 * _EARLIER
@@ -88,7 +96,7 @@ def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_
         before = operations() if step not in _FIRST_RUNS else []
 
         killed.wait_until_ready()
-        killed.order(step)
+        killed.order(topic, table, deadly_step=step)
 
         assert killed.answer() is None, "the run was told of"
         assert killed.wait_until_gone() == -signal.SIGKILL
@@ -111,16 +119,16 @@ def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_
 
 
 def test_a_run_whose_jvm_is_killed_fails_and_the_next_one_lands_each_record_once(
-    kafka, broker, land, landed, operations, topic, table, tmp_path
+    kafka, ingesters, land, landed, operations, topic, table
 ):
     kafka.create(topic, partitions=2)
     _produce(kafka, topic, 0, _EARLIER)
-    with Ingester(tmp_path, "no-jvm", bootstrap_servers=broker, topic=topic, table=table) as ingester:
+    with ingesters.take() as ingester:
         assert land().rows == 2 * _EARLIER
         end = _EARLIER + _LATER
         _produce(kafka, topic, _EARLIER, end)
         ingester.wait_until_ready()
-        ingester.order(JVM_WRITING)
+        ingester.order(topic, table, deadly_step=JVM_WRITING)
         told = ingester.answer()
 
     assert told is not None, ingester.log()

@@ -12,7 +12,7 @@ from tests.soak import Outcome, compare, soak
 @pytest.mark.slow
 def test_kills_at_any_moment_neither_lose_nor_double_a_record(spark, tmp_path):
     # As many rounds as fit, but on a slow machine enough for a kill.
-    found = soak(tmp_path, seconds=40, seed=5, rounds=12, spark=spark)
+    found = soak(tmp_path, seconds=25, seed=5, rounds=12, spark=spark)
     print(found.to_text())
     assert sum(found.kills.values()) >= 1, found.to_text()
     assert found.records > 0
