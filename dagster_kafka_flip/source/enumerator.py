@@ -285,6 +285,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         *,
         overrides: bool,
     ) -> tuple[dict[TopicPartition, int], list[Incident]]:
+        if overrides:
+            _check_named_partitions(self._source.starting_offsets, log)
         moved = _moved(self._source.starting_offsets, change) if overrides else frozenset(change.initial)
         known = {} if state is None else {tp: state.position[tp] for tp in change.known if tp not in moved}
         known_ids = {} if state is None else state.topic_ids

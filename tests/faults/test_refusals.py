@@ -1,14 +1,31 @@
-"""Refusals that need no broker and no Spark to be shown."""
+"""Runs that are refused: what they say, and that the table is as it was."""
 
 from __future__ import annotations
+
+import json
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import KafkaError
 
-from dagster_kafka_flip.errors import ClusterRequestError, SparkSessionError
+from dagster_kafka_flip.errors import (
+    ClusterRequestError,
+    DocumentVersionError,
+    EventTimeUnknownError,
+    OffsetNotFoundError,
+    OffsetOutOfRangeError,
+    SchemaMismatchError,
+    SparkSessionError,
+    StreamOverlapError,
+    TopicNotFoundError,
+)
+from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.session import check_session
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.target import DeltaTarget
 
 
 class _PlainSession:
@@ -31,3 +48,72 @@ def test_what_a_broker_refuses_to_tell_is_named():
     error = cluster._translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), "the end offsets")
     assert isinstance(error, ClusterRequestError)
     assert str(error).startswith("Kafka at 127.0.0.1:1 refused to tell the end offsets: CLUSTER_AUTHORIZATION_FAILED: ")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a")] * 3)
+    source = KafkaSource(topics=(topic,), group_id=f"{topic}-nobody")
+
+    def land(source=source, *, stream="main", **options):
+        return ingest(source, DeltaTarget(table=table, stream=stream), spark=spark_of, connection=connection, **options)
+
+    def history():
+        rows = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").select("version", "operation").collect()
+        return [tuple(row) for row in rows]
+
+    assert land().rows == 3
+    # Its end is marked by the broker, at a time that is later than its records'.
+    kafka.open_transaction(topic, [(None, "b")] * 2).commit()
+    before = history()
+    refusals = [
+        (
+            OffsetOutOfRangeError,
+            {"starting_offsets": OffsetsInitializer.specific_offsets({(topic, 0): 99})},
+            f"{topic}-0: reading can't start at offset 99 ",
+            "the log holds offsets 0 to 6",
+        ),
+        (
+            TopicNotFoundError,
+            {"starting_offsets": OffsetsInitializer.specific_offsets({(topic, 7): 0})},
+            f"an offset is given for {topic}-7, which does not exist",
+            "",
+        ),
+        (
+            OffsetNotFoundError,
+            {"starting_offsets": OffsetsInitializer.committed_offsets()},
+            f"{topic}-0: the consumer group has committed no offset for it",
+            "there is no reset strategy",
+        ),
+        (
+            EventTimeUnknownError,
+            {"source": source.model_copy(update={"max_drift": timedelta(seconds=1)})},
+            f"{topic}-0: ",
+            "nothing was read",
+        ),
+        (StreamOverlapError, {"stream": "other"}, f"{topic}-0: the stream 'main' of the table {table} reads it", ""),
+        (
+            SchemaMismatchError,
+            {"transform": lambda records: records.selectExpr("*", "1 AS extra")},
+            f"the table {table} has no column extra (int). Nothing was written",
+            "",
+        ),
+    ]
+    for error, options, begin, more in refusals:
+        with pytest.raises(error) as refused:
+            land(**options)
+        assert str(refused.value).startswith(begin)
+        assert more in str(refused.value)
+        assert history() == before, error
+    assert land().rows == 2
+
+    newer = json.dumps({"dagster-kafka-flip": 99})
+    writer = spark.table(f"delta.`{table}`").limit(0).writeTo(f"delta.`{table}`")
+    # Without a transaction's version, Delta makes no commit of nothing.
+    writer.option("userMetadata", newer).option("txnAppId", "newer").option("txnVersion", 1).append()
+    before = history()
+    with pytest.raises(DocumentVersionError, match="document version 99; this installation reads up to 1"):
+        land()
+    assert history() == before

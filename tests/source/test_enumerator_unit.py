@@ -383,6 +383,11 @@ def test_an_offset_for_a_topic_partition_that_does_not_exist_is_refused(which):
     )
 
 
+def test_an_override_for_a_topic_partition_that_does_not_exist_is_refused_and_not_passed_over():
+    with pytest.raises(TopicNotFoundError, match=r"^an offset is given for t-2, which does not exist"):
+        _plan(ClusterModel({T0: _log(4), T1: _log(2)}), _STATE, override=OffsetsInitializer.specific_offsets({T2: 0}))
+
+
 def test_committed_offsets_without_a_commit_and_a_reset_are_refused():
     with pytest.raises(OffsetNotFoundError, match=r"^t-0: the consumer group has committed no offset for it, and"):
         _plan(ClusterModel({T0: _log(3)}), starting_offsets=OffsetsInitializer.committed_offsets())
