@@ -33,7 +33,7 @@ from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.incident import Incident, incident_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
 from dagster_kafka_flip.table.history import Anchor
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.tolerance import tolerated_errors
@@ -93,7 +93,8 @@ def ingest(
         limits: How much to do at once. Default: everything in one commit.
         starting_offsets: For this run alone, start here instead of at the position: records in between are read again
             or skipped. Only for a KafkaSource.
-        known: A copy of the position; lets a run find out without Spark that there is nothing new.
+        known: A copy of the position; lets a run find out without Spark that there is nothing new, and stands in where
+            the table's history has lost the position.
         verify_after: How long such a copy is believed. Default 24 hours.
         tolerate: Errors that don't end the run: it goes on and says so in the result's `incidents`. Default: none.
         run_id: Kept in the commit. Default: none.
@@ -128,6 +129,7 @@ def ingest(
         context=SplitEnumeratorContext(
             record_bytes=None if known is None else known.record_bytes, tolerated=tolerated_errors(tolerate)
         ),
+        record=_record(known, target),
     )
     return run.idle(known, verify_after) or run.execute()
 
@@ -137,6 +139,15 @@ def _overriding(source: Source, starting_offsets: OffsetsInitializer | None) -> 
     if isinstance(source, KafkaSource) and starting_offsets is not None:
         return source.with_overrides(starting_offsets=starting_offsets)
     return None
+
+
+def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPosition | None:
+    """What a copy of the position tells of it, if it is of this stream and table."""
+    if known is None or known.stream != target.stream or known.table != str(target) or known.anchor_version is None:
+        return None
+    return RecordedPosition(
+        known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_owed
+    )
 
 
 @dataclass
@@ -152,6 +163,7 @@ class _Run:
     run_id: str
     log: logging.Logger | logging.LoggerAdapter[Any]
     context: SplitEnumeratorContext
+    record: RecordedPosition | None
     _reachable: bool = field(default=False, init=False)
     _session: SparkSession = field(init=False)
     _table: DeltaTable = field(init=False)
@@ -208,7 +220,7 @@ class _Run:
         spark_seconds = clock.lap()
         self.log.info("a Spark session is there after %.1f s", spark_seconds)
         self.context.current_parallelism = parallelism(self._session)
-        self._table = DeltaTable(self._session, self.target, self.context.tolerated)
+        self._table = DeltaTable(self._session, self.target, self.context.tolerated, self.record)
         if self.dead_letters is not None:
             self._letters = DeadLetterTable(
                 spark=self._session,
@@ -258,6 +270,8 @@ class _Run:
                 record_bytes=self.context.record_bytes,
                 kept_until=self._table.kept_until(anchor),
                 dead_letters_owed=dead_letters_owed,
+                anchor_version=anchor.version,
+                transaction_version=anchor.transaction_version,
             ),
             location=self._table.location(),
             columns=self._landing.columns,
@@ -312,6 +326,7 @@ class _Run:
                 table_rows=done.committed.table_rows,
                 other_streams=look.anchor.other_streams,
                 committed_ms=int(time.time() * 1000),
+                transaction_version=look.anchor.version,
             )
         return look, group_commit_failures
 
@@ -434,11 +449,18 @@ class _Run:
         A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
         stream that begins at "latest" must not begin later still the next time. And where Delta is about to forget the
         commit that holds the position, because nothing has arrived for long. And where something about the table was
-        tolerated: the commit says so, and the next run need not tolerate it again.
+        tolerated: the commit says so, and the next run need not tolerate it again. And where only a record still held
+        the position.
         """
-        if look.anchor.state is None or look.anchor.incidents or not _changes_nothing(look.plan, look.anchor.state):
+        anchor = look.anchor
+        if (
+            anchor.state is None
+            or anchor.incidents
+            or anchor.is_recorded
+            or not _changes_nothing(look.plan, anchor.state)
+        ):
             return True
-        kept_until = self._table.kept_until(look.anchor)
+        kept_until = self._table.kept_until(anchor)
         if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
             return False
         self.log.info(

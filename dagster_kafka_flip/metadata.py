@@ -147,6 +147,8 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
         "record_bytes": known.record_bytes,
         "kept_until": None if known.kept_until is None else known.kept_until.isoformat(),
         "dead_letters_owed": known.dead_letters_owed,
+        "anchor_version": known.anchor_version,
+        "transaction_version": known.transaction_version,
     }
 
 
@@ -168,6 +170,8 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
             record_bytes=document.get("record_bytes"),
             kept_until=None if (kept := document.get("kept_until")) is None else datetime.fromisoformat(kept),
             dead_letters_owed=document.get("dead_letters_owed", False),
+            anchor_version=document.get("anchor_version"),
+            transaction_version=document.get("transaction_version"),
         )
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.

@@ -101,7 +101,7 @@ def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to:
     newest = history[0].version
     fence, before = newest, table.last_state(history)
     try:
-        anchor = find_anchor(history, target.stream, str(target))
+        anchor = find_anchor(history, target.stream, str(target), restored=table.restored_versions)
     except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
         # The newest version is above every anchor that a run in flight may have.
         problem = error

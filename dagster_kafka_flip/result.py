@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class KnownPosition:
     """A copy of the position that is at hand without Spark, such as in Dagster's record of the last run.
 
-    It is believed only when it says that there is nothing new.
+    It is believed only when it says that there is nothing new, and where the table's history has lost the position
+    while Delta still holds the transaction version that it carries.
 
     Attributes:
         stream: Id of the stream.
@@ -32,6 +33,8 @@ class KnownPosition:
         kept_until: Until when the table's history surely holds the position: half of the log's retention after its
             commit. From then on the table is asked, and the position is committed anew.
         dead_letters_owed: Whether the dead-letter table did not say yet that nothing is owed to it.
+        anchor_version: Version of the commit that defined the position, if it is known.
+        transaction_version: The transaction version of that commit, if it is known.
     """
 
     stream: str
@@ -43,6 +46,8 @@ class KnownPosition:
     record_bytes: float | None = None
     kept_until: datetime | None = None
     dead_letters_owed: bool = False
+    anchor_version: int | None = None
+    transaction_version: int | None = None
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,13 @@ from dagster_kafka_flip.commands.options import (
 from dagster_kafka_flip.commands.reposition import reset_position, set_position
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dagster_kafka_flip.commands.asset import LandingAsset
     from dagster_kafka_flip.commands.stream_lag import LagMeter
     from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.position_report import PositionReport
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -78,8 +80,6 @@ def show(
 
     from dagster_kafka_flip.commands.position_output import StreamPosition, print_positions, to_json
     from dagster_kafka_flip.commands.stream_lag import lag_or_error
-    from dagster_kafka_flip.errors import TableError
-    from dagster_kafka_flip.table.position_report import report_position, streams_of
     from dagster_kafka_flip.table.target import DeltaTarget
 
     found = None
@@ -93,18 +93,7 @@ def show(
         # For its check of the id: a misspelt one would seem to be a stream that never ran.
         target = DeltaTarget(table=target.table, stream=stream)
     meter = _meter(found, bootstrap_servers)
-    history = _history(target, found, spark_master, spark_remote)
-    if history is None:
-        msg = (
-            f"there is no Delta table {target}; check the path or the name (a name of another catalog than Spark's own "
-            "needs the session that knows it: --asset, or --spark-remote)"
-        )
-        raise TableError(msg)
-
-    reports = [
-        report_position(history, name, str(target), commits)
-        for name in (streams_of(history) if stream is None else (stream,))
-    ]
+    history, reports = _reports(target, found, stream, commits, spark_master, spark_remote)
     positions = [
         StreamPosition(report, lag_or_error(meter, report.stream, report.anchor.state if report.anchor else None))
         for report in reports
@@ -127,13 +116,20 @@ def _meter(found: LandingAsset | None, bootstrap_servers: str | None) -> LagMete
     return LagMeter(KafkaConnection(bootstrap_servers=bootstrap_servers), {})
 
 
-def _history(
-    target: DeltaTarget, found: LandingAsset | None, master: str | None, remote: str | None
-) -> tuple[Commit, ...] | None:
+def _reports(
+    target: DeltaTarget,
+    found: LandingAsset | None,
+    stream: str | None,
+    commits: int,
+    master: str | None,
+    remote: str | None,
+) -> tuple[Sequence[Commit], list[PositionReport]]:
+    """The table's history, and where one stream of it stands, or all."""
     from dagster_kafka_flip.commands.output import waiting
     from dagster_kafka_flip.commands.spark_session import command_session
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
     from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.position_report import report_position, streams_of
     from dagster_kafka_flip.table.spark_error import telling_line
 
     session = command_session(master, remote) if found is None else found.session(master, remote)
@@ -141,9 +137,20 @@ def _history(
         status.update("Reading the table's history ...")
         try:
             # Whoever only looks need not be the only one who writes.
-            return DeltaTable(spark, target.model_copy(update={"single_writer": True})).history()
+            table = DeltaTable(spark, target.model_copy(update={"single_writer": True}))
+            history = table.history()
         except KafkaFlipError:
             raise
         except Exception as error:
             msg = f"the history of {target} can't be read: {telling_line(error)}"
             raise TableError(msg) from error
+        if history is None:
+            msg = (
+                f"there is no Delta table {target}; check the path or the name (a name of another catalog than Spark's "
+                "own needs the session that knows it: --asset, or --spark-remote)"
+            )
+            raise TableError(msg)
+        names = streams_of(history) if stream is None else (stream,)
+        return history, [
+            report_position(history, name, str(target), commits, table.restored_versions) for name in names
+        ]

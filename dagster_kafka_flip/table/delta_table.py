@@ -21,14 +21,16 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
 from dagster_kafka_flip.table.interruptible import run_interruptibly
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
+from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.schema import all_nullable, check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
+from dagster_kafka_flip.table.transaction_log import TransactionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -72,6 +74,25 @@ class Committed:
     confirm_seconds: float
 
 
+@dataclass(frozen=True)
+class RecordedPosition:
+    """A stream's position as it was seen in the table and noted elsewhere.
+
+    Attributes:
+        state: Where the stream stood.
+        table_version: The newest version of the table then.
+        anchor_version: Version of the commit that defined the position.
+        transaction_version: The transaction version of that commit; None if it is not known.
+        dead_letters_owed: Whether dead letters may have been owed.
+    """
+
+    state: EnumeratorState
+    table_version: int
+    anchor_version: int
+    transaction_version: int | None
+    dead_letters_owed: bool
+
+
 class DeltaTable:
     """One stream's view of one Delta table.
 
@@ -79,14 +100,20 @@ class DeltaTable:
         spark: The session to read and write with.
         target: The table and the stream.
         tolerated: Errors that the look at the position does not raise; see `find_anchor`.
+        record: A copy of the position from elsewhere, for where the table's history has lost it.
     """
 
     def __init__(
-        self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]] = ()
+        self,
+        spark: SparkSession,
+        target: DeltaTarget,
+        tolerated: Collection[type[KafkaFlipError]] = (),
+        record: RecordedPosition | None = None,
     ) -> None:
         self._spark = spark
         self._target = target
         self._tolerated = tolerated
+        self._record = record
         self._location: str | None = target.location if target.is_path else None
         if self._location is not None:
             check_store(spark, self._location, single_writer=target.single_writer)
@@ -99,10 +126,81 @@ class DeltaTable:
             KafkaFlipError: The walk through history stopped; see `find_anchor`.
         """
         try:
-            return find_anchor(self._commits(), self._target.stream, str(self._target), self._tolerated)
+            return find_anchor(
+                self._commits(),
+                self._target.stream,
+                str(self._target),
+                self._tolerated,
+                restored=self.restored_versions,
+                expired=self._recorded_anchor,
+            )
         except _TableNotThereError:
             self._check_place_is_free()
             return None
+
+    def restored_versions(self, restore: Commit, older: Sequence[Commit]) -> tuple[int, ...]:
+        """The versions that a RESTORE to a timestamp may have brought back; see `find_anchor`."""
+        versions = [restore.version, *(commit.version for commit in older)]
+        writes = [commit.version for commit in older if commit.operation == "WRITE"]
+        try:
+            changes = self._log().file_changes(versions, writes)
+        except TableError as error:
+            _logger.warning("what version %d of %s restored can't be told: %s", restore.version, self._target, error)
+            return ()
+        return restored_versions(changes, restore.version, versions[-1])
+
+    def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
+        """The position as the record tells it, if nothing can have happened to the rows since that nobody sees."""
+        found = self._log().transaction_version(self._target.transaction_id, newest)
+        record = self._record
+        if found is None:
+            reason = "Delta's log holds no transaction version of the stream either, so that nothing is known of it"
+        elif record is None or record.transaction_version is None:
+            reason = (
+                f"the stream's last transaction version is {found}, and no record was given to the run that carries one"
+            )
+        elif record.transaction_version != found:
+            reason = (
+                f"the stream's last transaction version is {found}, and the record of the last run carries "
+                f"{record.transaction_version}: it is not of the stream's last commit"
+            )
+        elif record.table_version < oldest - 1:
+            # A RESTORE or a wipe leaves transaction versions as they are: what nobody can see may be one.
+            reason = (
+                f"the record of the last run carries its transaction version, {found}, and was made at version "
+                f"{record.table_version}; what happened to the table in versions {record.table_version + 1} to "
+                f"{oldest - 1} can't be seen any longer, and a RESTORE or a wipe may be among them"
+            )
+        elif record.dead_letters_owed:
+            reason = "the record of the last run may owe dead letters, and which can't be seen any longer"
+        else:
+            _logger.warning(
+                "the history of %s has lost the position of the stream %r; it is taken from the record of the last "
+                "run, which carries the transaction version that Delta still holds (%d)",
+                self._target,
+                self._target.stream,
+                found,
+            )
+            # The fence of all runs from this position, be it from history or from a record: of any two, one wins. It
+            # is above the transaction version that is found, because a commit is newer than the one it rests on.
+            return Anchor(
+                table_version=newest,
+                version=record.anchor_version,
+                state=record.state,
+                table_rows=None,
+                other_streams={},
+                is_recorded=True,
+            )
+        msg = (
+            f"the table {self._target} no longer has the history that holds the position of the stream "
+            f"{self._target.stream!r}: its oldest commit is version {oldest}, and no commit of the stream is left. "
+            f"Nothing was read. Delta forgets commits after {LOG_RETENTION}. A record can't stand in: {reason}. Look "
+            "what the table holds, and set the position with dagster-kafka-flip position set"
+        )
+        raise PositionLostError(msg)
+
+    def _log(self) -> TransactionLog:
+        return TransactionLog(self._spark, self.location(), str(self._target))
 
     def history(self) -> tuple[Commit, ...] | None:
         """All commits that the table's history holds, newest first; None if there is no table.
@@ -252,7 +350,7 @@ class DeltaTable:
 
         Raises:
             ConcurrentIngestionError: Another run of the stream committed first.
-            TableChangedError: The table was restored or replaced meanwhile.
+            TableChangedError: The table was restored or replaced meanwhile, or the fence did not hold.
             ForeignConflictError: Somebody else's change came in between; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.

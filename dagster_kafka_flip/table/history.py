@@ -6,20 +6,27 @@ those that Delta's DeltaOperations writes into the log.
 
 from __future__ import annotations
 
+import copy
 import enum
 import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import ForeignRowsError, PositionLostError, TableChangedError, TableReplacedError
+from dagster_kafka_flip.errors import (
+    ForeignRowsError,
+    KafkaFlipError,
+    PositionLostError,
+    TableChangedError,
+    TableReplacedError,
+)
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.document import CommitDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
-    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
@@ -165,6 +172,8 @@ class Anchor:
         document: What that commit says; None if there is none.
         routed: The stream's last batch whose rejected records go to a table of their own; None if there is none.
         incidents: What would have ended the walk, and is tolerated.
+        transaction_version: The transaction version of the stream's last commit, as far as the position tells it.
+        is_recorded: Whether a record tells the position, and no commit in history: it is to be committed anew.
     """
 
     table_version: int
@@ -176,10 +185,22 @@ class Anchor:
     document: CommitDocument | None = None
     routed: RoutedBatch | None = None
     incidents: tuple[Incident, ...] = ()
+    transaction_version: int | None = None
+    is_recorded: bool = False
+
+
+RestoredVersions: TypeAlias = "Callable[[Commit, Sequence[Commit]], Collection[int]]"
+"""Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought back."""
 
 
 def find_anchor(
-    commits: Iterable[Commit], stream: str, table: str, tolerated: Collection[type[KafkaFlipError]] = ()
+    commits: Iterable[Commit],
+    stream: str,
+    table: str,
+    tolerated: Collection[type[KafkaFlipError]] = (),
+    *,
+    restored: RestoredVersions | None = None,
+    expired: Callable[[int, int], Anchor] | None = None,
 ) -> Anchor:
     """Walks from the newest commit backwards to the one that defines the stream's position.
 
@@ -188,6 +209,10 @@ def find_anchor(
         stream: Id of the stream.
         table: The table's name, for messages.
         tolerated: Of ForeignRowsError and TableReplacedError, those that don't end the walk.
+        restored: Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought
+            back, newest first; the one that it did bring back is among them, unless there are none. Default: none.
+        expired: Tells the position where history has lost it without a sign that rows went, from the oldest and the
+            newest version that are left. Default: PositionLostError.
 
     Raises:
         ForeignRowsError: The stream has no commit, and the table has rows that no stream wrote.
@@ -195,14 +220,23 @@ def find_anchor(
         TableChangedError: The table was restored or replaced while the stream's last commit was being written.
         PositionLostError: History ends before the position is found, or holds something unknown.
     """
-    return _Walk(stream, table, tolerated).run(iter(commits))
+    return _Walk(stream, table, tolerated, restored, expired).run(iter(commits))
 
 
 class _Walk:
-    def __init__(self, stream: str, table: str, tolerated: Collection[type[KafkaFlipError]]) -> None:
+    def __init__(
+        self,
+        stream: str,
+        table: str,
+        tolerated: Collection[type[KafkaFlipError]],
+        restored: RestoredVersions | None,
+        expired: Callable[[int, int], Anchor] | None,
+    ) -> None:
         self._stream = stream
         self._table = table
         self._tolerated = tolerated
+        self._restored = restored
+        self._expired = expired
         self._incidents: list[Incident] = []
         self._newest: int | None = None
         self._oldest = -1
@@ -233,7 +267,14 @@ class _Walk:
             effect = effect_of(commit)
             if effect is Effect.CREATES:
                 return self._created(commit)
-            self._pass_over(commit, effect)
+            if effect is Effect.RESTORES and (commit.parameters.get("version") or "").isdigit():
+                self._go_on_at(int(commit.parameters["version"] or 0), commit)
+            elif effect is Effect.RESTORES:
+                return self._restored_to_a_time(commit, tuple(commits))
+            else:
+                self._pass_over(commit, effect)
+        if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
+            return self._expired(self._oldest, self._newest)
         msg = (
             f"the table {self._table} no longer has the history that holds the position of the stream "
             f"{self._stream!r}: its oldest commit is version {self._oldest}, and no commit of the stream is left. "
@@ -249,9 +290,6 @@ class _Walk:
                 "was read"
             )
             raise PositionLostError(msg)
-        if effect is Effect.RESTORES:
-            self._pass_restore(commit)
-            return
         if effect is Effect.REPLACES:
             self._replaced = self._replaced or commit
             self._first_replaced = commit.version
@@ -264,18 +302,47 @@ class _Walk:
         elif effect is Effect.APPENDS:
             self._add_rows(commit.metric("numOutputRows"))
 
-    def _pass_restore(self, commit: Commit) -> None:
-        version = commit.parameters.get("version")
-        if version is None or not version.isdigit():
+    def _go_on_at(self, version: int, restore: Commit) -> None:
+        self._restore = self._restore or restore
+        self._visible_up_to = version
+        self._rows_since = None
+
+    def _restored_to_a_time(self, restore: Commit, older: Sequence[Commit]) -> Anchor:
+        """Goes on at every version that may have been restored; which one it was need not be known if all agree."""
+        what = (
+            f"version {restore.version} of the table {self._table} is a RESTORE to a timestamp "
+            f"({restore.parameters.get('timestamp')})"
+        )
+        way_out = "Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
+        versions = () if self._restored is None else self._restored(restore, older)
+        outcomes = [(version, copy.copy(self).fork(version, restore, older)) for version in versions]
+        found = [(version, outcome) for version, outcome in outcomes if isinstance(outcome, Anchor)]
+        failures = [outcome for _, outcome in outcomes if isinstance(outcome, KafkaFlipError)]
+        if failures and not found:
+            raise failures[0]
+        if not found:
+            msg = f"{what}, which does not say to which version. {way_out}"
+            raise PositionLostError(msg)
+        (version, anchor), *others = found
+        if failures or any(other.state != anchor.state for _, other in others):
+            different = [other for other, another in others if another.state != anchor.state]
             msg = (
-                f"version {commit.version} of the table {self._table} is a RESTORE to a timestamp "
-                f"({commit.parameters.get('timestamp')}), which does not say to which version. Nothing was read. "
-                "Restore the table once more, TO VERSION AS OF the version you want"
+                f"{what}, and it left the very files of more than one version, among them {version}"
+                f"{f' and {different[0]}' if different else ''}, at which the stream {self._stream!r} did not stand at "
+                f"the same position. {way_out}"
             )
             raise PositionLostError(msg)
-        self._restore = self._restore or commit
-        self._visible_up_to = int(version)
-        self._rows_since = None
+        return anchor
+
+    def fork(self, version: int, restore: Commit, older: Sequence[Commit]) -> Anchor | KafkaFlipError:
+        """Where going on at a version leads to; of a copy of the walk, so that what it meets there stays its own."""
+        self._incidents = [*self._incidents]
+        self._other_streams = {**self._other_streams}
+        self._go_on_at(version, restore)
+        try:
+            return self.run(iter(older))
+        except KafkaFlipError as failure:
+            return failure
 
     def _add_rows(self, rows: int) -> None:
         if self._rows_since is not None:
@@ -335,6 +402,8 @@ class _Walk:
             committed_ms=None if document is None else commit.timestamp_ms,
             document=document,
             routed=None if document is None else document.routed(commit.version),
+            # A RESTORE keeps that of a commit which it undid.
+            transaction_version=None if document is None or self._restore is not None else document.anchor_version,
             incidents=tuple(self._incidents),
         )
 
@@ -355,7 +424,7 @@ def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, Enumerato
 
 
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Makes sure that nothing took rows away between the look at the position and the commit that rests on it.
+    """Makes sure that no rows went or were doubled between the look at the position and the commit that rests on it.
 
     Args:
         commits: The commits between the two.
@@ -364,12 +433,23 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         table: The table's name, for the message.
 
     Raises:
-        TableChangedError: One of them restored or replaced the table.
+        TableChangedError: One of them restored or replaced the table, or is of the same stream.
     """
     for commit in commits:
         if commit.version >= version or commit.version <= document.base_version:
             continue
-        if commit.document() is None and effect_of(commit) in {Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN}:
+        own = commit.document()
+        if own is not None and own.stream == document.stream:
+            # The fence holds as long as Delta keeps transaction versions, which a property of the table can shorten.
+            msg = (
+                f"versions {commit.version} and {version} of the table {table} are both of the stream "
+                f"{document.stream!r}, and the later one was planned at version {document.base_version}, before the "
+                "earlier one was there: records may be in the table twice. Delta forgot the transaction version of "
+                "the earlier one (delta.setTransactionRetentionDuration). Set that to longer than any run takes, and "
+                f"RESTORE the table to version {version - 1}, which the next run then goes on from"
+            )
+            raise TableChangedError(msg)
+        if own is None and effect_of(commit) in {Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN}:
             msg = (
                 f"version {commit.version} of the table {table} is a {commit.operation}{_parameters(commit)}, made "
                 f"after the position was read (version {document.base_version}) and before the batch was committed "

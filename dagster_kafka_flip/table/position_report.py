@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Anchor, Commit
+    from dagster_kafka_flip.table.history import Anchor, Commit, RestoredVersions
 
 AnchorKind = Literal["commit", "restore", "creation", "replacement"]
 
@@ -71,7 +71,9 @@ def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
     return tuple(sorted(other_streams(history, "")))
 
 
-def report_position(history: Sequence[Commit], stream: str, table: str, last: int) -> PositionReport:
+def report_position(
+    history: Sequence[Commit], stream: str, table: str, last: int, restored: RestoredVersions | None = None
+) -> PositionReport:
     """Where a stream stands.
 
     Args:
@@ -79,10 +81,11 @@ def report_position(history: Sequence[Commit], stream: str, table: str, last: in
         stream: Id of the stream.
         table: The table's name, for messages.
         last: How many of the stream's commits to tell.
+        restored: Which versions a RESTORE to a timestamp may have brought back; see `find_anchor`.
     """
     anchor, error = None, None
     try:
-        anchor = find_anchor(history, stream, table)
+        anchor = find_anchor(history, stream, table, restored=restored)
     except KafkaFlipError as why:
         error = why
     return PositionReport(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -68,7 +69,7 @@ def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, to
     # Its end is marked by the broker, at a time that is later than its records'.
     kafka.open_transaction(topic, [(None, "b")] * 2).commit()
     before = history()
-    refusals = [
+    refusals: list[tuple[type[Exception], dict[str, Any], str, str]] = [
         (
             OffsetOutOfRangeError,
             {"starting_offsets": OffsetsInitializer.specific_offsets({(topic, 0): 99})},

@@ -253,6 +253,64 @@ def test_what_a_restore_undid_is_written_again_and_not_skipped_as_often_as_it_ha
         assert _ids(spark, table) == [1, 2]
 
 
+def _restore_to_the_time_of(spark, path, version):
+    """Restores to when a version was made, by a text in the session's time zone, as a user writes it."""
+    rows = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").where(f"version = {version}")
+    spark.sql(
+        f"RESTORE TABLE delta.`{path}` TO TIMESTAMP AS OF '{rows.selectExpr('CAST(timestamp AS STRING)').first()[0]}'"
+    )
+    restore = spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").first()
+    assert restore["operation"] == "RESTORE"
+    assert restore["operationParameters"]["version"] is None
+
+
+def test_a_restore_to_a_time_is_followed_by_the_files_it_left(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
+    _rows(spark, 100).write.format("delta").mode("append").save(table)
+    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = '1')")
+    _rows(spark, 101).write.format("delta").mode("append").save(table)
+    # Before the first rows, between a foreign append and an own commit, after an own one whose files a later version
+    # (4) has too, and to what the RESTORE before had made.
+    for version, offset, ids in ((2, 1, [1, 100]), (4, 2, [1, 2, 100]), (0, None, []), (3, 2, [1, 2, 100])):
+        _restore_to_the_time_of(spark, table, version)
+        anchor = stream.anchor()
+        assert anchor is not None
+        assert anchor.state == (None if offset is None else EnumeratorState({_T0: offset}))
+        assert (anchor.version, _ids(spark, table)) == (_version(spark, table), ids)
+    stream.commit(_rows(spark, 3), _document(stream.anchor(), "c", offset=3))
+    _restore_to_the_time_of(spark, table, 1)
+    stream.commit(_rows(spark, 2), _document(stream.anchor(), "d", offset=2))
+    assert _ids(spark, table) == [1, 2]
+    last = stream.anchor()
+    assert last is not None
+    assert last.state == EnumeratorState({_T0: 2})
+
+
+def test_a_restore_to_a_time_with_a_commit_without_rows_beside_it_stops(spark, table):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a", offset=1))
+    stream.commit(_rows(spark), _document(stream.anchor(), "moved", offset=0))
+    stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
+    _restore_to_the_time_of(spark, table, 2)
+    with pytest.raises(PositionLostError, match=r"more than one version, among them 2 and 1, at which"):
+        stream.anchor()
+
+
+def test_a_restore_to_a_time_of_a_log_that_is_not_whole_stops(spark, table):
+    stream = _stream(spark, table)
+    for offset in (1, 2):
+        stream.commit(_rows(spark, offset), _document(stream.anchor(), f"a{offset}", offset=offset))
+    _restore_to_the_time_of(spark, table, 1)
+    # History is asked first, and the log then: in between, Delta may have cleaned it.
+    history = stream.history()
+    assert history is not None
+    Path(table, "_delta_log", f"{0:020}.json").unlink()
+    assert stream.restored_versions(history[0], history[1:]) == ()
+    assert stream.restored_versions(history[0], history[1:-1]) == (1,), "files that were written since tell"
+
+
 def test_maintenance_leaves_the_position_where_it_is(spark, table):
     stream = _stream(spark, table)
     for number in (1, 2):

@@ -11,7 +11,7 @@ from dagster_kafka_flip.errors import (
     TableChangedError,
     TableReplacedError,
 )
-from dagster_kafka_flip.table.history import Commit, check_between, find_anchor, other_streams
+from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
 
 
@@ -141,6 +141,61 @@ def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
     )
 
 
+def _restore_to_a_time(version: int) -> Commit:
+    return foreign(version, "RESTORE", version=None, timestamp="2026-01-01 00:00:00.0")
+
+
+def _find_restored(*commits: Commit, to: dict[int, tuple[int, ...]]):
+    """The anchor of a history in which RESTOREs to a time may have brought back certain versions."""
+    return find_anchor(reversed(commits), "main", "lake.t", restored=lambda restore, _: to[restore.version])
+
+
+@pytest.mark.parametrize(
+    ("history", "to", "state"),
+    [
+        ([create(), own(1), own(2), _restore_to_a_time(3)], {3: (1,)}, state_at(1)),
+        ([create(), own(1), own(2), _restore_to_a_time(3)], {3: (0,)}, None),
+        # Which of them it was does not matter where all agree.
+        ([create(), own(1), append(2), own(3), _restore_to_a_time(4)], {4: (2, 1)}, state_at(1)),
+        ([create(), own(1), own(2), restore(3, 1), own(4), _restore_to_a_time(5)], {5: (3, 1)}, state_at(1)),
+        # Twice, the second time to what the first one had made.
+        (
+            [create(), own(1), own(2), _restore_to_a_time(3), own(4), _restore_to_a_time(5)],
+            {3: (1,), 5: (3, 1)},
+            state_at(1),
+        ),
+        ([create(), own(1), foreign(2, "TRUNCATE"), _restore_to_a_time(3)], {3: (1,)}, state_at(1)),
+    ],
+)
+def test_a_restore_to_a_time_is_followed_where_all_that_it_may_have_restored_agree(history, to, state):
+    anchor = _find_restored(*history, to=to)
+    assert (anchor.state, anchor.table_version, anchor.table_rows) == (state, history[-1].version, None)
+    assert anchor.version == next(commit.version for commit in reversed(history) if commit.operation == "RESTORE")
+    assert anchor.transaction_version is None, "the transaction versions of what was undone are kept"
+
+
+def test_a_restore_to_a_time_that_may_mean_two_positions_stops():
+    for history, to, versions in (
+        ([create(), own(1), own(2, rows=0), own(3), _restore_to_a_time(4)], (2, 1), "2 and 1"),
+        # Nothing in it: before the first rows, or after a wipe.
+        ([create(), own(1), foreign(2, "TRUNCATE"), _restore_to_a_time(3)], (2, 0), "0"),
+    ):
+        with pytest.raises(PositionLostError) as error:
+            _find_restored(*history, to={history[-1].version: to})
+        assert str(error.value) == (
+            f"version {history[-1].version} of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00.0), "
+            f"and it left the very files of more than one version, among them {versions}, at which the stream 'main' "
+            "did not stand at the same position. Nothing was read. Restore the table once more, TO VERSION AS OF the "
+            "version you want"
+        )
+
+
+def test_a_restore_to_a_time_after_a_wipe_does_not_bring_rows_back():
+    history = [create(), own(1), foreign(2, "TRUNCATE"), append(3), append(4), _restore_to_a_time(5)]
+    with pytest.raises(TableReplacedError, match=r"version 2 is a TRUNCATE, after version 1, the last commit"):
+        _find_restored(*history, to={5: (3,)})
+
+
 def test_an_older_restore_to_a_time_is_not_looked_at():
     anchor = _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026"), own(3))
     assert anchor.state == state_at(3)
@@ -268,6 +323,24 @@ def test_history_that_ends_before_the_position_stops():
         )
 
 
+def test_a_position_from_elsewhere_is_asked_for_only_where_what_is_left_of_history_is_harmless():
+    recorded = Anchor(8, 3, state_at(3), None, {}, is_recorded=True)
+
+    def expired(oldest: int, newest: int) -> Anchor:
+        assert (oldest, newest) == (6, 7)
+        return recorded
+
+    def find(*commits: Commit):
+        return find_anchor(reversed(commits), "main", "lake.t", expired=expired)
+
+    assert find(append(6), foreign(7, "OPTIMIZE")) == recorded
+    assert find(own(6, stream="other"), append(7)) == recorded
+    assert find(own(6), append(7)).state == state_at(6)
+    for taken_away in (foreign(7, "TRUNCATE"), foreign(7, "MYSTERY"), restore(7, 3), _restore_to_a_time(7)):
+        with pytest.raises(PositionLostError):
+            find(append(6), taken_away)
+
+
 def test_a_document_of_a_newer_version_stops():
     newer = Commit(2, "WRITE", {}, {}, '{"dagster-kafka-flip":2}')
     with pytest.raises(DocumentVersionError, match=r"written by a newer dagster-kafka-flip \(document version 2; "):
@@ -300,6 +373,19 @@ def test_harmless_work_while_the_last_commit_was_being_written_is_fine(commit):
 def test_what_came_before_the_look_or_after_the_commit_is_not_in_between():
     document = document_of(5, base=3)
     check_between([foreign(6, "TRUNCATE"), own(5, base=3), append(4), foreign(3, "TRUNCATE")], document, 5, "lake.t")
+
+
+def test_a_fence_that_did_not_hold_is_an_error_and_the_way_out_is_a_restore():
+    history = [create(), own(1), own(2, base=1), own(4, stream="other"), own(5, base=1), append(6)]
+    with pytest.raises(TableChangedError) as error:
+        _find(*history)
+    assert str(error.value) == (
+        "versions 2 and 5 of the table lake.t are both of the stream 'main', and the later one was planned at version "
+        "1, before the earlier one was there: records may be in the table twice. Delta forgot the transaction version "
+        "of the earlier one (delta.setTransactionRetentionDuration). Set that to longer than any run takes, and "
+        "RESTORE the table to version 4, which the next run then goes on from"
+    )
+    assert _find(*history, restore(7, 4)).state == state_at(2)
 
 
 def test_the_way_out_of_a_table_changed_meanwhile_is_a_restore():

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.errors import PositionLostError
+from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostError, TableError
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.table.delta_table import DeltaTable, RecordedPosition
+from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retention import DEFAULT_LOG_RETENTION, parse_log_retention
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.transaction_log import TransactionLog
 
 _DAY = 24 * 3600
 
@@ -97,15 +101,157 @@ def test_a_copy_of_the_position_is_not_believed_longer_than_the_table_keeps_it(l
     assert land(known=replace(known, kept_until=datetime.now(tz=timezone.utc))).started_spark is True
 
 
+def _forget(spark, table, rounds=12):
+    """What Delta does with a log that has expired: a checkpoint is kept, the commits before it go.
+
+    Returns:
+        The oldest version that is left.
+    """
+    for number in range(rounds):
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = '{number}')")
+    log = Path(table, "_delta_log")
+    checkpoint = max(int(file.name[:20]) for file in log.glob("*.checkpoint*.*") if not file.name.startswith("."))
+    for version in range(checkpoint):
+        (log / f"{version:020}.json").unlink(missing_ok=True)
+    return checkpoint
+
+
+def _lost(table, oldest, reason):
+    return (
+        f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest commit "
+        f"is version {oldest}, and no commit of the stream is left. Nothing was read. Delta forgets commits after "
+        f"delta.logRetentionDuration. A record can't stand in: {reason}. Look what the table holds, and set the "
+        "position with dagster-kafka-flip position set"
+    )
+
+
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table):
+    known = land().known
+    assert (known.anchor_version, known.transaction_version) == (1, 0)
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'seen')")
+    seen = land(known=known, verify_after=timedelta(0)).known
+    assert (seen.anchor_version, seen.transaction_version, seen.table_version) == (1, 0, 2)
+    oldest = _forget(spark, table)
+    assert oldest == 10
+    for record, reason in (
+        (None, "the stream's last transaction version is 0, and no record was given to the run that carries one"),
+        (
+            replace(seen, transaction_version=None),
+            "the stream's last transaction version is 0, and no record was given to the run that carries one",
+        ),
+        (
+            replace(seen, stream="another"),
+            "the stream's last transaction version is 0, and no record was given to the run that carries one",
+        ),
+        (
+            replace(seen, transaction_version=5),
+            (
+                "the stream's last transaction version is 0, and the record of the last run carries 5: it is not of "
+                "the stream's last commit"
+            ),
+        ),
+        (
+            seen,
+            (
+                "the record of the last run carries its transaction version, 0, and was made at version 2; what "
+                "happened to the table in versions 3 to 9 can't be seen any longer, and a RESTORE or a wipe may be "
+                "among them"
+            ),
+        ),
+        (
+            replace(seen, table_version=9, dead_letters_owed=True),
+            "the record of the last run may owe dead letters, and which can't be seen any longer",
+        ),
+    ):
+        with pytest.raises(PositionLostError) as error:
+            land(known=record, verify_after=timedelta(0))
+        assert str(error.value) == _lost(table, oldest, reason)
+    spark.sql(f"DELETE FROM delta.`{table}`")
+    with pytest.raises(PositionLostError, match=r"no commit of the stream is left. Nothing was read. Delta forgets"):
+        land(known=replace(seen, table_version=9), verify_after=timedelta(0))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize("checkpoint", ["classic", "in parts", "v2 json", "v2 parquet"])
+def test_a_forgotten_position_is_taken_from_a_record_that_delta_confirms(land, spark, kafka, topic, table, checkpoint):
     land()
-    for number in range(12):
+    policy, _, form = checkpoint.partition(" ")
+    if policy == "v2":
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')")
+        spark.conf.set("spark.databricks.delta.checkpointV2.topLevelFileFormat", form)
+    elif policy == "in":
+        # So that there is more than one file to tell of: one that is there, and one that is not any longer.
+        spark.sql(f"UPDATE delta.`{table}` SET kafka_partition = kafka_partition")
+        spark.conf.set("spark.databricks.delta.checkpoint.partSize", "1")
+    try:
+        for number in range(9):
+            spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = '{number}')")
+        known = land().known
+        _forget(spark, table, rounds=3)
+    finally:
+        spark.conf.unset("spark.databricks.delta.checkpointV2.topLevelFileFormat")
+        spark.conf.unset("spark.databricks.delta.checkpoint.partSize")
+    # `*.crc` of the local file system begins with a dot.
+    names = [file.name for file in Path(table, "_delta_log").glob("0*10.checkpoint.*")]
+    assert len(names) == (1 if checkpoint != "in parts" else 2)
+    assert all(name.endswith(".json" if checkpoint == "v2 json" else ".parquet") for name in names)
+    assert any(Path(table, "_delta_log").glob("_sidecars/*.parquet")) == checkpoint.startswith("v2")
+    assert (known.anchor_version, known.transaction_version, known.table_version >= 9) == (1, 0, True)
+
+    kafka.produce(topic, [(None, "y")] * 2)
+    one, two = (DeltaTable(spark, DeltaTarget(table=table), record=_recorded(known)) for _ in range(2))
+    first, second = one.anchor(), two.anchor()
+    assert first is not None
+    assert (first, first.version, first.state, first.is_recorded) == (second, 1, known.state, True)
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'between the two')")
+    later = two.anchor()
+    assert later is not None
+    assert later.table_version == first.table_version + 1
+
+    run = land(known=known, verify_after=timedelta(0))
+    assert [batch.committed.rows for batch in run.batches] == [2]
+    assert run.known.table_rows == 5
+    assert (run.known.anchor_version, run.known.transaction_version) == (run.batches[0].committed.version, 1)
+    for anchor in (first, later):
+        with pytest.raises(ConcurrentIngestionError):
+            one.commit(one.no_rows(), _document(anchor))
+    assert land(known=None).is_idle
+    assert spark.read.format("delta").load(table).count() == 5
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table):
+    land()
+    for number in range(9):
         spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = '{number}')")
+    known = land().known
+    _forget(spark, table, rounds=3)
+    again = land(known=known, verify_after=timedelta(0))
+    assert [(batch.committed.rows, batch.plan.splits) for batch in again.batches] == [(0, ())]
+    assert again.state == known.state
+    assert land(known=None).is_idle
+    # The log without its checkpoint tells nothing, and neither does one without the transaction.
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'last')")
     log = Path(table, "_delta_log")
-    checkpoint = int(next(log.glob("*.checkpoint.parquet")).name[:20])
-    for version in range(checkpoint):
-        (log / f"{version:020}.json").unlink()
-    with pytest.raises(PositionLostError, match=r"no longer has the history that holds the position"):
-        land()
+    newest = max(int(file.name[:20]) for file in log.glob("*.json"))
+    reader = TransactionLog(spark, table, "t")
+    assert reader.transaction_version("dagster-kafka-flip/main", newest) == 1
+    assert reader.transaction_version("nobody", newest) is None
+    for file in log.glob("*.checkpoint*"):
+        file.rename(file.with_suffix(".gone"))
+    with pytest.raises(TableError, match=r"is not whole: it has neither version 0 nor a checkpoint after it"):
+        reader.transaction_version("dagster-kafka-flip/main", newest)
+
+
+def _recorded(known):
+    return RecordedPosition(
+        known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_owed
+    )
+
+
+def _document(anchor):
+    return CommitDocument("main", "another", "", anchor.table_version, anchor.version, (), anchor.state)

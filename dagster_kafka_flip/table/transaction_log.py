@@ -1,0 +1,148 @@
+"""What only a table's `_delta_log` tells, read by Spark's own readers as Delta's protocol describes the log."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from dagster_kafka_flip.errors import TableError
+from dagster_kafka_flip.table.restored import FileChange
+from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.spark_error import telling_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
+
+_TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
+_FILE = "path: STRING, deletionVector: STRUCT<storageType: STRING, pathOrInlineDv: STRING, offset: INT>"
+_FILES = f"add STRUCT<{_FILE}>, remove STRUCT<{_FILE}>"
+
+
+class TransactionLog:
+    """The log of one table.
+
+    Args:
+        spark: To read it with.
+        location: The table's location.
+        table: The table's name, for messages.
+    """
+
+    def __init__(self, spark: SparkSession, location: str, table: str) -> None:
+        self._spark = spark
+        self._folder = f"{location.rstrip('/')}/_delta_log"
+        self._table = table
+
+    def transaction_version(self, application: str, newest: int) -> int | None:
+        """The last transaction version of an application as of a version of the table; None if there is none.
+
+        Read from the last checkpoint and the commits after it. The sidecars of a checkpoint hold files alone.
+
+        Args:
+            application: The application's id.
+            newest: The table's version.
+
+        Raises:
+            TableError: The log can't be read, or is not whole.
+        """
+        return self._trying(functools.partial(self._transaction_version, application, newest))
+
+    def file_changes(self, versions: Iterable[int], writes: Iterable[int]) -> list[FileChange]:
+        """Which files some commits added and took out.
+
+        Args:
+            versions: The versions of the commits.
+            writes: Those of them that only ever add files which they wrote themselves.
+
+        Raises:
+            TableError: The log can't be read, or lacks one of the commits.
+        """
+        paths = [f"{self._folder}/{version:020}.json" for version in versions]
+        return self._trying(functools.partial(self._file_changes, paths, frozenset(writes)))
+
+    def _trying(self, read: Callable[[], _T]) -> _T:
+        try:
+            return retries(_logger, f"reading the log of {self._table}")(read)
+        except TableError:
+            raise
+        except Exception as error:
+            msg = f"the log of the table {self._table} ({self._folder}) can't be read: {telling_line(error)}"
+            raise TableError(msg) from error
+
+    def _transaction_version(self, application: str, newest: int) -> int | None:
+        commits: dict[int, str] = {}
+        checkpoints: dict[tuple[int, int], list[str]] = {}
+        for row in self._spark.read.format("binaryFile").load(self._folder).select("path").collect():
+            name = row["path"].rpartition("/")[2]
+            if (match := _COMMIT.fullmatch(name)) is not None:
+                commits[int(match[1])] = name
+            elif (match := _CHECKPOINT.fullmatch(name)) is not None and match[3] is None:
+                checkpoints[int(match[1]), 1] = [name]
+            elif match is not None:
+                checkpoints.setdefault((int(match[1]), int(match[3])), []).append(name)
+        # One that was being written when its writer died may lack parts.
+        whole = {version: names for (version, parts), names in checkpoints.items() if len(names) == parts}
+        last = max((version for version in whole if version <= newest), default=-1)
+        missing = [version for version in range(last + 1, newest + 1) if version not in commits]
+        if missing:
+            msg = (
+                f"the log of the table {self._table} ({self._folder}) is not whole: it has neither version "
+                f"{missing[0]} nor a checkpoint after it, up to version {newest}"
+            )
+            raise TableError(msg)
+        files = [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
+        found = [
+            (int(row["file_name"][:20]), row["version"])
+            for rows in self._read(files, _TRANSACTIONS)
+            for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version")
+            .where(f"appId = {_literal(application)}")
+            .collect()
+        ]
+        return max(found)[1] if found else None
+
+    def _file_changes(self, paths: list[str], writes: frozenset[int]) -> list[FileChange]:
+        rows = (
+            self._spark.read.schema(_FILES)
+            .option("mode", "FAILFAST")
+            .json(paths)
+            .where("add.path IS NOT NULL OR remove.path IS NOT NULL")
+            .selectExpr("_metadata.file_name", "add.path IS NOT NULL AS is_added", "coalesce(add, remove) AS file")
+            .selectExpr(
+                "file_name",
+                "is_added",
+                "concat_ws(' ', file.path, file.deletionVector.storageType, file.deletionVector.pathOrInlineDv, "
+                "CAST(file.deletionVector.offset AS STRING)) AS file",
+            )
+        )
+        changes: list[FileChange] = []
+        for row in rows.collect():
+            version = int(row["file_name"][:20])
+            changes.append(FileChange(version, row["file"], row["is_added"], row["is_added"] and version in writes))
+        return changes
+
+    def _read(self, names: list[str], schema: str) -> list[DataFrame]:
+        reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
+        by_format = {suffix: [f"{self._folder}/{name}" for name in names if name.endswith(suffix)] for suffix in _READ}
+        return [
+            reader.json(paths) if suffix == ".json" else reader.parquet(*paths)
+            for suffix, paths in by_format.items()
+            if paths
+        ]
+
+
+_READ = (".json", ".parquet")
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

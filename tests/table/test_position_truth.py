@@ -1,0 +1,153 @@
+"""What the table says of the position is true, whatever others do to the table; on real Spark and real Delta."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    ForeignRowsError,
+    TableChangedError,
+)
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.target import DeltaTarget
+
+pytestmark = pytest.mark.spark
+
+_SCHEMA = "id BIGINT"
+
+
+def _at(offset):
+    return EnumeratorState({TopicPartition("t", 0): offset})
+
+
+def _stream(spark, name, **changes):
+    """A stream's view of a table, which is made unless it is there."""
+    table = DeltaTable(spark, DeltaTarget(table=name, **changes))
+    if table.anchor() is None:
+        table.create(StructType([StructField("id", LongType())]))
+    return table
+
+
+def _anchor(stream):
+    anchor = stream.anchor()
+    assert anchor is not None
+    return anchor
+
+
+def _rows(spark, *ids):
+    return spark.createDataFrame([(number,) for number in ids], _SCHEMA)
+
+
+def _land(spark, stream, attempt, *ids, offset, anchor=None):
+    anchor = stream.anchor() if anchor is None else anchor
+    document = CommitDocument(
+        stream="main",
+        attempt=attempt,
+        run_id=f"run of {attempt}",
+        base_version=anchor.table_version,
+        anchor_version=anchor.version,
+        splits=(),
+        state=_at(offset),
+    )
+    return stream.commit(_rows(spark, *ids), document)
+
+
+def _ids(spark, path):
+    return sorted(row["id"] for row in spark.read.format("delta").load(path).collect())
+
+
+def test_the_position_is_found_past_500_manual_writes(spark, table):
+    stream = _stream(spark, table)
+    _land(spark, stream, "a", 1, offset=1)
+    _rows(spark, 100).write.format("delta").mode("append").save(table)
+    log = Path(table, "_delta_log")
+    actions = [json.loads(line) for line in (log / f"{2:020}.json").read_text(encoding="utf-8").splitlines()]
+    add = next(action["add"] for action in actions if "add" in action)
+    info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
+    # What Spark wrote in the first of them; it would take minutes for 500.
+    for version in range(3, 502):
+        name = f"copy-{version}.parquet"
+        os.link(Path(table, add["path"]), Path(table, name))
+        copied = [{"commitInfo": {**info, "txnId": f"copy-{version}"}}, {"add": {**add, "path": name}}]
+        (log / f"{version:020}.json").write_text("\n".join(map(json.dumps, copied)), encoding="utf-8")
+    spark.catalog.clearCache()
+    anchor = _anchor(stream)
+    assert (anchor.version, anchor.state, anchor.table_version) == (1, _at(1), 501)
+    assert stream.count_rows() == 501
+    assert _land(spark, stream, "b", 2, offset=2).version == 502
+    assert _anchor(stream).state == _at(2)
+    assert stream.count_rows() == 502
+
+
+def test_a_clone_of_a_landed_table_has_rows_and_no_position(spark, table, tmp_path):
+    stream = _stream(spark, table)
+    _land(spark, stream, "a", 1, offset=1)
+    clone = str(tmp_path / "clone")
+    spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{table}`")
+    with pytest.raises(ForeignRowsError, match=r"has rows that no stream wrote \(version 0, CLONE\)"):
+        _stream(spark, clone)
+    # An operator may set a position in it, and the two go their own ways.
+    cloned = DeltaTable(spark, DeltaTarget(table=clone), tolerated=(ForeignRowsError,))
+    _land(spark, cloned, "set", offset=1)
+    _land(spark, cloned, "b", 2, offset=2)
+    assert (_ids(spark, clone), _ids(spark, table)) == ([1, 2], [1])
+    assert (_anchor(cloned).state, _anchor(stream).state) == (_at(2), _at(1))
+
+
+def test_a_table_that_was_dropped_and_made_again_is_another_table(spark):
+    name = "position_truth.t"
+    spark.sql("CREATE DATABASE IF NOT EXISTS position_truth")
+    try:
+        _land(spark, _stream(spark, name), "a", 1, offset=1)
+        spark.sql(f"DROP TABLE {name}")
+        spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING delta")
+        stream = _stream(spark, name)
+        anchor = _anchor(stream)
+        assert (anchor.version, anchor.state, anchor.table_rows) == (0, None, 0)
+        _land(spark, stream, "b", 1, offset=1)
+        assert (stream.count_rows(), _anchor(stream).state) == (1, _at(1))
+        spark.sql(f"DROP TABLE {name}")
+        spark.sql(f"CREATE TABLE {name} USING delta AS SELECT 7L AS id")
+        with pytest.raises(ForeignRowsError, match=r"\(version 0, CREATE TABLE AS SELECT\)"):
+            _stream(spark, name)
+    finally:
+        spark.sql("DROP DATABASE position_truth CASCADE")
+
+
+def test_where_delta_forgets_transaction_versions_the_position_stands_and_a_double_is_told(spark, table):
+    forgetful = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    stream = _stream(spark, table, properties=forgetful)
+    anchor = stream.anchor()
+    _land(spark, stream, "a", 1, offset=1)
+    time.sleep(0.1)
+    later = _anchor(stream)
+    assert (later.version, later.state) == (1, _at(1)), "the position is in history, whatever Delta forgets"
+    # Without the transaction version Delta lets a second batch from the same anchor through.
+    with pytest.raises(TableChangedError) as error:
+        _land(spark, stream, "b", 1, offset=1, anchor=anchor)
+    assert str(error.value) == (
+        f"versions 1 and 2 of the table {table} are both of the stream 'main', and the later one was planned at "
+        "version 0, before the earlier one was there: records may be in the table twice. Delta forgot the transaction "
+        "version of the earlier one (delta.setTransactionRetentionDuration). Set that to longer than any run takes, "
+        "and RESTORE the table to version 1, which the next run then goes on from"
+    )
+    with pytest.raises(TableChangedError):
+        stream.anchor()
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    restored = _anchor(stream)
+    assert (restored.state, _ids(spark, table)) == (_at(1), [1])
+    spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES IF EXISTS ('delta.setTransactionRetentionDuration')")
+    _land(spark, stream, "c", 2, offset=2, anchor=restored)
+    with pytest.raises(ConcurrentIngestionError):
+        _land(spark, stream, "d", 2, offset=2, anchor=restored)
+    assert _ids(spark, table) == [1, 2]
