@@ -29,6 +29,11 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 # anybody asks for a schema, the batch's metrics never arrive.
 _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 
+# How long each request to a Connect server that does not answer is tried again: 50, 200 and 800 ms, then 3, 8, 8 and 8
+# seconds. By itself its client goes on for ten minutes, with each request anew and without a word, although a server
+# that was started again knows nothing of the session.
+_CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
+
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
 
 # Where nothing tells how many tasks can run at once: enough to keep a small cluster busy, few enough for a laptop.
@@ -193,8 +198,11 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     if importlib.util.find_spec("grpc") is None:
         msg = f"Spark Connect ({remote}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
         raise SparkSessionError(msg)
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
+        session.client.set_retry_policies([DefaultPolicy(**_CONNECT_RETRIES)])
         for key, value in settings.items():
             session.conf.set(key, value)
     except Exception as error:

@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
     GroupCommitError,
+    KafkaFlipError,
     TopicNotFoundError,
 )
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
@@ -71,8 +72,20 @@ _TRANSIENT = frozenset(
 )
 
 
+# What librdkafka says when a connection breaks under a request: another one may be made at once.
+_BROKEN = frozenset({"_NOENT", "_DESTROY_BROKER"})
+
+
 class _TransientError(Exception):
-    """An answer that another try may better, such as while a topic partition has no leader."""
+    """An answer that another try may better, such as while a topic partition has no leader.
+
+    Args:
+        final: What to raise if it did not.
+    """
+
+    def __init__(self, final: KafkaFlipError) -> None:
+        super().__init__(str(final))
+        self.final = final
 
 
 def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
@@ -89,7 +102,8 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
         try:
             return retrying(ask, cluster, *args, **kwargs)
         except tenacity.RetryError as error:
-            raise ClusterRequestError(str(error.last_attempt.exception())) from None
+            last = error.last_attempt.exception()
+            raise (last.final if isinstance(last, _TransientError) else error) from None
 
     return asked
 
@@ -256,7 +270,9 @@ class KafkaCluster:
         try:
             yield self._config | {"isolation.level": isolation_level, "error_cb": self._on_error}
         except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], what) from None
+            failure = self._translate(error.args[0], what)
+            # Not asked again: it has read for as long as one request may take.
+            raise (failure.final if isinstance(failure, _TransientError) else failure) from None
 
     @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
@@ -326,12 +342,17 @@ class KafkaCluster:
             isolation_level=level,
             request_timeout=self._connection.request_timeout,
         )
-        return {
+        found = {
             TopicPartition(key.topic, key.partition): self._result(
                 future, f"the offsets of {key.topic}-{key.partition}"
             )
             for key, future in futures.items()
         }
+        for tp, info in found.items():
+            if info.offset == confluent_kafka.OFFSET_INVALID:
+                # What librdkafka makes of an answer that never came, without calling it an error.
+                raise _TransientError(self._unreachable(f"the offsets of {tp}", "timed out"))
+        return found
 
     def _result(self, future: Future[T], what: str) -> T:
         try:
@@ -349,15 +370,19 @@ class KafkaCluster:
             )
             return TopicNotFoundError(msg)
         if error.name() in _UNREACHABLE:
-            cause = self._last_error or error.str()
-            msg = (
-                f"no answer from Kafka at {self._connection.bootstrap_servers} within "
-                f"{self._connection.request_timeout:g} s when asked for {what}: {cause}; check the address, the "
-                "network and the credentials"
-            )
-            return ClusterUnreachableError(msg)
+            return self._unreachable(what, error.str())
+        if error.name() in _BROKEN:
+            return _TransientError(self._unreachable(what, error.str()))
         msg = f"Kafka at {self._connection.bootstrap_servers} refused to tell {what}: {error.name()}: {error.str()}"
-        return _TransientError(msg) if error.name() in _TRANSIENT else ClusterRequestError(msg)
+        refused = ClusterRequestError(msg)
+        return _TransientError(refused) if error.name() in _TRANSIENT else refused
+
+    def _unreachable(self, what: str, said: str) -> ClusterUnreachableError:
+        return ClusterUnreachableError(
+            f"no answer from Kafka at {self._connection.bootstrap_servers} within "
+            f"{self._connection.request_timeout:g} s when asked for {what}: {self._last_error or said}; check the "
+            "address, the network and the credentials"
+        )
 
 
 def _to_client(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:

@@ -1,0 +1,194 @@
+"""A process that ingests through Spark Connect when it is told to, and the other end of it, for tests.
+
+It takes its orders as lines of JSON from standard input, and answers each with a line that begins with `@`. Interrupts
+end a run, and not the process; the end of standard input does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.connect.client.retries import DefaultPolicy
+
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from tests.faults.ingesting import outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE_SECONDS = 240.0
+
+
+class ConnectIngester:
+    """A client of a Spark Connect server, in a process of its own.
+
+    Args:
+        folder: For its log.
+        name: Tells its log from those of others.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.connect_ingesting"],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                # A group of its own, so that a Ctrl-C in a terminal leaves it to whoever started it.
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+        self._reader.join()
+
+    def connect(self, remote: str, *, retries: int | None = None) -> None:
+        """Makes it a client of a server, without waiting for it. It answers with its patience in seconds.
+
+        Args:
+            remote: The server.
+            retries: How often it tries again to reach it, from then on. Default: as the package has it.
+        """
+        self._write({"remote": remote, "retries": retries})
+
+    def order(self, bootstrap_servers: str, topic: str, table: str, **further: Any) -> None:
+        """Starts a run.
+
+        Args:
+            bootstrap_servers: The broker.
+            topic: What to read.
+            table: Where to.
+            further: What `main` takes besides.
+        """
+        self._write({"bootstrap_servers": bootstrap_servers, "topic": topic, "table": table, **further})
+
+    def answer(self) -> dict[str, Any]:
+        """What the oldest order that was not answered yet came to."""
+        told = self._answers.get(timeout=_PATIENCE_SECONDS)
+        assert told is not None, f"it ended:\n{self._log.read_text(encoding='utf-8', errors='replace')[-4000:]}"
+        return told
+
+    def log(self) -> str:
+        """What it wrote to standard error."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def _write(self, order: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{json.dumps(order)}\n")
+        self.process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("@"):
+                self._answers.put(json.loads(line[1:]))
+        self._answers.put(None)
+
+
+def stopping(reading: str, release: str) -> Callable[[DataFrame], DataFrame]:
+    """A transform that stops Spark at the first record until there is a file; it tells which process waits for it."""
+
+    def transform(records: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        @f.udf("boolean")
+        def stop(offset: int, _: bytes) -> bool:
+            import os
+            import time
+            from pathlib import Path
+
+            if offset == 0:
+                # Under its name it is whole.
+                fresh = Path(f"{reading}.new")
+                fresh.write_text(str(os.getpid()), encoding="ascii")
+                fresh.replace(reading)
+                while not Path(release).exists():
+                    time.sleep(0.01)
+            return True
+
+        # Given the values too, so that Spark can't run far ahead of the function: they fill every buffer in between.
+        return records.where(stop("kafka_offset", "kafka_value"))
+
+    return transform
+
+
+def _patience(session: SparkSession) -> float:
+    """How many seconds a request to a server that does not answer is tried again."""
+    seconds = 0.0
+    for policy in session.client.get_retry_policies():
+        state = policy.to_state()
+        while (milliseconds := state.next_attempt()) is not None:
+            seconds += milliseconds / 1000
+    return seconds
+
+
+def main() -> None:
+    """Carries out orders: to connect first, and then to ingest."""
+    # A container is stopped by SIGTERM, and Dagster makes of it what SIGINT is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.basicConfig(level=logging.INFO)
+    session = None
+    for line in sys.stdin:
+        order = json.loads(line)
+        if session is None:
+            session = build_session(remote=order["remote"])
+            print(f"@{json.dumps({'patience': _patience(session)})}", flush=True)
+            if order["retries"] is not None:
+                session.client.set_retry_policies([DefaultPolicy(max_retries=order["retries"])])
+            continue
+        files = order.get("stop_at_first")
+        try:
+            told = outcome(
+                lambda order=order, files=files, session=session: ingest(
+                    KafkaSource(topics=(order["topic"],), java_properties=order.get("java_properties", {})),
+                    order["table"],
+                    spark=lambda: session,
+                    connection=KafkaConnection(
+                        bootstrap_servers=order["bootstrap_servers"], **order.get("connection", {})
+                    ),
+                    transform=None if files is None else stopping(*files),
+                    run_id=f"process {os.getpid()}",
+                )
+            )
+        except KeyboardInterrupt:
+            told = {"error": "KeyboardInterrupt"}
+        print(f"@{json.dumps(told)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""Faults of runs through Spark Connect: clients at once, clients that die, interrupts, a server that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import TopicPartition
+from tests.connect_server import ConnectServer
+from tests.faults.connect_ingesting import ConnectIngester
+from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS
+from tests.kafka_topic import Kafka
+from tests.processes import descendants, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+_CLIENTS = 5
+_ROUNDS = 2
+_RECORDS = 50
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server that outlives all that the tests of this module do to its clients."""
+    with ConnectServer(tmp_path_factory.mktemp("server")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def clients(server, tmp_path_factory):
+    """Gives clients of the server that are running; as many as are needed at once start together, with the server."""
+    folder = tmp_path_factory.mktemp("clients")
+    with ExitStack() as stack:
+        started = []
+
+        def start(number):
+            fresh = [
+                stack.enter_context(ConnectIngester(folder, f"client-{len(started) + index}"))
+                for index in range(number)
+            ]
+            started.extend(fresh)
+            for client in fresh:
+                client.connect(server.remote)
+            for client in fresh:
+                client.answer()
+
+        def give(number):
+            running = [client for client in started if client.process.poll() is None]
+            start(max(0, number - len(running)))
+            return [client for client in started if client.process.poll() is None][:number]
+
+        start(_CLIENTS)
+        yield give
+
+
+@pytest.fixture
+def landed(spark, table):
+    """Topic partition and offset of each row."""
+
+    def read():
+        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
+        return sorted(tuple(row) for row in rows)
+
+    return read
+
+
+@pytest.fixture
+def operations(spark, table):
+    """What the table's history tells, oldest first."""
+    return lambda: [row["operation"] for row in reversed(spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect())]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files: that Spark is reading, and that it may go on."""
+    return tmp_path / "reading", tmp_path / "release"
+
+
+def _each_once(end):
+    return [(0, offset) for offset in range(end)]
+
+
+def _writing(client, broker, topic, table, files):
+    """Orders a run, waits until it is in the middle of its write; returns the process that holds it up."""
+    reading, release = files
+    client.order(broker, topic, table, stop_at_first=[str(reading), str(release)])
+    wait_until(lambda: reading.exists() or client.process.poll() is not None, seconds=120)
+    assert reading.exists(), client.log()
+    pid = int(reading.read_text(encoding="ascii"))
+    return next(process for process in descendants(os.getpid()) if process.pid == pid)
+
+
+def test_of_several_clients_of_one_server_one_lands_each_record_and_the_others_lose_or_find_nothing(
+    clients, kafka, broker, connection, spark_of, landed, operations, topic, table
+):
+    kafka.create(topic)
+    running = clients(_CLIENTS)
+    # The first time there is no table, and they race to make it too.
+    for _ in range(_ROUNDS):
+        kafka.produce(topic, [(None, "x")] * _RECORDS)
+        for client in running:
+            client.order(broker, topic, table)
+        told = [client.answer() for client in running]
+
+        winners = [outcome for outcome in told if outcome["error"] is None and not outcome["is_idle"]]
+        assert [winner["rows"] for winner in winners] == [_RECORDS], told
+        for loser in (outcome for outcome in told if outcome not in winners):
+            assert loser["error"] == "ConcurrentIngestionError" or loser.get("is_idle"), loser
+
+    end = _ROUNDS * _RECORDS
+    assert landed() == _each_once(end)
+    assert operations() == ["CREATE TABLE", *["WRITE"] * _ROUNDS]
+    last = ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    assert last.is_idle
+    assert last.state.position == {TopicPartition(topic, 0): end}
+
+
+def test_what_the_server_commits_for_a_client_that_was_killed_is_found_by_the_next_run(
+    clients, kafka, broker, landed, operations, topic, table, files
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * _RECORDS)
+    killed, other = clients(2)
+    _writing(killed, broker, topic, table, files)
+    killed.process.kill()
+    killed.process.wait()
+    files[1].touch()
+    # The server knows nothing of its client's end, and goes on.
+    wait_until((Path(table) / "_delta_log" / "00000000000000000001.json").exists, seconds=120)
+
+    other.order(broker, topic, table)
+    assert other.answer()["is_idle"]
+    assert landed() == _each_once(_RECORDS)
+    assert operations() == ["CREATE TABLE", "WRITE"]
+
+
+def test_what_the_server_still_writes_for_a_client_that_was_killed_is_refused_once_the_next_run_has_landed_it(
+    clients, server, kafka, broker, landed, operations, topic, table, files
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * _RECORDS)
+    killed, other = clients(2)
+    _writing(killed, broker, topic, table, files)
+    killed.process.kill()
+    killed.process.wait()
+
+    other.order(broker, topic, table)
+    assert other.answer()["rows"] == _RECORDS
+    # Such an error names no table, and may be of an earlier test.
+    before = server.log.stat().st_size
+    files[1].touch()
+    wait_until(lambda: b"ConcurrentTransactionException" in server.log.read_bytes()[before:], seconds=120)
+
+    assert landed() == _each_once(_RECORDS)
+    assert operations() == ["CREATE TABLE", "WRITE"]
+    other.order(broker, topic, table)
+    assert other.answer()["is_idle"]
+
+
+def test_an_interrupted_client_stops_the_write_on_the_server(
+    clients, kafka, broker, landed, operations, topic, table, files
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * _RECORDS)
+    (client,) = clients(1)
+    worker = _writing(client, broker, topic, table, files)
+    # SIGINT has the same handler there.
+    client.process.send_signal(signal.SIGTERM)
+
+    assert client.answer() == {"error": "KeyboardInterrupt"}
+    assert "interrupted; stopping the Spark jobs of the batch" in client.log()
+    # Nobody ever lets it go on.
+    wait_until(lambda: not worker.is_alive(), seconds=120)
+    assert operations() == ["CREATE TABLE"]
+
+    # In the session that was interrupted.
+    client.order(broker, topic, table)
+    assert client.answer()["rows"] == _RECORDS
+    assert landed() == _each_once(_RECORDS)
+
+
+def test_a_server_that_is_killed_ends_the_run_and_the_next_one_lands_each_record_once(
+    clients, kafka, broker, landed, operations, topic, table, files, tmp_path
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * _RECORDS)
+    with ConnectServer(tmp_path / "server") as server, ConnectIngester(tmp_path, "client") as client:
+        client.connect(server.remote, retries=3)
+        # For each of the write and the question for the commit; by itself Spark's client would take ten minutes.
+        assert 20 < client.answer()["patience"] < 40
+        _writing(client, broker, topic, table, files)
+        server.kill()
+        told = client.answer()
+    assert told["error"] == "CommitUnknownError", told
+    assert "Spark may be gone. Nothing is lost" in told["message"]
+    assert operations() == ["CREATE TABLE"]
+
+    (other,) = clients(1)
+    other.order(broker, topic, table)
+    assert other.answer()["rows"] == _RECORDS
+    assert landed() == _each_once(_RECORDS)
+
+
+def test_a_network_that_is_cut_while_the_server_reads_and_heals_costs_no_record(
+    clients, distant, landed, topic, table, files
+):
+    kafka = Kafka(distant.bootstrap_servers)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, bytes(RECORD_BYTES))] * RECORDS)
+    kafka.close()
+    (client,) = clients(1)
+    reading, release = files
+    told = len(client.log())
+    client.order(
+        distant.distant_servers,
+        topic,
+        table,
+        stop_at_first=[str(reading), str(release)],
+        connection={"request_timeout": 2, "read_timeout": 2},
+        java_properties=IMPATIENT,
+    )
+    wait_until(reading.exists, seconds=120)
+    distant.network.cut()
+    release.touch()
+    wait_until(lambda: "(try 1 of 5), trying again" in client.log()[told:], seconds=120)
+    distant.network.heal()
+    assert client.answer()["rows"] == RECORDS
+    assert landed() == _each_once(RECORDS)

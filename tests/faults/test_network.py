@@ -1,0 +1,152 @@
+"""A network to the broker that is cut, while Spark reads and while a run is planned, and heals."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.errors import ClusterUnreachableError
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import TopicPartition
+from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
+from tests.kafka_topic import Kafka
+from tests.processes import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+_WAYS = pytest.mark.parametrize("way", [Network.cut, Network.silence], ids=["reset", "silent"])
+
+
+@pytest.fixture
+def connection(distant):
+    """The way to the broker that can be cut, for clients that don't wait for long."""
+    return KafkaConnection(bootstrap_servers=distant.distant_servers, request_timeout=2, read_timeout=2)
+
+
+@pytest.fixture
+def source(distant, topic):
+    """A topic with more records than are fetched at once."""
+    # Written by a way of its own.
+    kafka = Kafka(distant.bootstrap_servers)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, bytes(RECORD_BYTES))] * RECORDS)
+    kafka.close()
+    return KafkaSource(topics=(topic,), java_properties=IMPATIENT)
+
+
+def stop_at_first(reading: Path, cut: Path):
+    """A transform that stops Spark at the first record until there is a file."""
+
+    def transform(records):
+        from pyspark.sql import functions as f
+
+        @f.udf("boolean")
+        def stop(offset: int, _: bytes) -> bool:
+            import time
+            from pathlib import Path
+
+            if offset == 0:
+                Path(reading).touch()
+                while not Path(cut).exists():
+                    time.sleep(0.01)
+            return True
+
+        # Given the values too, so that Spark can't run far ahead of the function: they fill every buffer in between.
+        return records.where(stop("kafka_offset", "kafka_value"))
+
+    return transform
+
+
+class _Healer(logging.Handler):
+    """Heals the network once it is said that something is tried again."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self._network = network
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "trying again" in record.getMessage():
+            self.told.append(record.getMessage())
+            self._network.heal()
+
+
+@contextlib.contextmanager
+def _while_spark_reads(then, reading: Path, cut: Path):
+    """Does something, in a thread of its own, when Spark has a record in hand; the read goes on behind it."""
+
+    def wait() -> None:
+        try:
+            wait_until(reading.exists, seconds=120)
+            then()
+        finally:
+            cut.touch()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    try:
+        yield
+    finally:
+        waiting.join()
+
+
+def _offsets(spark, table):
+    return sorted(row[0] for row in spark.read.format("delta").load(table).select("kafka_offset").collect())
+
+
+@_WAYS
+def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
+    way, distant, connection, source, spark, spark_of, topic, table, tmp_path
+):
+    reading, cut = tmp_path / "reading", tmp_path / "cut"
+    healer = _Healer(distant.network)
+    log = logging.getLogger(f"{__name__}.{topic}")
+    log.addHandler(healer)
+    with _while_spark_reads(lambda: way(distant.network), reading, cut):
+        result = ingest(
+            source,
+            table,
+            spark=spark_of,
+            connection=connection,
+            transform=stop_at_first(reading, cut),
+            logger=log,
+        )
+    # More than one only where the machine is so slow that the second one ran into its timeouts too.
+    assert healer.told[0].startswith(f"the write to {table} failed for a reason that may pass (try 1 of 5)")
+    assert result.rows == RECORDS
+    assert result.state.position == {TopicPartition(topic, 0): RECORDS}
+    assert _offsets(spark, table) == list(range(RECORDS))
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
+
+
+@_WAYS
+def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_behind(
+    way, distant, connection, source, spark, spark_of, table, monkeypatch
+):
+    asked = KafkaCluster.end_offsets
+    met = []
+
+    def cut_first(cluster, *args, **kwargs):
+        if not met:
+            met.append(True)
+            way(distant.network)
+        return asked(cluster, *args, **kwargs)
+
+    # The topic and where its log begins are known by then.
+    monkeypatch.setattr(KafkaCluster, "end_offsets", cut_first)
+    with pytest.raises(ClusterUnreachableError):
+        ingest(source, table, spark=spark_of, connection=connection)
+    assert met
+    assert not Path(table).exists()
+
+    distant.network.heal()
+    assert ingest(source, table, spark=spark_of, connection=connection).rows == RECORDS
+    assert _offsets(spark, table) == list(range(RECORDS))
