@@ -14,7 +14,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from tests.connect_server import ConnectServer
 from tests.faults.connect_ingesting import ConnectIngester
-from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS
+from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
 from tests.kafka_topic import Kafka
 from tests.processes import descendants, wait_until
 
@@ -205,6 +205,27 @@ def test_a_server_that_is_killed_ends_the_run_and_the_next_one_lands_each_record
     other.order(broker, topic, table)
     assert other.answer()["rows"] == _RECORDS
     assert landed() == _each_once(_RECORDS)
+
+
+def test_a_network_that_is_cut_between_client_and_server_while_the_server_commits_costs_no_record(
+    server, kafka, broker, landed, operations, topic, table, files, tmp_path
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * _RECORDS)
+    port = int(server.remote.rpartition(":")[2])
+    with Network(port) as network, ConnectIngester(tmp_path, "client") as client:
+        client.connect(f"sc://127.0.0.1:{network.port}")
+        client.answer()
+        _writing(client, broker, topic, table, files)
+        network.cut()
+        files[1].touch()
+        wait_until((Path(table) / "_delta_log" / "00000000000000000001.json").exists, seconds=120)
+        network.heal()
+        told = client.answer()
+    assert told["error"] is None, told
+    assert told["rows"] == _RECORDS
+    assert landed() == _each_once(_RECORDS)
+    assert operations() == ["CREATE TABLE", "WRITE"]
 
 
 def test_a_network_that_is_cut_while_the_server_reads_and_heals_costs_no_record(
