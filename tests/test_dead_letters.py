@@ -266,7 +266,7 @@ def test_that_nothing_is_owed_but_could_not_be_noted_is_no_reason_to_fail(
 def test_a_missing_observation_is_made_up_for_by_reading(kafka, land, whole, topic, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
-    monkeypatch.setattr("dagster_kafka_flip.ingestion.BatchObservation.get", lambda self, patience: None)
+    monkeypatch.setattr("dagster_kafka_flip.landing.BatchObservation.get", lambda self, patience: None)
     assert land().dead_letters == 1
     assert whole() == [(0, 1)]
 
