@@ -41,9 +41,8 @@ check: lint
 	@$(BIN)/python -X importtime -c "import definitions" 2>&1 >/dev/null | tail -n 1 | \
 		awk -F'|' '{printf "the code location loads in %.2f s\n", $$2 / 1000000}'
 
-# Two at a time, each with a broker and a Spark of its own: most of what tests do is wait for another process.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest
 
 format: $(VENV)/.ready-test
 	$(BIN)/ruff check --fix .

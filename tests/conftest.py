@@ -1,4 +1,4 @@
-"""One broker and one Spark session for each worker of a test session; topics and tables of its own for each test."""
+"""One broker and one Spark session for the whole test session; topics and tables of its own for each test."""
 
 from __future__ import annotations
 
