@@ -26,6 +26,7 @@ from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retentio
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.schema import all_nullable, check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
+from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 
@@ -265,11 +266,11 @@ class DeltaTable:
         target = self._target
         clauses = [f"CREATE TABLE {target.identifier} ({all_nullable(schema).toDDL()}) USING delta"]
         if target.partition_by:
-            clauses.append(f"PARTITIONED BY ({', '.join(_quote(name) for name in target.partition_by)})")
+            clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")
         if target.cluster_by:
-            clauses.append(f"CLUSTER BY ({', '.join(_quote(name) for name in target.cluster_by)})")
+            clauses.append(f"CLUSTER BY ({', '.join(quoted(name) for name in target.cluster_by)})")
         if target.properties:
-            pairs = (f"{_literal(key)} = {_literal(value)}" for key, value in target.properties.items())
+            pairs = (f"{literal(key)} = {literal(value)}" for key, value in target.properties.items())
             clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
         try:
             with store_lock(self._location or "catalog:", is_remote=self._is_remote):
@@ -515,12 +516,3 @@ def _rows_after(since: list[Commit], commit: Commit, document: CommitDocument) -
     if document.rows_before is None or between:
         return None
     return document.rows_before + commit.metric("numOutputRows")
-
-
-def _quote(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

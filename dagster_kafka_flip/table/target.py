@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.table.sql import quoted
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
@@ -77,10 +78,10 @@ class DeltaTarget(Settings):
     def identifier(self) -> str:
         """The table in SQL."""
         if self.is_path:
-            return f"delta.`{self.location.replace('`', '``')}`"
+            return f"delta.{quoted(self.location)}"
         # Already quoted parts may hold dots; both are quoted anew, so that no name can end its own quotes.
         parts = (quoted.replace("``", "`") or plain for quoted, plain in _NAME_PART.findall(self.table))
-        return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+        return ".".join(map(quoted, parts))
 
     @property
     def uri(self) -> str | None:

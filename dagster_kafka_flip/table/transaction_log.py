@@ -11,6 +11,7 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.restored import FileChange
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -105,7 +106,7 @@ class TransactionLog:
             (int(row["file_name"][:20]), row["version"])
             for rows in self._read(files, _TRANSACTIONS)
             for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version")
-            .where(f"appId = {_literal(application)}")
+            .where(f"appId = {literal(application)}")
             .collect()
         ]
         return max(found)[1] if found else None
@@ -141,8 +142,3 @@ class TransactionLog:
 
 
 _READ = (".json", ".parquet")
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

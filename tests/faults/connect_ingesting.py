@@ -10,11 +10,8 @@ import contextlib
 import json
 import logging
 import os
-import queue
 import signal
-import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +22,15 @@ from dagster_kafka_flip.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from tests.faults.ingesting import outcome
+from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from pyspark.sql import DataFrame, SparkSession
-    from typing_extensions import Self
-
-_ROOT = Path(__file__).parents[2]
-_PATIENCE_SECONDS = 240.0
 
 
-class ConnectIngester:
+class ConnectIngester(OrderedProcess):
     """A client of a Spark Connect server, in a process of its own.
 
     Args:
@@ -46,29 +39,10 @@ class ConnectIngester:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._log = folder / f"{name}.log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.connect_ingesting"],
-                cwd=_ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                # A group of its own, so that a Ctrl-C in a terminal leaves it to whoever started it.
-                start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        super().__init__(folder / f"{name}.log", "tests.faults.connect_ingesting")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def end(self) -> None:
+        """Ends it in any case."""
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
@@ -99,25 +73,13 @@ class ConnectIngester:
 
     def answer(self) -> dict[str, Any]:
         """What the oldest order that was not answered yet came to."""
-        told = self._answers.get(timeout=_PATIENCE_SECONDS)
+        told = self._answers.get(timeout=PATIENCE_SECONDS)
         assert told is not None, f"it ended:\n{self._log.read_text(encoding='utf-8', errors='replace')[-4000:]}"
         return told
 
     def log(self) -> str:
         """What it wrote to standard error."""
         return self._log.read_text(encoding="utf-8", errors="replace")
-
-    def _write(self, order: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{json.dumps(order)}\n")
-        self.process.stdin.flush()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("@"):
-                self._answers.put(json.loads(line[1:]))
-        self._answers.put(None)
 
 
 def stopping(reading: str, release: str) -> Callable[[DataFrame], DataFrame]:

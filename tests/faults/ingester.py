@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
 import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
 from tests.processes import wait_until
 
-if TYPE_CHECKING:
-    from types import TracebackType
 
-    from typing_extensions import Self
-
-_ROOT = Path(__file__).parents[2]
-
-# A start of Spark on a machine that does five of them at once.
-_PATIENCE_SECONDS = 240.0
-
-
-class Ingester:
+class Ingester(OrderedProcess):
     """A process that ingests topics into tables when it is told to, with a Spark of its own.
 
     Args:
@@ -37,31 +23,8 @@ class Ingester:
 
     def __init__(self, folder: Path, name: str, *, bootstrap_servers: str) -> None:
         self._note = folder / f"{name}.step"
-        self._log = folder / f"{name}.log"
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.ingesting", bootstrap_servers, str(self._note)],
-                cwd=_ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                # A group of its own, so that a Ctrl-C in a terminal leaves it to whoever started it.
-                start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
         self._java: int | None = None
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.end()
+        super().__init__(folder / f"{name}.log", "tests.faults.ingesting", bootstrap_servers, str(self._note))
 
     def wait_until_ready(self) -> None:
         """Waits for its Spark."""
@@ -77,14 +40,11 @@ class Ingester:
 
     def order(self, topic: str, table: str, *, deadly_step: str = "", max_records: int | None = None) -> None:
         """Starts a run, which is to end at a step if one is given."""
-        assert self.process.stdin is not None
-        order = {"topic": topic, "table": table, "step": deadly_step, "max_records": max_records}
         # It may have been killed a moment ago.
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(f"{json.dumps(order)}\n")
-            self.process.stdin.flush()
+            self._write({"topic": topic, "table": table, "step": deadly_step, "max_records": max_records})
 
-    def answer(self, *, timeout: float = _PATIENCE_SECONDS) -> dict[str, Any] | None:
+    def answer(self, *, timeout: float = PATIENCE_SECONDS) -> dict[str, Any] | None:
         """What the run came to; None if the process ended and did not say."""
         return self._answers.get(timeout=timeout)
 
@@ -104,7 +64,7 @@ class Ingester:
 
     def wait_until_gone(self) -> int:
         """Waits until it has ended and all that it had started, its JVM above all; returns how it ended."""
-        code = self.process.wait(timeout=_PATIENCE_SECONDS)
+        code = self.process.wait(timeout=PATIENCE_SECONDS)
         # The JVM and its workers have inherited standard output, so that it ends with the last of them.
         self._reader.join(timeout=60)
         assert not self._reader.is_alive(), f"something that it started is still running:\n{self.log()}"
@@ -122,13 +82,6 @@ class Ingester:
         if self._reader.is_alive() and self._java is not None:
             self.kill(java=True)
             wait_until(lambda: not self._reader.is_alive(), seconds=60)
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("@"):
-                self._answers.put(json.loads(line[1:]))
-        self._answers.put(None)
 
 
 class Ingesters:

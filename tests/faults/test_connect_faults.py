@@ -96,6 +96,17 @@ def _writing(client, broker, topic, table, files):
     return next(process for process in descendants(os.getpid()) if process.pid == pid)
 
 
+def _next_after_a_killed_one(clients, kafka, broker, topic, table, files):
+    """Kills a client in the middle of its write, which the server does not hear of; returns another client."""
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * _RECORDS)
+    killed, other = clients(2)
+    _writing(killed, broker, topic, table, files)
+    killed.process.kill()
+    killed.process.wait()
+    return other
+
+
 def test_of_several_clients_of_one_server_one_lands_each_record_and_the_others_lose_or_find_nothing(
     clients, kafka, broker, connection, spark_of, landed, operations, topic, table
 ):
@@ -124,12 +135,7 @@ def test_of_several_clients_of_one_server_one_lands_each_record_and_the_others_l
 def test_what_the_server_commits_for_a_client_that_was_killed_is_found_by_the_next_run(
     clients, kafka, broker, landed, operations, topic, table, files
 ):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * _RECORDS)
-    killed, other = clients(2)
-    _writing(killed, broker, topic, table, files)
-    killed.process.kill()
-    killed.process.wait()
+    other = _next_after_a_killed_one(clients, kafka, broker, topic, table, files)
     files[1].touch()
     # The server knows nothing of its client's end, and goes on.
     wait_until((Path(table) / "_delta_log" / "00000000000000000001.json").exists, seconds=120)
@@ -143,12 +149,7 @@ def test_what_the_server_commits_for_a_client_that_was_killed_is_found_by_the_ne
 def test_what_the_server_still_writes_for_a_client_that_was_killed_is_refused_once_the_next_run_has_landed_it(
     clients, server, kafka, broker, landed, operations, topic, table, files
 ):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * _RECORDS)
-    killed, other = clients(2)
-    _writing(killed, broker, topic, table, files)
-    killed.process.kill()
-    killed.process.wait()
+    other = _next_after_a_killed_one(clients, kafka, broker, topic, table, files)
 
     other.order(broker, topic, table)
     assert other.answer()["rows"] == _RECORDS
