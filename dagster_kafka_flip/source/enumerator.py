@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
@@ -21,14 +21,15 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
+from dagster_kafka_flip.source.identity import check_cluster, found_topics, recreated_topics, topic_ids_of
 from dagster_kafka_flip.source.incident import incident_of
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.partition_change import get_partition_change
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.subscription import PartitionSetSubscription, TopicDirectory
+from dagster_kafka_flip.source.subscription import PartitionSetSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -36,57 +37,14 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.partition_change import PartitionChange
-    from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
+    from dagster_kafka_flip.source.sample import SplitSample
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.subscription import TopicMetadata
 
 # A few are enough for an average, and many would make a sample as slow as the read.
 _SAMPLED_SPLITS = 32
-
-
-class Cluster(TopicDirectory, Protocol):
-    """What the enumerator needs of a cluster; `KafkaCluster` is the one there is."""
-
-    def cluster_id(self) -> str | None:
-        """The cluster's id, or None where it does not tell."""
-        ...
-
-    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The log start offset of each topic partition."""
-        ...
-
-    def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> Mapping[TopicPartition, int]:
-        """The end offset of each under an isolation level."""
-        ...
-
-    def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
-    ) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; partitions without one are left out."""
-        ...
-
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """The highest record timestamp of each, and where it is; partitions without a record are left out."""
-        ...
-
-    def first_records(self, position: Position, isolation_level: str) -> Mapping[TopicPartition, int]:
-        """The offset of the first record that is read, from an offset on; partitions without one are left out."""
-        ...
-
-    def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:
-        """The group's committed offsets; partitions without one are left out."""
-        ...
-
-    def commit_offsets(self, position: Position, group_id: str) -> None:
-        """Commits a consumer group's offsets."""
-        ...
-
-    def sample(
-        self, splits: Iterable[KafkaPartitionSplit], isolation_level: str
-    ) -> Mapping[TopicPartition, SplitSample]:
-        """A few records of each split; splits without a record are left out."""
-        ...
 
 
 class KafkaSourceEnumerator(SplitEnumerator):
@@ -138,7 +96,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         """
         cluster_id = self._cluster.cluster_id()
         topics, missing = self._topics()
-        topic_ids = _topic_ids(topics)
+        topic_ids = topic_ids_of(topics)
         others: list[Incident] = []
         if state is not None:
             state, others = self._identified(state, cluster_id, topic_ids)
@@ -146,7 +104,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         position = {} if state is None else state.position
         change = get_partition_change(partitions, position, initial_discovery=state is None)
 
-        log = _Log(self._source, self._cluster, partitions)
+        log = Log(self._source, self._cluster, partitions)
         # A plan that is made once more in the same run goes on from where the first one started.
         overrides = self._source.overrides_position and self._planned is None
         starts, moved = self._starts(change, state, topic_ids, log, overrides=overrides)
@@ -193,12 +151,12 @@ class KafkaSourceEnumerator(SplitEnumerator):
             raise ConfigurationError(msg)
         state = self.snapshot_state()
         cluster_id = self._cluster.cluster_id()
-        topic_ids = _topic_ids(PartitionSetSubscription(tuple(sorted(starts))).describe(self._cluster))
+        topic_ids = topic_ids_of(PartitionSetSubscription(tuple(sorted(starts))).describe(self._cluster))
         if state is not None:
-            _check_cluster(state, cluster_id)
-            for error in _recreated_topics(state, topic_ids).values():
+            check_cluster(state, cluster_id)
+            for error in recreated_topics(state, topic_ids).values():
                 raise error
-        log = _Log(self._source, self._cluster, list(starts))
+        log = Log(self._source, self._cluster, list(starts))
         for position in (starts, stops):
             _check_beginning(position, log)
             _check_end(position, log)
@@ -225,7 +183,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
 
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
         """Cuts off a batch whose records are as far in event time on each topic partition."""
-        times = _Times(self._cluster, self._source.isolation_level)
+        times = Times(self._cluster, self._source.isolation_level)
         return plan.cut_at(cuts_by_time(plan.splits, max_offsets, times))
 
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
@@ -240,20 +198,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return self._cluster.sample(splits, self._source.isolation_level)
 
     def _topics(self) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
-        """The topics as they are now, and whether some that are named are missing."""
-        subscription = self._source.subscription
-        try:
-            return subscription.describe(self._cluster), []
-        except TopicNotFoundError:
-            if TopicNotFoundError not in self._context.tolerated:
-                raise
-            there = subscription.describe(self._cluster, skip_missing=True)
-            if not any(topic.partitions for topic in there.values()):
-                raise
-            missing = TopicNotFoundError(
-                f"{', '.join(subscription.missing(there))}: not there, or this client may not describe it."
-            )
-            return there, [incident_of(missing, "The run went on with the others; its position is kept.")]
+        return found_topics(self._source.subscription, self._cluster, self._context.tolerated)
 
     def _identified(
         self, state: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]
@@ -261,14 +206,14 @@ class KafkaSourceEnumerator(SplitEnumerator):
         """What still counts of a state, now that the cluster and the topics are known."""
         tolerated = self._context.tolerated
         try:
-            _check_cluster(state, cluster_id)
+            check_cluster(state, cluster_id)
         except ClusterChangedError as error:
             if ClusterChangedError not in tolerated:
                 raise
             went_on = "The run went on at the beginning of every log of the cluster that answers now."
             return EnumeratorState({}, watermark=state.watermark), [incident_of(error, went_on, lost_offsets=None)]
         incidents: list[Incident] = []
-        for topic, error in _recreated_topics(state, topic_ids).items():
+        for topic, error in recreated_topics(state, topic_ids).items():
             if TopicRecreatedError not in tolerated:
                 raise error
             state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})
@@ -281,7 +226,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         change: PartitionChange,
         state: EnumeratorState | None,
         topic_ids: Mapping[str, str],
-        log: _Log,
+        log: Log,
         *,
         overrides: bool,
     ) -> tuple[dict[TopicPartition, int], list[Incident]]:
@@ -297,7 +242,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
 
     def _continued(
-        self, position: Position, same_topics: Collection[str], log: _Log
+        self, position: Position, same_topics: Collection[str], log: Log
     ) -> tuple[dict[TopicPartition, int], list[Incident]]:
         """Where to go on: at the position, unless the log no longer holds it and that is tolerated."""
         starts, tolerated = dict(position), self._context.tolerated
@@ -327,7 +272,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             incidents.append(incident_of(error, went_on, lost_offsets=None))
         return starts, incidents
 
-    def _initial_starts(self, partitions: Collection[TopicPartition], log: _Log) -> dict[TopicPartition, int]:
+    def _initial_starts(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
         initializer = self._source.starting_offsets
@@ -345,7 +290,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return starts
 
     def _stops(
-        self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int], log: _Log
+        self, partitions: Collection[TopicPartition], starts: Mapping[TopicPartition, int], log: Log
     ) -> dict[TopicPartition, int]:
         initializer = self._source.stopping_offsets
         _check_named_partitions(initializer, log)
@@ -355,7 +300,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return {tp: max(starts[tp], min(wanted.get(tp, starts[tp]), end[tp])) for tp in partitions}
 
     def _aligned(
-        self, starts: Mapping[TopicPartition, int], stops: dict[TopicPartition, int], log: _Log
+        self, starts: Mapping[TopicPartition, int], stops: dict[TopicPartition, int], log: Log
     ) -> tuple[dict[TopicPartition, int], int | None]:
         max_drift = self._source.max_drift
         if max_drift is None:
@@ -376,82 +321,7 @@ def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> fro
     return partitions
 
 
-class _Times:
-    """Look-ups by time under one isolation level."""
-
-    def __init__(self, cluster: Cluster, isolation_level: str) -> None:
-        self._cluster = cluster
-        self._isolation_level = isolation_level
-
-    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        return self._cluster.offsets_for_times(timestamps_ms, self._isolation_level)
-
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        return self._cluster.max_timestamps(partitions)
-
-    def first_records(self, position: Position) -> Mapping[TopicPartition, int]:
-        return self._cluster.first_records(position, self._isolation_level) if position else {}
-
-
-class _Log(_Times):
-    """The topic partitions' ends and beginnings, each read once for the whole plan; ends first."""
-
-    def __init__(self, source: KafkaSource, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
-        super().__init__(cluster, source.isolation_level)
-        self._source = source
-        self._end = cluster.end_offsets(partitions, source.isolation_level)
-        self._beginning = cluster.beginning_offsets(partitions)
-        self.high_watermarks = (
-            cluster.end_offsets(partitions, READ_UNCOMMITTED)
-            if source.isolation_level == READ_COMMITTED
-            else dict(self._end)
-        )
-
-    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: self._beginning[tp] for tp in partitions}
-
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        # The log's beginning is read after its end, and retention may have moved it past that end in between.
-        return {tp: max(self._end[tp], self._beginning[tp]) for tp in partitions}
-
-    def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        if self._source.group_id is None:
-            return {}
-        return self._cluster.committed_offsets(partitions, self._source.group_id)
-
-    def __contains__(self, topic_partition: TopicPartition) -> bool:
-        return topic_partition in self._end
-
-
-def _topic_ids(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
-    return {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
-
-
-def _check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
-    if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
-        msg = (
-            f"the position is of the Kafka cluster {state.cluster_id}, but {cluster_id} answers now; its offsets mean "
-            "something else. Nothing was read. Correct the address, or give the asset a new stream id to read the "
-            "new cluster from its start"
-        )
-        raise ClusterChangedError(msg)
-
-
-def _recreated_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> dict[str, TopicRecreatedError]:
-    """Topics that have another id than the state's, and the error that this is."""
-    errors: dict[str, TopicRecreatedError] = {}
-    for topic, topic_id in topic_ids.items():
-        known = state.topic_ids.get(topic)
-        if known is not None and known != topic_id:
-            errors[topic] = TopicRecreatedError(
-                f"the topic {topic} was deleted and made again: the position is of topic id {known}, and now it is "
-                f"{topic_id}. Offsets of the old topic mean nothing in the new one. Nothing was read. Give the "
-                "asset a new stream id to read the new topic from its start"
-            )
-    return errors
-
-
-def _check_beginning(position: Position, log: _Log) -> None:
+def _check_beginning(position: Position, log: Log) -> None:
     beginning = log.beginning_offsets(position)
     overtaken = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset < beginning[tp]}
     if overtaken:
@@ -466,7 +336,7 @@ def _check_beginning(position: Position, log: _Log) -> None:
         raise RetentionOvertookPositionError(msg, beginning)
 
 
-def _check_end(position: Position, log: _Log) -> None:
+def _check_end(position: Position, log: Log) -> None:
     beginning = log.beginning_offsets(position)
     # The high watermark, not the end offset: an open transaction moves nothing backwards.
     beyond = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]}
@@ -487,7 +357,7 @@ def _others(affected: Mapping[TopicPartition, int], records: int | None = None) 
     return f" (and the like on {len(affected) - 1} more topic partitions{total})"
 
 
-def _check_named_partitions(initializer: OffsetsInitializer, log: _Log) -> None:
+def _check_named_partitions(initializer: OffsetsInitializer, log: Log) -> None:
     for tp in sorted(initializer.offsets or {}):
         if tp not in log:
             msg = f"an offset is given for {tp}, which does not exist; correct the topic or the partition number"

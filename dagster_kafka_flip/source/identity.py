@@ -1,0 +1,71 @@
+"""Which topics are there, and whether a state is of them: of the same cluster, and not of namesakes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
+from dagster_kafka_flip.source.incident import incident_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.source.subscription import Subscription, TopicDirectory, TopicMetadata
+
+
+def found_topics(
+    subscription: Subscription, directory: TopicDirectory, tolerated: Collection[type[KafkaFlipError]]
+) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
+    """The topics as they are now, and whether some that are named are missing.
+
+    Raises:
+        TopicNotFoundError: A topic is missing and that is not tolerated, or none is there.
+    """
+    try:
+        return subscription.describe(directory), []
+    except TopicNotFoundError:
+        if TopicNotFoundError not in tolerated:
+            raise
+        there = subscription.describe(directory, skip_missing=True)
+        if not any(topic.partitions for topic in there.values()):
+            raise
+        missing = TopicNotFoundError(
+            f"{', '.join(subscription.missing(there))}: not there, or this client may not describe it."
+        )
+        return there, [incident_of(missing, "The run went on with the others; its position is kept.")]
+
+
+def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
+    """The ids of topics, as far as the cluster tells them."""
+    return {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
+
+
+def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
+    """Refuses a state of another cluster than the one that answers.
+
+    Raises:
+        ClusterChangedError: It is.
+    """
+    if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
+        msg = (
+            f"the position is of the Kafka cluster {state.cluster_id}, but {cluster_id} answers now; its offsets mean "
+            "something else. Nothing was read. Correct the address, or give the asset a new stream id to read the "
+            "new cluster from its start"
+        )
+        raise ClusterChangedError(msg)
+
+
+def recreated_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> dict[str, TopicRecreatedError]:
+    """Topics that have another id than the state's, and the error that this is."""
+    errors: dict[str, TopicRecreatedError] = {}
+    for topic, topic_id in topic_ids.items():
+        known = state.topic_ids.get(topic)
+        if known is not None and known != topic_id:
+            errors[topic] = TopicRecreatedError(
+                f"the topic {topic} was deleted and made again: the position is of topic id {known}, and now it is "
+                f"{topic_id}. Offsets of the old topic mean nothing in the new one. Nothing was read. Give the "
+                "asset a new stream id to read the new topic from its start"
+            )
+    return errors
