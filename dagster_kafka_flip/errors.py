@@ -95,6 +95,29 @@ class ClusterChangedError(KafkaFlipError):
     """Another cluster answers under the address than the one whose position is known."""
 
 
+# --- windows ------------------------------------------------------------------------------------------------------
+
+
+class WindowNotCompleteError(KafkaFlipError):
+    """A window of time is not over, or an open transaction may hold records of it back."""
+
+
+class WindowBeyondRetentionError(KafkaFlipError):
+    """The log may no longer hold all records of a window."""
+
+
+class RecordsFromFutureError(KafkaFlipError):
+    """A record is dated later than now, so that what stands behind it in the log can't be found by its time."""
+
+
+class TimestampTypeChangedError(KafkaFlipError):
+    """A topic whose brokers set the times of its records (LogAppendTime) holds records whose producers did."""
+
+
+class WindowsChangedError(KafkaFlipError):
+    """The table's windows are others than the asset's, or it is no table of windows."""
+
+
 # --- records ------------------------------------------------------------------------------------------------------
 
 

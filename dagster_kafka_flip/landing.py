@@ -7,13 +7,14 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
-from dagster_kafka_flip.errors import ConfigurationError, WriteFailedError
+from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.observation import BatchObservation
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.result import BatchResult
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.transforming import transformed
 
 if TYPE_CHECKING:
     import logging
@@ -188,13 +189,4 @@ class Landing:
         if watch is not None:
             staged = watch.watch(staged, self._decoder.problem())
         rows = self._decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
-        if self._transform is None:
-            return rows
-        transformed = self._transform(rows)
-        if not hasattr(transformed, "writeTo"):
-            msg = f"the transform has to return a DataFrame, and returned {type(transformed).__name__}"
-            raise ConfigurationError(msg)
-        if not transformed.columns:
-            msg = "the transform returned a DataFrame without columns; keep at least one"
-            raise ConfigurationError(msg)
-        return transformed
+        return transformed(rows, self._transform)

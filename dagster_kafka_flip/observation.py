@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Observation
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
@@ -49,6 +49,25 @@ class Observed:
             "rejected": self.rejected,
             "watermark": None if watermark is None else watermark.isoformat(),
         }
+
+
+def observed_metrics(observation: Observation, patience: float) -> dict[str, Any]:
+    """What an observation saw; nothing if Spark has nothing to tell in time.
+
+    Args:
+        observation: Of a DataFrame that has run.
+        patience: Seconds to wait.
+    """
+    answer: dict[str, Any] = {}
+
+    def ask() -> None:
+        answer.update(observation.get)
+
+    # Observation.get waits for ever for a plan that was never run as it was written.
+    thread = threading.Thread(target=ask, daemon=True, name="observation")
+    thread.start()
+    thread.join(patience)
+    return answer
 
 
 class BatchObservation:
@@ -97,15 +116,7 @@ class BatchObservation:
         Args:
             patience: Seconds to wait for them.
         """
-        answer: dict[str, Any] = {}
-
-        def ask() -> None:
-            answer.update(self._observation.get)
-
-        # Observation.get waits for ever for a plan that was never run as it was written.
-        thread = threading.Thread(target=ask, daemon=True, name="observation")
-        thread.start()
-        thread.join(patience)
+        answer = observed_metrics(self._observation, patience)
         if "records" not in answer:
             return None
         highest = {

@@ -11,10 +11,14 @@ from dagster_kafka_flip.errors import (
     EndBeforePositionError,
     ForeignRowsError,
     KafkaFlipError,
+    RecordsFromFutureError,
     RetentionOvertookPositionError,
     TableReplacedError,
+    TimestampTypeChangedError,
     TopicNotFoundError,
     TopicRecreatedError,
+    WindowBeyondRetentionError,
+    WindowNotCompleteError,
 )
 
 if TYPE_CHECKING:
@@ -23,17 +27,23 @@ if TYPE_CHECKING:
 NO_RECORDS_LOST = "no_records_lost"
 ALL_TOPICS_THERE = "all_topics_there"
 TABLE_AS_LEFT = "table_as_left"
+WINDOWS_COMPLETE = "windows_complete"
+TIMES_PLAUSIBLE = "times_plausible"
 
 CHECKS: dict[type[KafkaFlipError], str | None] = {
     RetentionOvertookPositionError: NO_RECORDS_LOST,
     EndBeforePositionError: NO_RECORDS_LOST,
     TopicRecreatedError: NO_RECORDS_LOST,
     ClusterChangedError: NO_RECORDS_LOST,
+    WindowBeyondRetentionError: NO_RECORDS_LOST,
+    WindowNotCompleteError: WINDOWS_COMPLETE,
+    RecordsFromFutureError: TIMES_PLAUSIBLE,
     TopicNotFoundError: ALL_TOPICS_THERE,
     ForeignRowsError: TABLE_AS_LEFT,
     TableReplacedError: TABLE_AS_LEFT,
     # Nothing is lost by it, so that there is nothing to check.
     ConcurrentIngestionError: None,
+    TimestampTypeChangedError: None,
 }
 """The errors that can be tolerated, and the check that fails when one was."""
 

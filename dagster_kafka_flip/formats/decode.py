@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -62,7 +62,9 @@ class Decoder:
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
 
-    def finish(self, staged: DataFrame, *, leave_out_rejected: bool = False) -> DataFrame:
+    def finish(
+        self, staged: DataFrame, *, leave_out_rejected: bool = False, carry: Mapping[str, str] | None = None
+    ) -> DataFrame:
         """The columns to land, of a staged DataFrame. Fails when it runs on a record that must not be rejected.
 
         The staged DataFrame should be observed first (see BatchObservation): Spark moves this filter past everything
@@ -71,6 +73,7 @@ class Decoder:
         Args:
             staged: From `stage`.
             leave_out_rejected: Whether such records are left out instead, because they are landed elsewhere.
+            carry: Columns of the staged DataFrame that are kept besides, and under which names.
 
         Raises:
             ConfigurationError: Two columns have the same name.
@@ -85,7 +88,7 @@ class Decoder:
             message = f.concat(f.lit(f"{REJECTED} "), where, f.lit(": "), fatal)
             # A filter, because a column that the transform drops would not be computed, and not be checked.
             staged = staged.where(f.when(fatal.isNull(), f.lit(True)).otherwise(f.raise_error(message).cast("boolean")))
-        columns = self._landed()
+        columns = self._landed() + [(name, f.col(staged_name)) for staged_name, name in (carry or {}).items()]
         _check_names([name for name, _ in columns])
         return staged.select(*(column.alias(name) for name, column in columns))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import confluent_kafka
 import tenacity
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource  # as below
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
 
 from dagster_kafka_flip.errors import (
@@ -22,12 +23,13 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
 )
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.sample import TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -41,6 +43,9 @@ _logger = logging.getLogger(__name__)
 
 # What an unknown topic id looks like: 16 zero bytes in Kafka's base64 (KIP-516).
 _ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+# What a plan by time has to know of a topic.
+_SETTINGS = ("message.timestamp.type", "retention.ms", "retention.bytes")
 
 _UNREACHABLE = frozenset(
     {
@@ -222,6 +227,63 @@ class KafkaCluster:
         specs = {tp: OffsetSpec.for_timestamp(timestamp) for tp, timestamp in timestamps_ms.items()}
         return {tp: offset for tp, offset in self._offsets(specs, isolation_level).items() if offset >= 0}
 
+    @_until_answered
+    def records_at(
+        self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
+    ) -> list[dict[TopicPartition, TimestampedOffset]]:
+        """The first record at or after a time, and its own time, for each of many look-ups.
+
+        All of them are under way at once, so that they take about as long as one.
+
+        Args:
+            times: For each look-up a time in milliseconds since the epoch, by topic partition.
+            isolation_level: Under `read_committed` nothing from the last stable offset on is found.
+
+        Returns:
+            For each look-up what was found; topic partitions without such a record are left out.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+            ClusterRequestError: A broker answered with an error.
+        """
+        asked = [
+            self._ask_offsets({tp: OffsetSpec.for_timestamp(ms) for tp, ms in each.items()}, isolation_level)
+            for each in times
+        ]
+        return [
+            {
+                tp: TimestampedOffset(info.offset, info.timestamp)
+                for tp, info in self._answered(futures).items()
+                if info.offset >= 0
+            }
+            for futures in asked
+        ]
+
+    @_until_answered
+    def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
+        """Settings of topics; those that this client may not see are left out.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+        """
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        futures = self._client.describe_configs(resources, request_timeout=self._connection.request_timeout)
+        found: dict[str, TopicSettings] = {}
+        for resource, future in futures.items():
+            try:
+                entries = self._result(future, f"the settings of the topic {resource.name}")
+            except ClusterRequestError:
+                continue
+            values = {name: entries[name].value for name in _SETTINGS if name in entries}
+            if len(values) == len(_SETTINGS):
+                retention = int(values["retention.ms"])
+                found[resource.name] = TopicSettings(
+                    timestamp_type=values["message.timestamp.type"],
+                    retention_ms=None if retention < 0 else retention,
+                    is_limited_by_size=int(values["retention.bytes"]) >= 0,
+                )
+        return found
+
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         """The highest timestamp of each and where it is (KIP-734), open and aborted transactions included.
 
@@ -329,6 +391,11 @@ class KafkaCluster:
     def _list_offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
     ) -> dict[TopicPartition, Any]:
+        return self._answered(self._ask_offsets(specs, isolation_level))
+
+    def _ask_offsets(
+        self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
+    ) -> Mapping[Any, Future[Any]]:
         if not specs:
             return {}
         level = (
@@ -337,11 +404,11 @@ class KafkaCluster:
             else confluent_kafka.IsolationLevel.READ_UNCOMMITTED
         )
         request: dict[confluent_kafka.TopicPartition, Any] = dict(zip(_to_client(specs), specs.values(), strict=True))
-        futures: Mapping[Any, Future[Any]] = self._client.list_offsets(
-            request,
-            isolation_level=level,
-            request_timeout=self._connection.request_timeout,
+        return self._client.list_offsets(
+            request, isolation_level=level, request_timeout=self._connection.request_timeout
         )
+
+    def _answered(self, futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, Any]:
         found = {
             TopicPartition(key.topic, key.partition): self._result(
                 future, f"the offsets of {key.topic}-{key.partition}"

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription
+    from dagster_kafka_flip.source.window import Windows
+    from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
 
 class KafkaSource(Settings):
@@ -197,6 +199,18 @@ class KafkaSource(Settings):
         cluster = KafkaCluster(self.required_connection(), self.librdkafka_config())
         return KafkaSourceEnumerator(self, cluster, context, state)
 
+    def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
+        """What finds the records of windows of time; the source's own start and stop count for nothing.
+
+        Raises:
+            ConfigurationError: The source has no connection.
+        """
+        from dagster_kafka_flip.source.cluster import KafkaCluster
+        from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+
+        cluster = KafkaCluster(self.required_connection(), self.librdkafka_config())
+        return WindowEnumerator(self, cluster, windows, context)
+
     def required_connection(self) -> KafkaConnection:
         """Where Kafka is.
 
@@ -227,6 +241,29 @@ class KafkaSource(Settings):
         source = self if connection is None else self.model_copy(update={"connection": connection})
         source.required_connection()
         return source
+
+    def only(self, topics: Iterable[str]) -> KafkaSource:
+        """The same source with some of its topics.
+
+        Args:
+            topics: Their names.
+
+        Raises:
+            ConfigurationError: The source does not read one of them.
+        """
+        wanted = tuple(sorted(set(topics)))
+        others = [topic for topic in wanted if not self._reads(topic)]
+        if others or not wanted:
+            msg = f"the source reads {self.subscription}, and not {', '.join(others) or 'no topic at all'}"
+            raise ConfigurationError(msg)
+        if self.partitions is not None:
+            return self.model_copy(update={"partitions": tuple(tp for tp in self.partitions if tp.topic in wanted)})
+        return self.model_copy(update={"topics": wanted, "topic_pattern": None})
+
+    def _reads(self, topic: str) -> bool:
+        if self.partitions is not None:
+            return any(tp.topic == topic for tp in self.partitions)
+        return self.subscription.may_read(TopicPartition(topic, 0))
 
     def librdkafka_config(self) -> dict[str, str]:
         """Settings of the client that plans, besides the connection's."""

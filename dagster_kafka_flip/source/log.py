@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """What a topic's settings say about the times of its records, and how long they are kept.
+
+    Attributes:
+        timestamp_type: `CreateTime` or `LogAppendTime` (KIP-32); of records that are written now.
+        retention_ms: How long a record is kept, in milliseconds; None for ever.
+        is_limited_by_size: Whether records may go before that, because they are too many.
+    """
+
+    timestamp_type: str
+    retention_ms: int | None
+    is_limited_by_size: bool
+
+    @property
+    def is_set_by_broker(self) -> bool:
+        """Whether the broker gives a record its time when it comes."""
+        return self.timestamp_type == "LogAppendTime"
+
+    def keeps(self, ms: int, now_ms: int) -> bool:
+        """Whether a record of some time is kept until now, as far as retention is concerned."""
+        return not self.is_limited_by_size and (self.retention_ms is None or ms > now_ms - self.retention_ms)
 
 
 class Cluster(TopicDirectory, Protocol):
@@ -34,6 +59,16 @@ class Cluster(TopicDirectory, Protocol):
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> Mapping[TopicPartition, int]:
         """The first offset of each at or after its timestamp; partitions without one are left out."""
+        ...
+
+    def records_at(
+        self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
+    ) -> Sequence[Mapping[TopicPartition, TimestampedOffset]]:
+        """For each of many look-ups, all under way at once: the first record at or after a time, and its own time."""
+        ...
+
+    def topic_settings(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
+        """Settings of topics; those that this client may not see are left out."""
         ...
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:

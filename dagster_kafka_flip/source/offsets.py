@@ -99,7 +99,7 @@ class OffsetsInitializer(Settings):
         Raises:
             ConfigurationError: The time is negative, no time at all, or has no offset from UTC.
         """
-        return cls(kind=OffsetsKind.TIMESTAMP, timestamp_ms=_epoch_milliseconds(timestamp))
+        return cls(kind=OffsetsKind.TIMESTAMP, timestamp_ms=epoch_milliseconds(timestamp))
 
     @classmethod
     def committed_offsets(cls, reset: OffsetResetStrategy | str = OffsetResetStrategy.NONE) -> OffsetsInitializer:
@@ -261,7 +261,15 @@ class OffsetsInitializer(Settings):
         return self.kind.value
 
 
-def _epoch_milliseconds(timestamp: int | datetime | str) -> int:
+def epoch_milliseconds(timestamp: int | datetime | str) -> int:
+    """A point in time in milliseconds since the epoch, rounded up.
+
+    Args:
+        timestamp: Milliseconds, an aware datetime, or an ISO 8601 text with an offset from UTC.
+
+    Raises:
+        ConfigurationError: The time is negative, no time at all, or has no offset from UTC.
+    """
     if isinstance(timestamp, str):
         try:
             # Python 3.10 does not read a trailing Z.

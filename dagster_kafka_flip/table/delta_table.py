@@ -31,7 +31,7 @@ from dagster_kafka_flip.table.store_lock import check_store, store_lock
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -54,6 +54,10 @@ class ForeignConflictError(KafkaFlipError):
     """Somebody else changed the table during the write; nothing was written, and a new plan can be made."""
 
 
+class TableNotThereError(Exception):
+    """There is no such table."""
+
+
 @dataclass(frozen=True)
 class Committed:
     """A commit that is known to be in the table.
@@ -73,6 +77,39 @@ class Committed:
     files: int
     table_rows: int | None
     confirm_seconds: float
+
+
+@dataclass(frozen=True)
+class Written:
+    """How a write ended.
+
+    Attributes:
+        since: The commits since the version that it rests on, newest first.
+        failure: What it ended with; None if it came back.
+        confirm_seconds: Time for asking history.
+    """
+
+    since: list[Commit]
+    failure: Exception | None
+    confirm_seconds: float
+
+
+def committed(commit: Commit, written: Written, table_rows: int | None) -> Committed:
+    """A commit that history shows.
+
+    Args:
+        commit: The commit.
+        written: The write that made it.
+        table_rows: Rows of the table then, if that is known.
+    """
+    return Committed(
+        version=commit.version,
+        rows=commit.metric("numOutputRows"),
+        bytes=commit.metric("numOutputBytes"),
+        files=commit.metric("numFiles"),
+        table_rows=table_rows,
+        confirm_seconds=written.confirm_seconds,
+    )
 
 
 @dataclass(frozen=True)
@@ -128,15 +165,15 @@ class DeltaTable:
         """
         try:
             return find_anchor(
-                self._commits(),
+                self.commits(),
                 self._target.stream,
                 str(self._target),
                 self._tolerated,
                 restored=self.restored_versions,
                 expired=self._recorded_anchor,
             )
-        except _TableNotThereError:
-            self._check_place_is_free()
+        except TableNotThereError:
+            self.check_place_is_free()
             return None
 
     def restored_versions(self, restore: Commit, older: Sequence[Commit]) -> tuple[int, ...]:
@@ -210,9 +247,9 @@ class DeltaTable:
             TableError: There is something else in the table's place.
         """
         try:
-            return tuple(self._commits())
-        except _TableNotThereError:
-            self._check_place_is_free()
+            return tuple(self.commits())
+        except TableNotThereError:
+            self.check_place_is_free()
             return None
 
     def last_state(self, history: Iterable[Commit]) -> EnumeratorState | None:
@@ -243,7 +280,7 @@ class DeltaTable:
         """
         streams = dict(anchor.other_streams)
         if plan.discovered:
-            streams = other_streams(self._commits(), self._target.stream) | streams
+            streams = other_streams(self.commits(), self._target.stream) | streams
         for stream, state in streams.items():
             both = sorted(tp for tp in plan.end_offsets if tp in state.position and is_same_log(tp, state, plan.state))
             if both:
@@ -356,16 +393,29 @@ class DeltaTable:
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
         """
+        written = self.written(lambda: self._append(rows, document), document.base_version)
+        return self._judge(written, document)
+
+    def written(self, write: Callable[[], None], base_version: int) -> Written:
+        """Runs a write, and asks the table's history what has come of it.
+
+        Args:
+            write: The write. An interrupt stops its Spark job.
+            base_version: The version that the write rests on.
+
+        Raises:
+            CommitUnknownError: History can't be asked.
+        """
         failure: Exception | None = None
         with store_lock(self.location(), is_remote=self._is_remote):
             try:
-                run_interruptibly(self._spark, lambda: self._append(rows, document))
+                run_interruptibly(self._spark, write)
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
                 failure = error
                 _logger.info("the write ended with %s; looking whether it was committed", type(error).__name__)
             begin = time.monotonic()
             try:
-                since = self._commits_since(document.base_version)
+                since = list(_take_while_after(self.commits(), base_version))
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
                 msg = (
                     f"the write to {self._target} ended, and its history can't be asked whether it is there: "
@@ -373,8 +423,7 @@ class DeltaTable:
                     "committed, the next run finds it, and else reads it again"
                 )
                 raise CommitUnknownError(msg) from (failure or error)
-            confirm_seconds = time.monotonic() - begin
-        return self._judge(since, document, failure, confirm_seconds)
+            return Written(since, failure, time.monotonic() - begin)
 
     def _append(self, rows: DataFrame, document: CommitDocument) -> None:
         writer = (
@@ -387,22 +436,14 @@ class DeltaTable:
             writer = writer.option("mergeSchema", "true")
         writer.append()
 
-    def _judge(
-        self, since: list[Commit], document: CommitDocument, failure: Exception | None, confirm_seconds: float
-    ) -> Committed:
+    def _judge(self, written: Written, document: CommitDocument) -> Committed:
+        since, failure = written.since, written.failure
         documents = [(commit, own) for commit in since if (own := commit.document()) is not None]
         streams = [(commit, own) for commit, own in documents if own.stream == document.stream]
         for commit, own in streams:
             if own.attempt == document.attempt:
                 check_between(since, document, commit.version, str(self._target))
-                return Committed(
-                    version=commit.version,
-                    rows=commit.metric("numOutputRows"),
-                    bytes=commit.metric("numOutputBytes"),
-                    files=commit.metric("numFiles"),
-                    table_rows=_rows_after(since, commit, document),
-                    confirm_seconds=confirm_seconds,
-                )
+                return committed(commit, written, _rows_after(since, commit, document))
         if streams:
             commit, own = streams[0]
             msg = (
@@ -418,13 +459,21 @@ class DeltaTable:
                 "Somebody set it by hand, or the table was restored meanwhile; nothing was written. Run again"
             )
             raise PositionLostError(msg)
-        if is_conflict(failure):
-            raise ForeignConflictError(telling_line(failure)) from failure
-        msg = f"the write to {self._target} failed and nothing of it was committed: {telling_line(failure)}"
-        raise WriteFailedError(msg) from failure
+        raise self.failed(failure) from failure
 
-    def _commits(self) -> Iterator[Commit]:
-        """The table's commits, newest first, a few at a time. Versions that come in meanwhile are left out."""
+    def failed(self, failure: Exception) -> KafkaFlipError:
+        """What a write that failed, and of which history shows nothing, is told as."""
+        if is_conflict(failure):
+            return ForeignConflictError(telling_line(failure))
+        msg = f"the write to {self._target} failed and nothing of it was committed: {telling_line(failure)}"
+        return WriteFailedError(msg)
+
+    def commits(self) -> Iterator[Commit]:
+        """The table's commits, newest first, a few at a time. Versions that come in meanwhile are left out.
+
+        Raises:
+            TableNotThereError: There is no such table.
+        """
         newest: int | None = None
         oldest: int | None = None
         limit = _FIRST_PAGE
@@ -441,9 +490,6 @@ class DeltaTable:
                 return
             oldest = page[-1].version
             limit *= 10
-
-    def _commits_since(self, version: int) -> list[Commit]:
-        return list(_take_while_after(self._commits(), version))
 
     def _page(self, limit: int) -> list[Commit]:
         return retries(_logger, f"reading the history of {self._target}")(self._read_page, limit)
@@ -465,7 +511,7 @@ class DeltaTable:
             )
         except Exception as error:
             if is_not_there(error):
-                raise _TableNotThereError from error
+                raise TableNotThereError from error
             raise
         return [
             Commit(
@@ -479,7 +525,12 @@ class DeltaTable:
             for row in rows
         ]
 
-    def _check_place_is_free(self) -> None:
+    def check_place_is_free(self) -> None:
+        """Makes sure that a table can be made where there is none.
+
+        Raises:
+            TableError: There is something else in its place.
+        """
         path = self._target.local_path
         if path is not None and not is_free(path):
             msg = f"{path} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
@@ -498,10 +549,6 @@ def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: En
         (one.topic_ids.get(topic_partition.topic), other.topic_ids.get(topic_partition.topic)),
     )
     return all(a is None or b is None or a == b for a, b in pairs)
-
-
-class _TableNotThereError(Exception):
-    """There is no such table."""
 
 
 def _take_while_after(commits: Iterable[Commit], version: int) -> Iterator[Commit]:

@@ -22,6 +22,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.windows_document import WindowsDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,10 @@ class Commit:
         An OPTIMIZE can carry the document of the write it follows; it defines nothing.
         """
         return CommitDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
+
+    def windows(self) -> WindowsDocument | None:
+        """The document of windows, if this commit replaced some."""
+        return WindowsDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
 
     def metric(self, name: str) -> int:
         """A metric as a number, 0 where it is not there."""
@@ -249,6 +254,8 @@ class _Walk:
         # Rows that came after the commit that is looked for; None once that can't be told.
         self._rows_since: int | None = 0
         self._other_streams: dict[str, EnumeratorState] = {}
+        # Of the repairs since the last commit that counts: the one that was planned first.
+        self._repair: tuple[Commit, WindowsDocument] | None = None
 
     def run(self, commits: Iterator[Commit]) -> Anchor:
         for commit in commits:
@@ -265,6 +272,7 @@ class _Walk:
                 self._add_rows(commit.metric("numOutputRows"))
                 continue
             effect = effect_of(commit)
+            self._check_repairs(commit, effect)
             if effect is Effect.CREATES:
                 return self._created(commit)
             if effect is Effect.RESTORES and (commit.parameters.get("version") or "").isdigit():
@@ -281,6 +289,24 @@ class _Walk:
             "Nothing was read. Delta forgets commits after delta.logRetentionDuration"
         )
         raise PositionLostError(msg)
+
+    def _check_repairs(self, commit: Commit, effect: Effect) -> None:
+        """A repair that was planned before the table went back may hold what the stream is going to land again."""
+        repair = commit.windows()
+        if repair is not None and repair.repairs == self._stream:
+            if self._repair is None or repair.base_version < self._repair[1].base_version:
+                self._repair = commit, repair
+        elif effect in {Effect.RESTORES, Effect.REPLACES} and self._repair is not None:
+            written, planned = self._repair
+            if planned.base_version < commit.version:
+                msg = (
+                    f"version {commit.version} of the table {self._table} is a {commit.operation}"
+                    f"{_parameters(commit)}, made after a repair was planned (version {planned.base_version}) and "
+                    f"before it was written (version {written.version}): the table may hold records that the stream "
+                    f"{self._stream!r} would land again. Nothing was read. RESTORE the table to version "
+                    f"{written.version - 1}, which the next run then goes on from, and repair it again"
+                )
+                raise TableChangedError(msg)
 
     def _pass_over(self, commit: Commit, effect: Effect) -> None:
         if effect is Effect.UNKNOWN:

@@ -86,6 +86,12 @@ def is_conflict(error: BaseException) -> bool:
     return any(name in text for name in _CONFLICTS)
 
 
+def is_fenced_out(error: BaseException) -> bool:
+    """Whether another write with the same transaction id came first."""
+    text = f"{type(error).__name__} {error}"
+    return "ConcurrentTransactionException" in text or "DELTA_CONCURRENT_TRANSACTION" in text
+
+
 def is_transient(error: BaseException | None) -> bool:
     """Whether what failed may be as it should be again in a moment, so that the same once more makes sense.
 

@@ -27,6 +27,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f
 
 _TRANSACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>"
 _FILE = "path: STRING, deletionVector: STRUCT<storageType: STRING, pathOrInlineDv: STRING, offset: INT>"
+_ADDED = "add STRUCT<path: STRING, partitionValues: MAP<STRING, STRING>, stats: STRING>"
 _FILES = f"add STRUCT<{_FILE}>, remove STRUCT<{_FILE}>"
 
 
@@ -70,6 +71,18 @@ class TransactionLog:
         """
         paths = [f"{self._folder}/{version:020}.json" for version in versions]
         return self._trying(functools.partial(self._file_changes, paths, frozenset(writes)))
+
+    def added_rows(self, version: int, column: str) -> dict[str, int]:
+        """Rows in the files that one commit added, by the value of a partition column.
+
+        Args:
+            version: The commit's version.
+            column: The partition column.
+
+        Raises:
+            TableError: The log can't be read, or does not count rows.
+        """
+        return self._trying(functools.partial(self._added_rows, f"{self._folder}/{version:020}.json", column))
 
     def _trying(self, read: Callable[[], _T]) -> _T:
         try:
@@ -130,6 +143,22 @@ class TransactionLog:
             version = int(row["file_name"][:20])
             changes.append(FileChange(version, row["file"], row["is_added"], row["is_added"] and version in writes))
         return changes
+
+    def _added_rows(self, path: str, column: str) -> dict[str, int]:
+        rows = (
+            self._spark.read.schema(_ADDED)
+            .option("mode", "FAILFAST")
+            .json(path)
+            .where("add.path IS NOT NULL")
+            .selectExpr(
+                f"add.partitionValues[{literal(column)}] AS value",
+                "CAST(get_json_object(add.stats, '$.numRecords') AS BIGINT) AS records",
+            )
+            .groupBy("value")
+            .agg({"records": "sum"})
+            .toDF("value", "records")
+        )
+        return {row["value"]: row["records"] for row in rows.collect()}
 
     def _read(self, names: list[str], schema: str) -> list[DataFrame]:
         reader = self._spark.read.schema(schema).option("mode", "FAILFAST")

@@ -1,0 +1,242 @@
+"""Which window a record is of, as Spark expressions: no join, and no more work for many windows than for one.
+
+A window is found by its time in a list of equal steps, and the offsets between which it lies by its number; both are
+constants in the query. Only where windows lie between offsets (offset mode) a binary search is made for each record.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.source.window import Window, Windows
+    from dagster_kafka_flip.source.window_plan import WindowPlan
+
+WINDOW = "_dagster_kafka_flip_window"
+"""The window's number in its batch, on the way."""
+
+_LATE, _STRAGGLER, _TIMELESS = _SEEN = (f"{WINDOW}_late", f"{WINDOW}_straggler", f"{WINDOW}_timeless")
+
+LOG_FIELDS = ("topic", "partition", "offset")
+CARRIED = {name: f"_dagster_kafka_flip_{name}" for name in LOG_FIELDS}
+"""The record's place in the log, on the way past the decoder."""
+
+# Mark Spark's error as ours: the broker was to set the times, and here a producer has.
+_MARK, _END_OF_MARK = "[dagster-kafka-flip: time set by producer: ", "]"
+
+_CREATE_TIME = 0
+
+
+class WindowFilter:
+    """Puts the records of one batch into its windows.
+
+    Args:
+        plan: The batch.
+        windows: How records are put into windows.
+    """
+
+    def __init__(self, plan: WindowPlan, windows: Windows) -> None:
+        self._plan = plan
+        self._windows = [planned.window for planned in plan.windows]
+        self._event_time = windows.event_time
+        self._is_tiled = windows.mode == "offset"
+        # One window is read between the very offsets between which it lies.
+        self._is_bounded = len(self._windows) > 1 and (
+            windows.event_time is not None or (not self._is_tiled and windows.lateness_ms is not None)
+        )
+        self._partitions = _PartitionNumbers(plan.stops)
+
+    @property
+    def is_by_value(self) -> bool:
+        """Whether it takes the decoded value to tell the window."""
+        return self._event_time is not None
+
+    def number(self, records: DataFrame) -> DataFrame:
+        """Adds each record's window by number, null for one that is in none, and what else is known of it.
+
+        Args:
+            records: As they were read; decoded, with the log's fields carried along, if `is_by_value`.
+        """
+        from pyspark.sql import functions as f
+
+        records = self._refusing(records)
+        topic, partition, offset = (f.col(CARRIED[name] if self.is_by_value else name) for name in LOG_FIELDS)
+        log = self._partitions.number(topic, partition)
+        if self._is_tiled:
+            return records.withColumn(WINDOW, self._tile(log, offset))
+        time = f.unix_millis(self._time(records))
+        window = _step(time, self._windows)
+        inside = window.isNotNull()
+        behind = f.lit(False)
+        if self._is_bounded:
+            place = log * len(self._windows) + window
+            starts = _constant([planned.starts for planned in self._plan.windows], self._partitions)
+            stops = _constant([planned.stops for planned in self._plan.windows], self._partitions)
+            behind = inside & (offset >= f.get(stops, place))
+            inside = inside & (offset >= f.get(starts, place)) & ~behind
+        before = (time < self._windows[0].start_ms) & (offset >= f.get(self._first_stops(), log))
+        ends = _constant([planned.ends for planned in self._plan.windows], self._partitions)
+        late = inside & (offset >= f.get(ends, log * len(self._windows) + f.coalesce(window, f.lit(0))))
+        return records.select(
+            "*",
+            f.when(inside, window).alias(WINDOW),
+            late.alias(_LATE),
+            (behind | before).alias(_STRAGGLER),
+            time.isNull().alias(_TIMELESS),
+        )
+
+    def metrics(self) -> list[Column]:
+        """What is to be observed of numbered records: late ones by window, stragglers, and those without a time."""
+        from pyspark.sql import functions as f
+
+        if self._is_tiled:
+            return []
+        late = f.when(f.col(_LATE), f.col(WINDOW))
+        return [
+            # The exact number for each value, as long as there are no more values than steps.
+            f.to_json(f.histogram_numeric(late.cast("double"), f.lit(2 * len(self._windows) + 2))).alias("late"),
+            f.count(f.when(f.col(_STRAGGLER), 1)).alias("stragglers"),
+            f.count(f.when(f.col(_TIMELESS), 1)).alias("timeless"),
+        ]
+
+    def inside(self, numbered: DataFrame) -> DataFrame:
+        """The records that are in a window."""
+        kept = numbered.where(f"{WINDOW} IS NOT NULL")
+        return (
+            kept if self._is_tiled else kept.drop(*(f"{WINDOW}_{what}" for what in ("late", "straggler", "timeless")))
+        )
+
+    def labelled(self, rows: DataFrame, column: str) -> DataFrame:
+        """Rows with the key of their window instead of its number.
+
+        Raises:
+            ConfigurationError: The rows have a column of that name already.
+        """
+        from pyspark.sql import functions as f
+
+        if column.lower() in {name.lower() for name in rows.columns}:
+            msg = f"the records have a column {column} already; name another one in Windows(column=...)"
+            raise ConfigurationError(msg)
+        keys = f.from_json(f.lit(json.dumps([window.key for window in self._windows])), "array<string>")
+        key = f.lit(self._windows[0].key) if len(self._windows) == 1 else f.get(keys, f.col(WINDOW))
+        return rows.withColumn(column, key).drop(WINDOW, *CARRIED.values())
+
+    def _time(self, records: DataFrame) -> Column:
+        from pyspark.sql import functions as f
+
+        if self._event_time is None:
+            return f.col("timestamp")
+        types = {field.name.lower(): field.dataType.simpleString() for field in records.schema.fields}
+        kind = types.get(self._event_time.lower())
+        if kind != "timestamp":
+            msg = (
+                f"event_time={self._event_time!r}: "
+                + ("the decoded records have no such column" if kind is None else f"the column is a {kind}")
+                + "; name a TIMESTAMP column of the value format"
+            )
+            raise ConfigurationError(msg)
+        return f.col(f"`{self._event_time}`")
+
+    def _refusing(self, records: DataFrame) -> DataFrame:
+        """Fails when it runs on a record whose producer set the time of a topic where brokers are to."""
+        from pyspark.sql import functions as f
+
+        if not self._plan.set_by_broker:
+            return records
+        wrong = f.col("topic").isin(sorted(self._plan.set_by_broker)) & (f.col("timestampType") == _CREATE_TIME)
+        where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" offset "), f.col("offset"))
+        error = f.raise_error(f.concat(f.lit(_MARK), where, f.lit(_END_OF_MARK))).cast("boolean")
+        return records.where(f.when(wrong, error).otherwise(f.lit(True)))
+
+    def _first_stops(self) -> Column:
+        return _constant([self._plan.stragglers_from], self._partitions)
+
+    def _tile(self, log: Column, offset: Column) -> Column:
+        """The window between whose offsets an offset lies; the last of several that begin there."""
+        from pyspark.sql import functions as f
+
+        count = len(self._windows)
+        if count == 1:
+            return f.lit(0)
+        starts = _constant([planned.starts for planned in self._plan.windows], self._partitions)
+        steps = [1 << power for power in reversed(range(count.bit_length()))]
+
+        def go(low: Column, step: Column) -> Column:
+            middle = low + step
+            is_there = (middle < count) & (f.get(starts, log * count + middle) <= offset)
+            return f.when(is_there, middle).otherwise(low)
+
+        return f.aggregate(f.array(*(f.lit(step) for step in steps)), f.lit(0), go)
+
+
+def record_set_by_producer(error: BaseException | None) -> str | None:
+    """The record that made a write fail because its producer had set its time; None if that was not why."""
+    while error is not None:
+        _, mark, rest = str(error).partition(_MARK)
+        if mark:
+            return rest.partition(_END_OF_MARK)[0]
+        error = error.__cause__
+    return None
+
+
+class _PartitionNumbers:
+    """Numbers the topic partitions of a batch, so that a list can hold something for each."""
+
+    def __init__(self, position: Position) -> None:
+        self._topics: dict[str, list[int]] = {}
+        self.order = sorted(position)
+        for number, (topic, partition) in enumerate(self.order):
+            known = self._topics.setdefault(topic, [])
+            known.extend([-1] * (partition - len(known)))
+            known.append(number)
+
+    def number(self, topic: Column, partition: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        (first, *_), *_ = self._topics.items()
+        if list(self._topics) == [first] and self._topics[first] == list(range(len(self._topics[first]))):
+            return partition
+        numbers = f.lit(None).cast("int")
+        for name, known in self._topics.items():
+            found = f.get(f.from_json(f.lit(json.dumps(known)), "array<int>"), partition)
+            numbers = f.when(topic == name, found).otherwise(numbers)
+        return numbers
+
+
+def _constant(positions: Sequence[Position], partitions: _PartitionNumbers) -> Column:
+    """Numbers for each topic partition, one after the other, as a constant."""
+    from pyspark.sql import functions as f
+
+    numbers = [position[tp] for tp in partitions.order for position in positions]
+    return f.from_json(f.lit(json.dumps(numbers)), "array<bigint>")
+
+
+def _step(time: Column, windows: Sequence[Window]) -> Column:
+    """The number of the window that a time lies in, of windows that follow each other without gaps."""
+    from pyspark.sql import functions as f
+
+    first, last = windows[0].start_ms, windows[-1].stop_ms
+    inside = (time >= first) & (time < last)
+    if len(windows) == 1:
+        return f.when(inside, f.lit(0))
+    # No step is longer than a window, so that at most one window begins within it.
+    step = min(window.stop_ms - window.start_ms for window in windows)
+    steps = -(-(last - first) // step)
+    begun: list[int] = []
+    number = 0
+    for index in range(steps):
+        while number + 1 < len(windows) and windows[number + 1].start_ms <= first + index * step:
+            number += 1
+        begun.append(number)
+    numbers = f.from_json(f.lit(json.dumps(begun)), "array<int>")
+    stops = f.from_json(f.lit(json.dumps([window.stop_ms for window in windows])), "array<bigint>")
+    at = f.get(numbers, ((time - first) / step).cast("int"))
+    return f.when(inside, f.when(time >= f.get(stops, at), at + 1).otherwise(at))

@@ -1,0 +1,225 @@
+"""rewrite_windows(): what a topic holds of some windows of time comes in the place of what the table has of them.
+
+The same windows again give the same rows: nothing is added to what is there, and nothing else is touched. So there is
+no position to keep, and no fence but for what Delta itself refuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.clock import Clock
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.session import parallelism
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.window import Windows, contiguous_groups
+from dagster_kafka_flip.table.delta_table import ForeignConflictError
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
+from dagster_kafka_flip.tolerance import tolerated_errors
+from dagster_kafka_flip.window_landing import WindowLanding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.window import Window
+    from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.table.windowed_table import WindowsLook
+    from dagster_kafka_flip.window_result import WindowsResult
+
+_logger = logging.getLogger(__name__)
+
+# A plan is made anew this often after somebody else's change to the table came in between.
+_MAX_PLANS = 5
+
+
+def rewrite_windows(
+    source: KafkaSource,
+    table: DeltaTarget | str,
+    windows: Iterable[Window],
+    *,
+    spark: Callable[[], SparkSession],
+    rules: Windows | None = None,
+    definition: str = "",
+    connection: KafkaConnection | None = None,
+    key_format: Format | None = None,
+    value_format: Format | None = None,
+    columns: KafkaColumns | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    topics: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
+    run_id: str = "",
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
+) -> Iterator[WindowsResult]:
+    """Lands windows of time: exactly their rows are replaced, as often as it is called.
+
+    Args:
+        source: What to read; its starts and stops count for nothing.
+        table: Where to; a text stands for a DeltaTarget of that table.
+        windows: Which; those that follow each other without a gap go in one commit.
+        spark: Gives a Spark session; called once the logs are known to be there.
+        rules: How records are put into windows. Default: by their own time, up to an hour late.
+        definition: What the windows are of, such as a cron schedule and a time zone. A table of windows keeps it, and
+            is not mixed with windows of another.
+        connection: Where Kafka is, unless the source says so.
+        key_format: How to read keys. Default: RawFormat.
+        value_format: How to read values. Default: RawFormat.
+        columns: Which of the record's own fields are kept. Default: all but the value.
+        transform: From a batch's records to the rows to land, both lazy. Has to keep the column with the window.
+        topics: Of the source's topics, those whose rows are replaced. Default: all.
+        limits: How much to do in one commit; a window is never cut. Default: everything.
+        tolerate: Errors that don't end the run. Default: none.
+        run_id: Kept in the commits. Default: none.
+        logger: Where to tell each step. Default: this module's.
+
+    Returns:
+        One result for each commit, as soon as it is there. Stop taking them, and no more is landed.
+
+    Raises:
+        ConfigurationError: Something of it can't be; at once, and not when the first result is taken.
+        KafkaFlipError: Whatever is in the way; what was committed before stays.
+    """
+    rules = rules or Windows()
+    target = DeltaTarget(table=table) if isinstance(table, str) else table
+    columns = columns or KafkaColumns()
+    _check_columns(columns, rules, with_topics=topics is not None)
+    source = source.connected(connection)
+    if topics is not None:
+        source = source.only(topics)
+    run = _Run(
+        source=source,
+        target=target,
+        groups=contiguous_groups(windows),
+        spark=spark,
+        rules=rules,
+        definition=definition,
+        decoder=Decoder(key_format or RawFormat(), value_format or RawFormat(), columns),
+        transform=transform,
+        topics=None if topics is None else tuple(topics),
+        limits=limits or Limits(),
+        run_id=run_id,
+        log=logger or _logger,
+        context=SplitEnumeratorContext(tolerated=tolerated_errors(tolerate)),
+    )
+    return run.results()
+
+
+def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) -> None:
+    needed = {"topic", "partition", "offset"} if rules.repair else {"topic"} if with_topics else set[str]()
+    missing = sorted(needed - set(columns.fields))
+    if missing:
+        what = "a repair tells a record's rows by them" if rules.repair else "a topic's rows are told by it"
+        msg = f"KafkaColumns leaves out {', '.join(missing)}; {what}, so keep it"
+        raise ConfigurationError(msg)
+
+
+@dataclass
+class _Run:
+    source: KafkaSource
+    target: DeltaTarget
+    groups: list[tuple[Window, ...]]
+    spark: Callable[[], SparkSession]
+    rules: Windows
+    definition: str
+    decoder: Decoder
+    transform: Callable[[DataFrame], DataFrame] | None
+    topics: tuple[str, ...] | None
+    limits: Limits
+    run_id: str
+    log: logging.Logger | logging.LoggerAdapter[Any]
+    context: SplitEnumeratorContext
+    _table: WindowedTable = field(init=False)
+    _enumerator: WindowEnumerator = field(init=False)
+    _landing: WindowLanding = field(init=False)
+
+    def results(self) -> Iterator[WindowsResult]:
+        """Lands group after group, batch after batch."""
+        with contextlib.closing(self.source.create_enumerator(self.context)) as enumerator:
+            # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
+            enumerator.discover()
+        session = self.spark()
+        self.context.current_parallelism = parallelism(session)
+        if self.rules.repair:
+            self._table = RepairedTable(session, self.target, self.context.tolerated)
+        else:
+            is_tiled = self.rules.mode == "offset"
+            self._table = WindowedTable(session, self.target, self.definition, is_tiled=is_tiled)
+        self._enumerator = self.source.window_enumerator(self.rules, self.context)
+        self._landing = WindowLanding(
+            spark=session,
+            source=self.source,
+            enumerator=self._enumerator,
+            table=self._table,
+            target=self.target,
+            rules=self.rules,
+            decoder=self.decoder,
+            transform=self.transform,
+            topics=self.topics,
+            run_id=self.run_id,
+            log=self.log,
+        )
+        for group in self.groups:
+            pending = group
+            while pending:
+                result = self._land_some(pending)
+                yield result
+                pending = pending[len(result.plan.windows) :]
+
+    def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
+        """Lands as many of the windows as go in one commit; plans anew when somebody came in between."""
+        conflicts = 0
+        while True:
+            clock = Clock()
+            look = self._look()
+            plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
+            batch = self._first_batch(plan)
+            try:
+                return self._landing.land(look, batch, clock.lap())
+            except ForeignConflictError as conflict:
+                conflicts += 1
+                if conflicts == _MAX_PLANS:
+                    msg = (
+                        f"others changed {self.target} each time that the windows {batch.windows[0].window} to "
+                        f"{batch.windows[-1].window} were to be written, {conflicts} times; the last was: {conflict}. "
+                        "Nothing of them was written. Run again when the others are done, or give these runs a pool "
+                        "with a limit of 1"
+                    )
+                    raise WriteFailedError(msg) from conflict
+                self.log.warning("planning anew: %s", conflict)
+
+    def _look(self) -> WindowsLook:
+        look = self._table.look()
+        if look is None:
+            self._table.create(self._landing.schema())
+            look = self._table.look()
+        if look is None:
+            msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
+            raise TableError(msg)
+        return look
+
+    def _first_batch(self, plan: WindowPlan) -> WindowPlan:
+        limit = self.limits.max_records_per_batch
+        first = plan.batches(limit)[0]
+        if limit is not None and first.offset_span > limit:
+            self.log.warning(
+                "the window %s spans %d offsets, more than max_records_per_batch=%d; a window is not cut, so it is "
+                "landed whole",
+                first.windows[0].window,
+                first.offset_span,
+                limit,
+            )
+        return first

@@ -1,0 +1,523 @@
+"""WindowEnumerator: finds where in the logs the records of windows are, before anything is read.
+
+Kafka finds the first record at or after a time (KIP-79), not the last before one. So the start of a window is exact:
+no record of it stands before that offset. Its stop is not: a record of the window may stand behind one of a later
+time. How far behind is what `max_lateness` says; see section 8 of docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConfigurationError,
+    RecordsFromFutureError,
+    TimestampTypeChangedError,
+    WindowBeyondRetentionError,
+    WindowNotCompleteError,
+)
+from dagster_kafka_flip.source.api import SplitAssignment
+from dagster_kafka_flip.source.identity import check_cluster, found_topics, recreated_topics, topic_ids_of
+from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.tasks import plan_tasks
+from dagster_kafka_flip.source.window import instant
+from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.log import Cluster, TopicSettings
+    from dagster_kafka_flip.source.sample import TimestampedOffset
+    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.window import Window, Windows
+
+_logger = logging.getLogger(__name__)
+
+# A new leader's clock may be behind that of the one before it, and then so are the times that it sets.
+_BROKER_CLOCKS = timedelta(seconds=10) // timedelta(milliseconds=1)
+# What clocks may differ by without anybody's record being from the future.
+_CLOCK_SKEW = timedelta(minutes=5) // timedelta(milliseconds=1)
+# Between two records of a topic there may be hours without one; a transaction's marker tells itself by more than that.
+_SUSPICIOUS_GAP = timedelta(hours=1) // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class RecordedWindow:
+    """A window that was landed before, in offset mode.
+
+    Attributes:
+        window: The window.
+        starts: Where it began.
+        stops: Where it ended.
+        is_complete: Whether it was over; else its end may be moved.
+    """
+
+    window: Window
+    starts: Position
+    stops: Position
+    is_complete: bool
+
+
+def now_milliseconds() -> int:
+    """The time now, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class WindowEnumerator:
+    """Turns windows into offsets.
+
+    Args:
+        source: What to read; its starts and stops count for nothing.
+        cluster: Where from.
+        windows: How records are put into windows.
+        context: What is known of the run.
+        now: Tells the time in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        source: KafkaSource,
+        cluster: Cluster,
+        windows: Windows,
+        context: SplitEnumeratorContext,
+        now: Callable[[], int] = now_milliseconds,
+    ) -> None:
+        self._source = source
+        self._cluster = cluster
+        self._windows = windows
+        self._context = context
+        self._now = now
+        self._incidents: list[Incident] = []
+        self._settings: Mapping[str, TopicSettings] = {}
+
+    def plan(
+        self,
+        windows: Sequence[Window],
+        *,
+        known: EnumeratorState | None = None,
+        cut_at: Position | None = None,
+        recorded: Iterable[RecordedWindow] = (),
+    ) -> WindowPlan:
+        """Fixes what is read for each window.
+
+        Args:
+            windows: In order of time, without gaps between them.
+            known: Cluster and topics that the table's rows are of; None if there are none yet.
+            cut_at: Where a stream stands that feeds the same table: nothing is read from there on, nor of topic
+                partitions that it does not know, because it will read them itself.
+            recorded: In offset mode, windows that were landed before.
+
+        Raises (but for what the context says is tolerated):
+            TopicNotFoundError: A topic is missing.
+            ClusterChangedError: The table's rows are of another cluster.
+            TopicRecreatedError: The table's rows are of an earlier topic with the same name.
+            WindowNotCompleteError: A window is not over, or an open transaction may hold records of it back.
+            WindowBeyondRetentionError: The log may no longer hold all records of a window.
+            RecordsFromFutureError: A record is dated in the future, so that what comes behind it seems late.
+            ClusterUnreachableError: No broker answered.
+        """
+        self._incidents = []
+        cluster_id = self._cluster.cluster_id()
+        topics, missing = found_topics(self._source.subscription, self._cluster, self._context.tolerated)
+        self._incidents += missing
+        topic_ids = topic_ids_of(topics)
+        if known is not None:
+            self._check_identity(known, cluster_id, topic_ids)
+        partitions = [tp for topic in topics.values() for tp in topic.partitions]
+        if cut_at is not None:
+            _check_fed(partitions, cut_at)
+        log = Log(self._source, self._cluster, partitions)
+        look = _LookUps(self._cluster, self._source.isolation_level, partitions)
+        self._settings = self._cluster.topic_settings(topics)
+        set_by_broker = self._set_by_broker(topics)
+        if self._windows.mode == "offset":
+            planned, stragglers_from = self._tiles(windows, log, look, tuple(recorded)), {}
+        else:
+            planned, stragglers_from = self._exact(windows, log, look, set_by_broker)
+        planned = self._completed(planned, log, partitions, set_by_broker)
+        if cut_at is not None:
+            planned = [_cut(window, cut_at) for window in planned]
+        return WindowPlan(
+            windows=tuple(planned),
+            state=EnumeratorState(planned[-1].stops, cluster_id, topic_ids),
+            beginning_offsets=log.beginning_offsets(partitions),
+            end_offsets=log.end_offsets(partitions),
+            high_watermarks=log.high_watermarks,
+            stragglers_from=stragglers_from,
+            set_by_broker=set_by_broker,
+            incidents=tuple(self._incidents),
+        )
+
+    def assign(self, plan: WindowPlan) -> SplitAssignment:
+        """A plan, dealt out to tasks."""
+        batch = plan.read_plan()
+        return SplitAssignment(batch, plan_tasks(batch.splits, self._context.current_parallelism))
+
+    def _check_identity(self, known: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
+        went_on = "The run went on with the log that answers now; rows of the windows are replaced by what it holds."
+        try:
+            check_cluster(known, cluster_id)
+        except ClusterChangedError as error:
+            self._met(error, went_on)
+            return
+        for error in recreated_topics(known, topic_ids).values():
+            self._met(error, went_on)
+
+    def _met(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> None:
+        if type(error) not in self._context.tolerated:
+            raise error
+        self._incidents.append(incident_of(error, went_on, lost_offsets=lost_offsets))
+
+    def _set_by_broker(self, topics: Collection[str]) -> frozenset[str]:
+        """Topics whose records can't be late, because the broker gives them their times as they come."""
+        if self._windows.mode == "offset" or self._windows.event_time is not None or self._windows.repair:
+            return frozenset()
+        if TimestampTypeChangedError in self._context.tolerated:
+            return frozenset()
+        unknown = sorted(topic for topic in topics if topic not in self._settings)
+        if unknown:
+            _logger.info("who sets the times of %s is not told; read as if the producers did", ", ".join(unknown))
+        return frozenset(topic for topic, settings in self._settings.items() if settings.is_set_by_broker)
+
+    def _lateness(self, tp: TopicPartition, set_by_broker: frozenset[str]) -> int | None:
+        lateness = self._windows.lateness_ms
+        if tp.topic not in set_by_broker:
+            return lateness
+        return _BROKER_CLOCKS if lateness is None else min(lateness, _BROKER_CLOCKS)
+
+    def _exact(
+        self, windows: Sequence[Window], log: Log, look: _LookUps, set_by_broker: frozenset[str]
+    ) -> tuple[list[PlannedWindow], Position]:
+        lateness = {tp: self._lateness(tp, set_by_broker) for tp in look.partitions}
+        early = {tp: (late or 0) if self._windows.event_time is not None else 0 for tp, late in lateness.items()}
+        bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
+        limited = [tp for tp, late in lateness.items() if late is not None]
+        # Where the value tells the time and there is no limit, a record of the window may stand anywhere.
+        limited_starts = limited if self._windows.event_time is not None else look.partitions
+        look.prefetch(
+            [dict.fromkeys(look.partitions, bound) for bound in bounds]
+            + [{tp: bound - early[tp] for tp in limited_starts} for bound in bounds[:-1]]
+            + [{tp: bound + (lateness[tp] or 0) for tp in limited} for bound in bounds]
+        )
+        end, beginning = log.end_offsets(look.partitions), log.beginning_offsets(look.partitions)
+        oldest = [{tp: window.start_ms - (lateness[tp] or 0) for tp in look.partitions} for window in windows]
+        self._check_retention(windows, oldest, beginning, look)
+        trusted = self._trusted([{tp: bound + (lateness[tp] or 0) for tp in limited} for bound in bounds], look)
+
+        def stop(tp: TopicPartition, bound: int) -> int:
+            late = lateness[tp]
+            return end[tp] if late is None or tp not in trusted else look.offset(tp, bound + late, end[tp])
+
+        def start(tp: TopicPartition, bound: int) -> int:
+            if self._windows.event_time is not None and lateness[tp] is None:
+                return beginning[tp]
+            return look.offset(tp, bound - early[tp], end[tp])
+
+        planned = [
+            PlannedWindow(
+                window,
+                starts={tp: start(tp, window.start_ms) for tp in look.partitions},
+                stops={tp: max(start(tp, window.start_ms), stop(tp, window.stop_ms)) for tp in look.partitions},
+                ends={tp: look.offset(tp, window.stop_ms, end[tp]) for tp in look.partitions},
+            )
+            for window in windows
+        ]
+        return planned, {tp: stop(tp, bounds[0]) for tp in look.partitions}
+
+    def _trusted(self, stops: Sequence[Mapping[TopicPartition, int]], look: _LookUps) -> set[TopicPartition]:
+        """Topic partitions whose look-ups of stops found records of their time, and not what only looks like one.
+
+        The marker of a transaction is found by its time as a record is, and a broker dates it by its own clock. Where
+        old records were written in transactions, everything behind a marker would seem late.
+        """
+        gaps: dict[TopicPartition, tuple[int, int]] = {}
+        for times in stops:
+            for tp, wanted in times.items():
+                if (found := look.found(tp, wanted)) is not None:
+                    gaps[tp] = max(gaps.get(tp, (0, 0)), (found.timestamp_ms - wanted, found.offset))
+        suspicious = {tp: offset for tp, (gap, offset) in gaps.items() if gap > _SUSPICIOUS_GAP}
+        records = self._cluster.first_records(suspicious, self._source.isolation_level) if suspicious else {}
+        markers = {tp for tp, offset in suspicious.items() if records.get(tp) != offset}
+        for tp in sorted(markers):
+            _logger.info(
+                "%s: what stands at offset %d is no record that can be read, but what a transaction left; the log is "
+                "read to its end",
+                tp,
+                suspicious[tp],
+            )
+        from_future = self._from_future([tp for tp in look.partitions if tp not in markers], stops, look)
+        return {tp for times in stops for tp in times} - markers - from_future
+
+    def _from_future(
+        self, partitions: Collection[TopicPartition], stops: Sequence[Mapping[TopicPartition, int]], look: _LookUps
+    ) -> set[TopicPartition]:
+        """Topic partitions where a stop is a record dated later than now, if that is tolerated."""
+        now = self._now()
+        dated = {
+            tp: found
+            for times in stops
+            for tp, wanted in times.items()
+            if tp in partitions
+            and (found := look.found(tp, wanted)) is not None
+            and found.timestamp_ms > now + _CLOCK_SKEW
+        }
+        if not dated:
+            return set()
+        tp, found = min(dated.items())
+        msg = (
+            f"{tp}: the record at offset {found.offset} is dated {instant(found.timestamp_ms)}, and now it is "
+            f"{instant(now)}{_more(dated, 'topic partitions')}. Every record behind it seems to be late, and it is in "
+            "no window that is over. Nothing was written. Correct the producer's clock. To read such logs to their "
+            "end, tolerate RecordsFromFutureError"
+        )
+        self._met(RecordsFromFutureError(msg), "The run read the log to its end.", lost_offsets=0)
+        return set(dated)
+
+    def _check_retention(
+        self,
+        windows: Sequence[Window],
+        starts: Sequence[Mapping[TopicPartition, int]],
+        beginning: Position,
+        look: _LookUps,
+    ) -> None:
+        """Makes sure that no record of a window is gone.
+
+        A record that is gone stood before the log's first one. It came before that, at most so much later than its
+        own time as records may be late: where the first one is older than the window by more, it is not of the window.
+
+        Args:
+            windows: The windows, in order of time.
+            starts: Of each, the time that the log's first record has to be older than, by topic partition.
+            beginning: Where the logs begin.
+            look: To look up times with.
+        """
+        trimmed = [tp for tp in look.partitions if beginning[tp] > 0]
+        look.prefetch([dict.fromkeys(trimmed, 0), {tp: starts[0][tp] for tp in trimmed}])
+        affected: dict[TopicPartition, list[Window]] = {}
+        for window, times in zip(windows, starts, strict=True):
+            trimmed = [tp for tp in trimmed if self._may_be_gone(tp, times[tp], look)]
+            if not trimmed:
+                break
+            for tp in trimmed:
+                affected.setdefault(tp, []).append(window)
+        if affected:
+            self._refuse_lost(affected, beginning, look)
+
+    def _may_be_gone(self, tp: TopicPartition, ms: int, look: _LookUps) -> bool:
+        first = look.found(tp, 0)
+        if first is not None:
+            found = look.found(tp, ms)
+            return found is not None and found.offset <= first.offset
+        # Nothing is left to compare with; only the topic's retention tells whether it can have been there.
+        settings = self._settings.get(tp.topic)
+        return settings is None or not settings.keeps(ms, self._now())
+
+    def _refuse_lost(
+        self, affected: Mapping[TopicPartition, Sequence[Window]], beginning: Position, look: _LookUps
+    ) -> None:
+        tp, lost = min(affected.items())
+        first = look.found(tp, 0)
+        left = (
+            "the log holds no record any longer"
+            if first is None
+            else f"the earliest record that is left is dated {instant(first.timestamp_ms)}"
+        )
+        later = f" and of {len(lost) - 1} later windows, up to {lost[-1]}," if len(lost) > 1 else ""
+        msg = (
+            f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset {beginning[tp]}, and "
+            f"{left}{_more(affected, 'topic partitions')}. Nothing was written, and the rows that the table has of it "
+            "stay. Choose a later window; to put what is left in the place of these rows, tolerate "
+            "WindowBeyondRetentionError"
+        )
+        self._met(WindowBeyondRetentionError(msg), "The run landed what is left.")
+
+    def _completed(
+        self,
+        planned: list[PlannedWindow],
+        log: Log,
+        partitions: Sequence[TopicPartition],
+        set_by_broker: frozenset[str],
+    ) -> list[PlannedWindow]:
+        """The windows, with those marked that may still grow."""
+        now = self._now()
+        is_offset = self._windows.mode == "offset"
+        lateness = {tp: 0 if is_offset else (self._lateness(tp, set_by_broker) or 0) for tp in partitions}
+        longest = max(lateness.values(), default=0)
+        complete = {window.window.key: now >= window.window.stop_ms + longest for window in planned}
+        open_windows = [window.window for window in planned if not complete[window.window.key]]
+        if open_windows:
+            slack = "" if not longest else f", and records of it may come for {timedelta(milliseconds=longest)} more"
+            msg = (
+                f"the window {open_windows[0]} is not over: now it is {instant(now)}{slack}"
+                f"{_more(open_windows, 'windows')}. Nothing was written. Run it later; to land what is there so far, "
+                "tolerate WindowNotCompleteError"
+            )
+            self._met(WindowNotCompleteError(msg), "The run landed what was there so far.", lost_offsets=0)
+        waiting = self._waiting(planned, log, partitions, lateness)
+        for window in waiting.values():
+            complete[window.window.key] = False
+        if waiting:
+            (tp, _), window = next(iter(waiting.items()))
+            end = log.end_offsets([tp])[tp]
+            msg = (
+                f"{tp}: an open transaction holds back {log.high_watermarks[tp] - end} offsets from {end} on, among "
+                f"which may be records of the window {window.window}{_more(waiting, 'windows and topic partitions')}. "
+                "Nothing was written. Run it again when the transaction has ended; to land what is there so far, "
+                "tolerate WindowNotCompleteError"
+            )
+            self._met(WindowNotCompleteError(msg), "The run landed what was there so far.", lost_offsets=0)
+        return [
+            PlannedWindow(window.window, window.starts, window.stops, window.ends, complete[window.window.key])
+            for window in planned
+        ]
+
+    def _waiting(
+        self,
+        planned: Sequence[PlannedWindow],
+        log: Log,
+        partitions: Sequence[TopicPartition],
+        lateness: Mapping[TopicPartition, int],
+    ) -> dict[tuple[TopicPartition, str], PlannedWindow]:
+        """The windows of topic partitions that reach into an open transaction."""
+        if self._source.isolation_level != READ_COMMITTED:
+            return {}
+        ends = log.end_offsets(partitions)
+        held_back = [tp for tp in partitions if log.high_watermarks[tp] > ends[tp]]
+        unlimited = self._windows.mode == "exact" and self._windows.max_lateness is None
+        look = _LookUps(self._cluster, READ_UNCOMMITTED, held_back)
+        look.prefetch([{tp: window.window.stop_ms + lateness[tp] for tp in held_back} for window in planned])
+        return {
+            (tp, window.window.key): window
+            for tp in held_back
+            for window in planned
+            if unlimited or look.offset(tp, window.window.stop_ms + lateness[tp], log.high_watermarks[tp]) > ends[tp]
+        }
+
+    def _tiles(
+        self, windows: Sequence[Window], log: Log, look: _LookUps, recorded: tuple[RecordedWindow, ...]
+    ) -> list[PlannedWindow]:
+        bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
+        fixed = _fixed_bounds(recorded)
+        wanted = [{tp: bound for tp in look.partitions if tp not in fixed.get(bound, {})} for bound in bounds]
+        look.prefetch(wanted)
+        end, beginning = log.end_offsets(look.partitions), log.beginning_offsets(look.partitions)
+        from_future = self._from_future(look.partitions, wanted, look)
+        offsets = [
+            {
+                tp: known[tp] if tp in known else end[tp] if tp in from_future else look.offset(tp, bound, end[tp])
+                for tp in look.partitions
+            }
+            for bound in bounds
+            for known in (fixed.get(bound, {}),)
+        ]
+        # A bound that was fixed while records were still to come may lie before one that is looked up now.
+        for index in range(len(bounds) - 2, -1, -1):
+            offsets[index] = {tp: min(offset, offsets[index + 1][tp]) for tp, offset in offsets[index].items()}
+        self._check_tiles(windows, wanted, offsets, beginning, look)
+        offsets = [{tp: max(offset, beginning[tp]) for tp, offset in each.items()} for each in offsets]
+        return [
+            PlannedWindow(window, starts, stops, ends=stops)
+            for window, (starts, stops) in zip(windows, itertools.pairwise(offsets), strict=True)
+        ]
+
+    def _check_tiles(
+        self,
+        windows: Sequence[Window],
+        looked_up: Sequence[Mapping[TopicPartition, int]],
+        offsets: Sequence[Position],
+        beginning: Position,
+        look: _LookUps,
+    ) -> None:
+        affected: dict[TopicPartition, list[Window]] = {}
+        for window, times, starts, stops in zip(windows, looked_up, offsets, offsets[1:], strict=False):
+            for tp, start in starts.items():
+                is_gone = start < beginning[tp] and start < stops[tp]
+                if is_gone or (tp in times and beginning[tp] > 0 and self._may_be_gone(tp, times[tp], look)):
+                    affected.setdefault(tp, []).append(window)
+        if affected:
+            self._refuse_lost(affected, beginning, look)
+
+
+def _more(met: Collection[object], what: str) -> str:
+    return f" (and the like of {len(met) - 1} more {what})" if len(met) > 1 else ""
+
+
+def _fixed_bounds(recorded: Iterable[RecordedWindow]) -> dict[int, dict[TopicPartition, int]]:
+    """By time, the offsets at which a window before ended or one after begins. What comes first counts."""
+    fixed: dict[int, dict[TopicPartition, int]] = {}
+    recorded = tuple(recorded)
+    for window in recorded:
+        fixed.setdefault(window.window.start_ms, {}).update(
+            {tp: at for tp, at in window.starts.items() if tp not in fixed.get(window.window.start_ms, {})}
+        )
+    for window in recorded:
+        if window.is_complete:
+            known = fixed.setdefault(window.window.stop_ms, {})
+            known.update({tp: at for tp, at in window.stops.items() if tp not in known})
+    return fixed
+
+
+def _check_fed(partitions: Iterable[TopicPartition], cut_at: Position) -> None:
+    topics = {tp.topic for tp in cut_at}
+    foreign = sorted({tp.topic for tp in partitions if tp.topic not in topics})
+    if foreign:
+        msg = (
+            f"the topic {foreign[0]} is not among those that the table's stream has read "
+            f"({', '.join(sorted(topics))}), so that it can't be told which of its records the stream will land "
+            "itself; take it out of the source"
+        )
+        raise ConfigurationError(msg)
+
+
+def _cut(window: PlannedWindow, cut_at: Position) -> PlannedWindow:
+    """The same window without what the stream has not landed yet."""
+    starts, stops, ends = (
+        {tp: min(offset, cut_at.get(tp, 0)) for tp, offset in position.items()}
+        for position in (window.starts, window.stops, window.ends)
+    )
+    return PlannedWindow(window.window, starts, stops, ends, window.is_complete)
+
+
+class _LookUps:
+    """Look-ups by time, each asked for once, and all of a plan at once."""
+
+    def __init__(self, cluster: Cluster, isolation_level: str, partitions: Sequence[TopicPartition]) -> None:
+        self.partitions = partitions
+        self._cluster = cluster
+        self._isolation_level = isolation_level
+        self._found: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
+
+    def prefetch(self, wanted: Iterable[Mapping[TopicPartition, int]]) -> None:
+        """Asks for some times of each topic partition."""
+        asked: list[dict[TopicPartition, int]] = []
+        for times in wanted:
+            new = {tp: max(0, ms) for tp, ms in times.items() if (tp, max(0, ms)) not in self._found}
+            if new and new not in asked:
+                asked.append(new)
+        for times, found in zip(asked, self._cluster.records_at(asked, self._isolation_level), strict=True):
+            self._found.update({(tp, ms): found.get(tp) for tp, ms in times.items()})
+
+    def found(self, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
+        """The first record at or after a time; None if there is none."""
+        key = (tp, max(0, ms))
+        if key not in self._found:
+            self.prefetch([{tp: ms}])
+        return self._found[key]
+
+    def offset(self, tp: TopicPartition, ms: int, end: int) -> int:
+        """Its offset; the end that was read before, where there is none or it came after that."""
+        found = self.found(tp, ms)
+        return end if found is None else min(found.offset, end)

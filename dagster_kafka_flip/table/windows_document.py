@@ -1,0 +1,149 @@
+"""The document of a commit that replaces windows of time: which ones, and of which offsets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.source.incident import Incident
+from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.state import (
+    SPLIT_SERIALIZER,
+    STATE_SERIALIZER,
+    position_from_json,
+    position_to_json,
+)
+from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.source.window_enumerator import RecordedWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
+"""The table property that makes a table one of windows; it says which windows."""
+
+WINDOWS_DOCUMENT_VERSION = 1
+_MARK = "dagster-kafka-flip/windows"
+
+
+@dataclass(frozen=True)
+class WindowsDocument:
+    """What is kept in the `userMetadata` of a commit of windows. Fixed before the write starts.
+
+    Attributes:
+        attempt: Id of the plan.
+        run_id: Id of the run that wrote it.
+        base_version: Version of the table at which the plan was made.
+        mode: `exact`, `offset`, or `repair`.
+        windows: The windows, in order of time and without gaps between them.
+        incomplete: Keys of those that may still have grown.
+        splits: What was read.
+        state: Cluster and topics that the offsets are of.
+        bounds: In offset mode, the offsets between which the windows lie: one more than there are windows.
+        topics: The topics whose rows were replaced; None for all.
+        repairs: Id of the stream whose rows were replaced.
+        incidents: What would have ended the run, had it not been told to go on.
+    """
+
+    attempt: str
+    run_id: str
+    base_version: int
+    mode: str
+    windows: tuple[Window, ...]
+    splits: tuple[KafkaPartitionSplit, ...]
+    state: EnumeratorState
+    incomplete: tuple[str, ...] = ()
+    bounds: tuple[Position, ...] = ()
+    topics: tuple[str, ...] | None = None
+    repairs: str | None = None
+    incidents: tuple[Incident, ...] = ()
+
+    def overlaps(self, other: WindowsDocument) -> bool:
+        """Whether both replace rows of the same window."""
+        if self.topics is not None and other.topics is not None and not set(self.topics) & set(other.topics):
+            return False
+        return bool({window.key for window in self.windows} & {window.key for window in other.windows})
+
+    def recorded(self) -> list[RecordedWindow]:
+        """The windows with the offsets between which they lie, in offset mode."""
+        return [
+            RecordedWindow(window, starts, stops, window.key not in self.incomplete)
+            for window, starts, stops in zip(self.windows, self.bounds, self.bounds[1:], strict=False)
+        ]
+
+    def to_text(self) -> str:
+        """The document as compact JSON."""
+        document: dict[str, Any] = {
+            _MARK: WINDOWS_DOCUMENT_VERSION,
+            "attempt": self.attempt,
+            "run": self.run_id,
+            "base": self.base_version,
+            "mode": self.mode,
+            "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
+            "splits": to_document(SPLIT_SERIALIZER, self.splits),
+            "state": to_document(STATE_SERIALIZER, self.state),
+        }
+        if self.incomplete:
+            document["incomplete"] = list(self.incomplete)
+        if self.bounds:
+            document["bounds"] = [position_to_json(bound) for bound in self.bounds]
+        if self.topics is not None:
+            document["topics"] = list(self.topics)
+        if self.repairs is not None:
+            document["repairs"] = self.repairs
+        if self.incidents:
+            document["incidents"] = [incident.to_json() for incident in self.incidents]
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str | None) -> WindowsDocument | None:
+        """Reads a commit's `userMetadata`; None if it is no such document.
+
+        Raises:
+            DocumentVersionError: A newer version of this package wrote it, or it can't be read.
+        """
+        if text is None or _MARK not in text:
+            return None
+        try:
+            document = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(document, dict) or _MARK not in document:
+            return None
+        if document[_MARK] > WINDOWS_DOCUMENT_VERSION:
+            msg = (
+                f"a commit of this table was written by a newer dagster-kafka-flip (version {document[_MARK]} of the "
+                f"document of windows; this installation reads up to {WINDOWS_DOCUMENT_VERSION}): upgrade this one"
+            )
+            raise DocumentVersionError(msg)
+        try:
+            return cls._from_json(document)
+        except (KeyError, TypeError, ValueError) as error:
+            msg = (
+                f"a commit of this table carries a document of windows that can't be read ({type(error).__name__}: "
+                f"{error}): it was damaged. Land in another table"
+            )
+            raise DocumentVersionError(msg) from error
+
+    @classmethod
+    def _from_json(cls, document: Mapping[str, Any]) -> WindowsDocument:
+        topics = document.get("topics")
+        return cls(
+            attempt=document["attempt"],
+            run_id=document["run"],
+            base_version=document["base"],
+            mode=document["mode"],
+            windows=tuple(Window(*window) for window in document["windows"]),
+            splits=from_document(SPLIT_SERIALIZER, document["splits"]),
+            state=from_document(STATE_SERIALIZER, document["state"]),
+            incomplete=tuple(document.get("incomplete", ())),
+            bounds=tuple(position_from_json(bound) for bound in document.get("bounds", ())),
+            topics=None if topics is None else tuple(topics),
+            repairs=document.get("repairs"),
+            incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
+        )

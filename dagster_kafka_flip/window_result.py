@@ -1,0 +1,71 @@
+"""What a run gives back of the windows that it landed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.observation import Observed
+    from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
+    from dagster_kafka_flip.table.delta_table import Committed
+
+
+@dataclass(frozen=True)
+class WindowsSeen:
+    """What was seen of the windows of a batch while its records were read.
+
+    Attributes:
+        late: Records of each window that stood behind one of a later window, by the window's number in the batch.
+        stragglers: Records that came later than the maximum lateness allows, and are in no window.
+        timeless: Records without a time, which are in no window.
+    """
+
+    late: Mapping[int, int]
+    stragglers: int
+    timeless: int
+
+
+@dataclass(frozen=True)
+class WindowsResult:
+    """One commit of windows.
+
+    Attributes:
+        plan: What was planned.
+        tasks: Number of tasks that read it.
+        committed: What the table's history says; None where there was nothing to read and nothing to replace.
+        observed: What was observed of the records; None if Spark had nothing to tell.
+        seen: What was observed of the windows; None if Spark had nothing to tell, and in offset mode.
+        rows: Rows of each window by its key; None where they are not told apart.
+        table_rows: Rows of the table after it.
+        location: Where the table is.
+        columns: Names and types of the table's columns.
+        plan_seconds: Time for planning.
+        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
+        confirm_seconds: Time for making sure of the commit.
+    """
+
+    plan: WindowPlan
+    tasks: int
+    committed: Committed | None
+    observed: Observed | None
+    seen: WindowsSeen | None
+    rows: Mapping[str, int] | None
+    table_rows: int
+    location: str
+    columns: tuple[tuple[str, str], ...]
+    plan_seconds: float
+    read_and_write_seconds: float
+    confirm_seconds: float
+
+    def rows_of(self, window: PlannedWindow) -> int | None:
+        """Rows of one of its windows; None where they are not told apart."""
+        return None if self.rows is None else self.rows.get(window.window.key, 0)
+
+    def late_records(self, window: PlannedWindow) -> int | None:
+        """Late records of one of its windows, found all the same; None if nothing was seen."""
+        if self.seen is None:
+            return None
+        return self.seen.late.get(self.plan.windows.index(window), 0)

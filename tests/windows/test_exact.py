@@ -1,0 +1,152 @@
+"""Exact windows on the real broker: the records whose time lies in the window, however they stand in the log."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from dagster_kafka_flip.source.window import Window, Windows
+from tests.windows.conftest import HOUR, START, hours
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def write(kafka, topic):
+    """Writes records at given times to a topic partition, and gives (time, offset) of each."""
+    written: dict[int, int] = {}
+
+    def run(times, partition=0):
+        found = []
+        for time in times:
+            offset = written.get(partition, 0)
+            written[partition] = offset + 1
+            kafka.produce(topic, [(None, str(time - START))], partition=partition, timestamp=time)
+            found.append((time, offset))
+        return found
+
+    return run
+
+
+def expected(log, windows, partition=0):
+    """By brute force: what is in which window."""
+    return sorted(
+        (window.key, partition, offset, str(time - START))
+        for time, offset in log
+        for window in windows
+        if window.start_ms <= time < window.stop_ms
+    )
+
+
+def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, rewrite, rows, topic):
+    kafka.create(topic, partitions=2)
+    chance = random.Random(7)
+    logs = {}
+    for partition in range(2):
+        times = [START + minute * 60_000 for minute in range(0, 480, 7)]
+        # None is behind one that is an hour later or more.
+        logs[partition] = write(sorted(times, key=lambda time: time + chance.randrange(HOUR)), partition)
+    windows = hours(0, 8)
+    brute_force = sorted(expected(logs[0], windows, 0) + expected(logs[1], windows, 1))
+    [result] = rewrite(windows)
+    assert rows() == brute_force
+    assert result.rows == {key: sum(row[0] == key for row in brute_force) for key in {row[0] for row in brute_force}}
+    assert result.seen is not None
+    assert (result.seen.stragglers, result.seen.timeless) == (0, 0)
+    late = sum(
+        any(offset > other and window.stop_ms <= later for later, other in log)
+        for log in logs.values()
+        for time, offset in log
+        for window in windows
+        if window.start_ms <= time < window.stop_ms
+    )
+    assert sum(result.seen.late.values()) == late > 0
+
+
+@pytest.mark.parametrize("at_once", [8, 3, 1])
+def test_one_run_some_runs_and_one_for_each_window_give_the_same_table(kafka, write, rewrite, rows, topic, at_once):
+    kafka.create(topic)
+    # The record of the first hour that comes last is later than the bound allows, and in no window.
+    log = write([START + minute * 60_000 for minute in range(0, 480, 20)] + [START + 30 * 60_000])
+    windows = hours(0, 8)
+    stragglers = 0
+    for first in range(0, 8, at_once):
+        [result] = rewrite(windows[first : first + at_once])
+        assert result.seen is not None
+        stragglers += result.seen.stragglers
+    assert rows() == expected(log[:-1], windows)
+    assert stragglers == 1, "where its place in the log is read, it is counted"
+
+
+def test_without_a_limit_to_lateness_the_log_is_read_to_its_end(kafka, write, rewrite, rows, topic):
+    kafka.create(topic)
+    log = write([START + hour * HOUR for hour in range(8)] + [START + 5 * 60_000])
+    rewrite(hours(0, 2), rules=Windows(max_lateness=None))
+    assert rows() == expected(log, hours(0, 2))
+
+
+def test_repeated_and_overlapping_backfills_leave_equal_content(kafka, write, rewrite, rows, spark, table, topic):
+    kafka.create(topic)
+    log = write([START + minute * 60_000 for minute in range(0, 360, 30)])
+    rewrite(hours(0, 6))
+    before = rows()
+    rewrite(hours(2, 4))
+    rewrite(hours(0, 6))
+    assert rows() == before == expected(log, hours(0, 6))
+    # A window's rewrite touches its own files alone.
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    metrics = {row["version"]: row["operationMetrics"] for row in history}
+    assert (metrics[2]["numRemovedFiles"], metrics[2]["numCopiedRows"], metrics[2]["numOutputRows"]) == ("2", "0", "4")
+
+
+def test_windows_without_a_record_are_landed_empty(kafka, write, rewrite, rows, topic):
+    kafka.create(topic, partitions=2)
+    [result] = rewrite(hours(0, 3))
+    assert (rows(), result.committed, result.rows) == ([], None, {})
+    log = write([START + 5 * HOUR])
+    [result] = rewrite(hours(0, 8))
+    assert rows() == expected(log, hours(0, 8))
+    assert result.rows == {"h005": 1}
+
+
+def test_selections_with_gaps_are_a_commit_for_each_stretch(kafka, write, rewrite, rows, topic):
+    kafka.create(topic)
+    log = write([START + minute * 60_000 for minute in range(0, 480, 20)])
+    windows = [*hours(0, 2), *hours(4, 5)]
+    results = rewrite(windows)
+    assert [len(result.plan.windows) for result in results] == [2, 1]
+    assert rows() == expected(log, windows)
+
+
+def test_one_of_365_windows_in_one_run(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    windows = [Window(f"d{day:03}", START + 24 * day * HOUR, START + 24 * (day + 1) * HOUR) for day in range(365)]
+    for hour in range(0, 365 * 24, 11):
+        kafka._producer.produce(topic, str(hour), partition=0, timestamp=START + hour * HOUR)
+    kafka._producer.flush(30)
+    [result] = rewrite(windows)
+    found = rows()
+    assert [(key, int(hour)) for key, _, _, hour in found] == sorted(
+        (f"d{hour // 24:03}", hour) for hour in range(0, 365 * 24, 11)
+    )
+    assert result.rows is not None
+    assert len(result.rows) == 365
+    assert sum(result.rows.values()) == len(found)
+
+
+def test_large_ranges_are_cut_between_windows(kafka, write, rewrite, rows, topic, caplog):
+    from dagster_kafka_flip.source.limits import Limits
+
+    kafka.create(topic)
+    log = write([START + minute * 60_000 for minute in [*range(0, 60, 5), *range(60, 360, 30)]])
+    results = rewrite(hours(0, 6), rules=Windows(max_lateness=timedelta(0)), limits=Limits(max_records_per_batch=5))
+    assert [[planned.window.key for planned in result.plan.windows] for result in results] == [
+        ["h000"],
+        ["h001", "h002"],
+        ["h003", "h004"],
+        ["h005"],
+    ]
+    assert "spans 12 offsets, more than max_records_per_batch=5" in caplog.text
+    assert rows() == expected(log, hours(0, 6))
