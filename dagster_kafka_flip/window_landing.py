@@ -147,7 +147,6 @@ class WindowLanding:
             observed=observed,
             seen=seen,
             rows=rows,
-            table_rows=self._table.count_rows(),
             location=self._table.location(),
             columns=batch.columns,
             plan_seconds=plan_seconds,

@@ -39,7 +39,6 @@ class WindowsResult:
         observed: What was observed of the records; None if Spark had nothing to tell.
         seen: What was observed of the windows; None if Spark had nothing to tell, and in offset mode.
         rows: Rows of each window by its key; None where they are not told apart.
-        table_rows: Rows of the table after it.
         location: Where the table is.
         columns: Names and types of the table's columns.
         plan_seconds: Time for planning.
@@ -53,7 +52,6 @@ class WindowsResult:
     observed: Observed | None
     seen: WindowsSeen | None
     rows: Mapping[str, int] | None
-    table_rows: int
     location: str
     columns: tuple[tuple[str, str], ...]
     plan_seconds: float

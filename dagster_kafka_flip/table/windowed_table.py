@@ -134,10 +134,6 @@ class WindowedTable:
         """See `DeltaTable.check_schema`."""
         return self._table.check_schema(schema)
 
-    def count_rows(self) -> int:
-        """Rows of the table."""
-        return self._table.count_rows()
-
     def location(self) -> str:
         """The table's location."""
         return self._table.location()
