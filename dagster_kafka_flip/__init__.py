@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagster_kafka_flip.assets import IngestRunConfig, build_kafka_delta_asset, kafka_delta_asset
+    from dagster_kafka_flip.assets import build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.broker import LocalBroker
     from dagster_kafka_flip.dead_letters import DeadLetters, decode_dead_letters
     from dagster_kafka_flip.errors import KafkaFlipError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
+    from dagster_kafka_flip.rewriting import rewrite_windows
+    from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
     from dagster_kafka_flip.session import build_session, spark_packages
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.source.window import Window, Windows
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.topics import kafka_topic_asset, topic_asset_key
+    from dagster_kafka_flip.window_result import WindowsResult
 
 _HOMES = {
     "BatchResult": "result",
@@ -40,7 +44,7 @@ _HOMES = {
     "EnumeratorState": "source.state",
     "Format": "formats.format",
     "IngestResult": "result",
-    "IngestRunConfig": "assets",
+    "IngestRunConfig": "run_config",
     "JsonFormat": "formats.json",
     "KafkaColumns": "reader.columns",
     "KafkaConnection": "source.connection",
@@ -59,12 +63,17 @@ _HOMES = {
     "Spread": "source.limits",
     "StringFormat": "formats.string",
     "TopicPartition": "source.split",
+    "Window": "source.window",
+    "Windows": "source.window",
+    "WindowsResult": "window_result",
+    "WindowsRunConfig": "run_config",
     "build_kafka_delta_asset": "assets",
     "build_session": "session",
     "decode_dead_letters": "dead_letters",
     "ingest": "ingestion",
     "kafka_delta_asset": "assets",
     "kafka_topic_asset": "topics",
+    "rewrite_windows": "rewriting",
     "spark_packages": "session",
     "topic_asset_key": "topics",
 }
@@ -95,12 +104,17 @@ __all__ = [
     "Spread",
     "StringFormat",
     "TopicPartition",
+    "Window",
+    "Windows",
+    "WindowsResult",
+    "WindowsRunConfig",
     "build_kafka_delta_asset",
     "build_session",
     "decode_dead_letters",
     "ingest",
     "kafka_delta_asset",
     "kafka_topic_asset",
+    "rewrite_windows",
     "spark_packages",
     "topic_asset_key",
 ]

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from dagster import (
-    AssetCheckResult,
-    AssetExecutionContext,
     AssetKey,
     AssetsDefinition,
-    Config,
-    MaterializeResult,
+    BackfillPolicy,
+    BetaWarning,
     OpDefinition,
     asset,
 )
-from pydantic import Field
 
-from dagster_kafka_flip.checks import check_names, check_results, check_specs
+from dagster_kafka_flip.asset_ingestion import Ingestion, OnIdle, parameters, resource_names
+from dagster_kafka_flip.asset_partitions import AssetPartitions
+from dagster_kafka_flip.checks import check_specs
 from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER, ingest
-from dagster_kafka_flip.metadata import data_version, result_metadata
-from dagster_kafka_flip.record import last_record
+from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
 from dagster_kafka_flip.source.limits import Limits, Spread
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.tolerance import tolerated_errors
 from dagster_kafka_flip.topics import upstream_asset_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
-    from dagster import AutomationCondition, FreshnessPolicy, RetryPolicy
+    from dagster import AutomationCondition, FreshnessPolicy, PartitionsDefinition, RetryPolicy
     from dagster._core.definitions.events import CoercibleToAssetKey
     from pyspark.sql import DataFrame
 
@@ -43,114 +40,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-
-OnIdle = Literal["materialize", "skip"]
-
-
-class IngestRunConfig(Config):
-    """Overrides for one run, in Dagster's launchpad or a run's config.
-
-    Attributes:
-        start: Start here instead of at the position; records in between are read again or skipped.
-        stop: Stop here instead of at the source's stop.
-        max_records_per_batch: Largest number of offsets in one commit.
-        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit.
-        max_batches: Largest number of commits.
-        verify: Look at the table even if Dagster's record says that there is nothing new.
-    """
-
-    start: str | None = Field(
-        default=None,
-        description="earliest, latest, committed, timestamp:2026-01-31T00:00:00Z or offsets:{...}. Instead of the "
-        "position, for this run: records in between are read again or skipped.",
-    )
-    stop: str | None = Field(default=None, description="latest, committed, timestamp:... or offsets:{...}.")
-    max_records_per_batch: int | None = Field(default=None, description="Largest number of offsets in one commit.")
-    max_bytes_per_batch: int | None = Field(
-        default=None, description="About the largest number of bytes of keys and values in one commit; an estimate."
-    )
-    max_batches: int | None = Field(default=None, description="Largest number of commits in this run.")
-    verify: bool = Field(default=False, description="Look at the table even if nothing seems to be new.")
-
-
-@dataclass(frozen=True)
-class Ingestion:
-    """What an asset does when it is materialized."""
-
-    source: KafkaSource
-    target: DeltaTarget
-    key_format: Format | None
-    value_format: Format | None
-    columns: KafkaColumns | None
-    dead_letter: DeadLetters | None
-    limits: Limits
-    on_idle: OnIdle
-    verify_after: timedelta
-    tolerated: frozenset[type[KafkaFlipError]]
-    transform: Callable[..., DataFrame] | None
-    kafka: str
-    spark: str
-
-    @property
-    def checks(self) -> tuple[str, ...]:
-        """The checks that a run can fail."""
-        formats = (self.key_format, self.value_format)
-        keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
-        return check_names(self.tolerated, keeps_rejected=keeps_rejected)
-
-    def run(
-        self, context: AssetExecutionContext, config: IngestRunConfig
-    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        """One materialization."""
-        resources = context.resources
-        event, known = last_record(context.instance, context.asset_key)
-        previous = None if event is None else event.asset_materialization
-        result = ingest(
-            _overridden(self.source, config),
-            self.target,
-            spark=getattr(resources, self.spark).session,
-            connection=getattr(resources, self.kafka).connection(),
-            key_format=self.key_format,
-            value_format=self.value_format,
-            columns=self.columns,
-            transform=self.bound_transform(context),
-            dead_letter=self.dead_letter,
-            limits=_limits(self.limits, config),
-            starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
-            known=None if config.verify else known,
-            verify_after=self.verify_after,
-            tolerate=self.tolerated,
-            run_id=context.run_id,
-            logger=context.log,
-        )
-        # A look at the table is worth a record even then: without one, every later idle run would have to look again.
-        if not result.is_idle or result.started_spark or self.on_idle == "materialize":
-            yield MaterializeResult(
-                metadata=result_metadata(result, previous),
-                data_version=data_version(result.state),
-            )
-        # After it: Dagster takes a check to be about the newest materialization.
-        yield from check_results(self.checks, context.asset_key, result)
-
-    @property
-    def transform_resources(self) -> tuple[str, ...]:
-        """Keys of the resources that the transform asks for."""
-        return () if self.transform is None else _resource_names(_parameters(self.transform))
-
-    def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
-        """The transform as a function of the records alone.
-
-        Args:
-            context: With the resources that it asks for.
-        """
-        transform = self.transform
-        if transform is None:
-            return None
-        arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in self.transform_resources}
-        if "context" in _parameters(transform):
-            arguments["context"] = context
-        return lambda records: transform(records=records, **arguments)
-
 
 # By op: Dagster binds resources, adds tags and makes subsets in copies of an AssetsDefinition, which share their op.
 _INGESTIONS: WeakKeyDictionary[OpDefinition, Ingestion] = WeakKeyDictionary()
@@ -177,6 +66,10 @@ def kafka_delta_asset(
     on_idle: OnIdle = "materialize",
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
     tolerate: Iterable[type[KafkaFlipError]] = (),
+    partitions_def: PartitionsDefinition[Any] | None = None,
+    backfill_policy: BackfillPolicy | None = None,
+    windows: Windows | None = None,
+    topics_of: Mapping[str, Sequence[str]] | None = None,
     kafka: str = "kafka",
     spark: str = "spark",
     name: str | None = None,
@@ -227,6 +120,12 @@ def kafka_delta_asset(
             24 hours.
         tolerate: Errors that don't end a run, such as RetentionOvertookPositionError: it goes on, its metadata say what
             was met and how many records are lost, and an asset check fails. Default: none.
+        partitions_def: Partitions of time, or of time and a static dimension that picks topics. Then a run lands the
+            windows of its partitions, each in the place of what the table has of it. Default: a stream, which goes on
+            from its position.
+        backfill_policy: With partitions: how many of them one run lands. Default: all that were asked for.
+        windows: With partitions: how records are put into them. Default: by their own time, up to an hour late.
+        topics_of: With a static dimension: the topics of each of its keys. Default: the key is the topic.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
         name: The asset's name. Default: the function's.
@@ -292,23 +191,30 @@ def kafka_delta_asset(
         "pool": pool or _pool(target),
         "code_version": code_version,
     }
+    partitions = _partitions(partitions_def, windows, source, topics_of)
+    if partitions is not None:
+        asset_options |= {"partitions_def": partitions_def, "backfill_policy": backfill_policy or _single_run()}
+    elif backfill_policy is not None:
+        msg = "backfill_policy is for an asset with partitions; give it a partitions_def"
+        raise ConfigurationError(msg)
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
-        names = _parameters(transform)
+        names = parameters(transform)
         if "records" not in names:
             msg = (
                 f"{transform.__name__}() has to take an argument `records`, the DataFrame of the run's records; it "
                 f"takes {', '.join(names) or 'none'}"
             )
             raise ConfigurationError(msg)
+        ingestion = Ingestion(**ingestion_options, transform=transform)
         return _asset(
-            Ingestion(**ingestion_options, transform=transform),
+            ingestion if partitions is None else ingestion.with_partitions(partitions),
             name=name or (None if key is not None else transform.__name__),
             key=key,
             key_prefix=key_prefix,
             description=description or inspect.getdoc(transform),
             metadata=metadata,
-            extra_resources=_resource_names(names),
+            extra_resources=resource_names(names),
             options=asset_options,
         )
 
@@ -369,22 +275,25 @@ def _asset(
     else:
         table_metadata["dagster/table_name"] = target.table
 
-    make_asset: Any = asset(
-        name=name,
-        key=None if key is None else asset_key,
-        key_prefix=key_prefix,
-        check_specs=check_specs(ingestion.checks, asset_key),
-        description=description,
-        metadata={**table_metadata, **(metadata or {})},
-        required_resource_keys={ingestion.kafka, ingestion.spark, *extra_resources},
-        config_schema=IngestRunConfig.to_config_schema(),
-        output_required=ingestion.on_idle == "materialize",
-        **options,
-    )
+    with warnings.catch_warnings():
+        # Backfill policies are in beta; whoever uses partitions gets one, and did not ask for it.
+        warnings.simplefilter("ignore", BetaWarning)
+        make_asset: Any = asset(
+            name=name,
+            key=None if key is None else asset_key,
+            key_prefix=key_prefix,
+            check_specs=check_specs(ingestion.checks, asset_key),
+            description=description,
+            metadata={**table_metadata, **(metadata or {})},
+            required_resource_keys={ingestion.kafka, ingestion.spark, *extra_resources},
+            config_schema=ingestion.config.to_config_schema(),
+            output_required=ingestion.on_idle == "materialize",
+            **options,
+        )
 
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from ingestion.run(context, IngestRunConfig(**context.op_execution_context.op_config))
+        yield from ingestion.run(context, context.op_execution_context.op_config)
 
     assets_def: AssetsDefinition = make_asset(land)
     _INGESTIONS[assets_def.op] = ingestion
@@ -397,16 +306,24 @@ def ingestion_of(assets_def: AssetsDefinition) -> Ingestion | None:
     return _INGESTIONS.get(node) if isinstance(node, OpDefinition) else None
 
 
-def _overridden(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
-    if config.stop is None:
-        return source
-    return source.with_overrides(stopping_offsets=OffsetsInitializer.parse(config.stop))
+def _partitions(
+    partitions_def: PartitionsDefinition[Any] | None,
+    windows: Windows | None,
+    source: KafkaSource,
+    topics_of: Mapping[str, Sequence[str]] | None,
+) -> AssetPartitions | None:
+    if partitions_def is not None:
+        return AssetPartitions(partitions_def, windows or Windows(), source, topics_of)
+    if windows is not None or topics_of is not None:
+        msg = "windows and topics_of are for an asset with partitions; give it a partitions_def"
+        raise ConfigurationError(msg)
+    return None
 
 
-def _limits(limits: Limits, config: IngestRunConfig) -> Limits:
-    names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
-    overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
-    return Limits(**{**limits.model_dump(), **overrides})
+def _single_run() -> BackfillPolicy:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BetaWarning)
+        return BackfillPolicy.single_run()
 
 
 def _pool(target: DeltaTarget) -> str:
@@ -416,11 +333,3 @@ def _pool(target: DeltaTarget) -> str:
 
 def _parts(key_prefix: str | Sequence[str] | None) -> Sequence[str]:
     return [key_prefix] if isinstance(key_prefix, str) else key_prefix or ()
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
-
-
-def _resource_names(parameters: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in parameters if name not in {"context", "records"})

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, MetadataValue
 
-from dagster_kafka_flip.tolerance import ALL_TOPICS_THERE, CHECKS, NO_RECORDS_LOST, TABLE_AS_LEFT
+from dagster_kafka_flip.tolerance import (
+    ALL_TOPICS_THERE,
+    CHECKS,
+    NO_RECORDS_LOST,
+    TABLE_AS_LEFT,
+    TIMES_PLAUSIBLE,
+    WINDOWS_COMPLETE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -14,26 +22,37 @@ if TYPE_CHECKING:
     from dagster import AssetKey
 
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.result import IngestResult
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.window import Windows
 
 NO_RECORDS_REJECTED = "no_records_rejected"
+NO_STRAGGLERS = "no_stragglers"
 
 _DESCRIPTIONS = {
     NO_RECORDS_LOST: "The run found every record it had to read: no retention, truncation or other log in between.",
     ALL_TOPICS_THERE: "The run found every topic and topic partition that the source names.",
     TABLE_AS_LEFT: "The run found the table as the stream had left it: not wiped, not replaced, not filled by others.",
+    WINDOWS_COMPLETE: "Every window that the run landed was over, and no open transaction held records of it back.",
+    TIMES_PLAUSIBLE: "No record in the way of a window was dated in the future.",
+    NO_STRAGGLERS: "Every record that the run read came in time for its window: none is left out of the table.",
     NO_RECORDS_REJECTED: "The run could decode every record.",
 }
 
 
-def check_names(tolerated: Collection[type[KafkaFlipError]], *, keeps_rejected: bool) -> tuple[str, ...]:
+def check_names(
+    tolerated: Collection[type[KafkaFlipError]], *, keeps_rejected: bool, rules: Windows | None
+) -> tuple[str, ...]:
     """The checks that can fail, in the order of their descriptions; what is not tolerated ends the run instead.
 
     Args:
         tolerated: Errors that don't end a run.
         keeps_rejected: Whether records that can't be decoded don't end it either.
+        rules: How records are put into windows; None for a stream.
     """
     names = {CHECKS[error] for error in tolerated} | ({NO_RECORDS_REJECTED} if keeps_rejected else set())
+    # Where windows lie between offsets, and in a repair, no record can miss its window.
+    if rules is not None and rules.mode == "exact" and not rules.repair:
+        names |= {NO_STRAGGLERS}
     return tuple(name for name in _DESCRIPTIONS if name in names)
 
 
@@ -42,26 +61,45 @@ def check_specs(names: Collection[str], key: AssetKey) -> list[AssetCheckSpec]:
     return [AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in names]
 
 
-def check_results(names: Collection[str], key: AssetKey, result: IngestResult) -> Iterator[AssetCheckResult]:
-    """What a run found.
+@dataclass(frozen=True)
+class Findings:
+    """What a run found that a check tells.
+
+    Attributes:
+        incidents: What would have ended the run, had it not been told to go on.
+        rejected_records: Records that could not be decoded.
+        stragglers: Records that are in no window, because they came too late or have no time.
+    """
+
+    incidents: tuple[Incident, ...]
+    rejected_records: int
+    stragglers: int = 0
+
+
+def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
+    """What a run found, check by check.
 
     Args:
         names: From `check_names`.
         key: The asset.
-        result: What the run did.
+        findings: What the run found.
     """
+    counted = {
+        NO_RECORDS_REJECTED: ("rejected_records", findings.rejected_records),
+        NO_STRAGGLERS: ("stragglers", findings.stragglers),
+    }
     for name in names:
-        if name == NO_RECORDS_REJECTED:
-            rejected = result.rejected_records
+        if name in counted:
+            what, number = counted[name]
             yield AssetCheckResult(
                 check_name=name,
                 asset_key=key,
-                passed=rejected == 0,
+                passed=number == 0,
                 severity=AssetCheckSeverity.WARN,
-                metadata={"rejected_records": rejected},
+                metadata={what: number},
             )
             continue
-        met = [incident for incident in result.incidents if _check_of(incident.error) == name]
+        met = [incident for incident in findings.incidents if _check_of(incident.error) == name]
         metadata = {incident.error: MetadataValue.text(incident.message) for incident in met}
         lost = {"lost_offsets": sum(incident.lost_offsets or 0 for incident in met)} if name == NO_RECORDS_LOST else {}
         yield AssetCheckResult(

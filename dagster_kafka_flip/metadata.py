@@ -93,7 +93,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:
-        metadata["dagster/uri"] = _uri(result.location)
+        metadata["dagster/uri"] = uri(result.location)
     elif previous is not None and "dagster/uri" in previous.metadata:
         metadata["dagster/uri"] = previous.metadata["dagster/uri"]
     if result.columns:
@@ -178,7 +178,7 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
         return None
 
 
-def _uri(location: str) -> str:
+def uri(location: str) -> str:
     """A location as Spark and Delta write it, as a URI: `/x` and `file:/x` are `file:///x`."""
     if location.startswith("/"):
         return Path(location).as_uri()

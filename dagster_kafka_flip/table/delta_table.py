@@ -104,7 +104,8 @@ def committed(commit: Commit, written: Written, table_rows: int | None) -> Commi
     """
     return Committed(
         version=commit.version,
-        rows=commit.metric("numOutputRows"),
+        # A rewrite counts as well what it only moved from one file to another.
+        rows=commit.metric("numOutputRows") - commit.metric("numCopiedRows"),
         bytes=commit.metric("numOutputBytes"),
         files=commit.metric("numFiles"),
         table_rows=table_rows,

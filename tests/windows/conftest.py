@@ -25,9 +25,7 @@ START = 1_362_096_000_000
 
 def hours(first: int, last: int) -> list[Window]:
     """Windows of an hour each, by their number since `START`."""
-    return [
-        Window(f"h{hour:03}", START + hour * HOUR, START + (hour + 1) * HOUR) for hour in range(first, last)
-    ]
+    return [Window(f"h{hour:03}", START + hour * HOUR, START + (hour + 1) * HOUR) for hour in range(first, last)]
 
 
 @pytest.fixture

@@ -1,0 +1,292 @@
+"""What an asset does when it is materialized: a stream goes on, partitions are landed, or a range is replaced."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from dagster import AssetMaterialization, MaterializeResult
+
+from dagster_kafka_flip import errors
+from dagster_kafka_flip.checks import Findings, check_names, check_results
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.metadata import data_version, result_metadata
+from dagster_kafka_flip.record import last_record
+from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.tolerance import tolerated_errors
+from dagster_kafka_flip.window_metadata import (
+    incidents,
+    rejected_records,
+    stragglers,
+    window_metadata,
+    windows_metadata,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from datetime import timedelta
+
+    from dagster import AssetCheckResult, AssetExecutionContext
+    from pyspark.sql import DataFrame
+
+    from dagster_kafka_flip.asset_partitions import AssetPartitions, WindowGroup
+    from dagster_kafka_flip.dead_letters import DeadLetters
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.reader.columns import KafkaColumns
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.window import Window
+    from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.window_result import WindowsResult
+
+OnIdle = Literal["materialize", "skip"]
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """What an asset lands, and where."""
+
+    source: KafkaSource
+    target: DeltaTarget
+    key_format: Format | None
+    value_format: Format | None
+    columns: KafkaColumns | None
+    dead_letter: DeadLetters | None
+    limits: Limits
+    on_idle: OnIdle
+    verify_after: timedelta
+    tolerated: frozenset[type[KafkaFlipError]]
+    transform: Callable[..., DataFrame] | None
+    kafka: str
+    spark: str
+    partitions: AssetPartitions | None = None
+
+    @property
+    def config(self) -> type[IngestRunConfig | WindowsRunConfig]:
+        """What can be set for one run."""
+        return IngestRunConfig if self.partitions is None else WindowsRunConfig
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks that a run can fail."""
+        formats = (self.key_format, self.value_format)
+        keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
+        rules = None if self.partitions is None else self.partitions.rules
+        return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules)
+
+    def run(
+        self, context: AssetExecutionContext, values: dict[str, Any]
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        """One materialization.
+
+        Args:
+            context: Of the run.
+            values: What is set for it.
+        """
+        if self.partitions is not None:
+            yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
+            return
+        config = IngestRunConfig(**values)
+        if config.mode == "replace":
+            yield from self._replace(context, config)
+        elif config.mode == "append":
+            yield from self._go_on(context, config)
+        else:
+            msg = f"mode: {config.mode!r} is neither append nor replace"
+            raise ConfigurationError(msg)
+
+    def _go_on(
+        self, context: AssetExecutionContext, config: IngestRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        event, known = last_record(context.instance, context.asset_key)
+        previous = None if event is None else event.asset_materialization
+        result = ingest(
+            _overridden(self.source, config),
+            self.target,
+            spark=getattr(context.resources, self.spark).session,
+            connection=getattr(context.resources, self.kafka).connection(),
+            key_format=self.key_format,
+            value_format=self.value_format,
+            columns=self.columns,
+            transform=self.bound_transform(context),
+            dead_letter=self.dead_letter,
+            limits=_limits(self.limits, config),
+            starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+            known=None if config.verify else known,
+            verify_after=self.verify_after,
+            tolerate=self.tolerated,
+            run_id=context.run_id,
+            logger=context.log,
+        )
+        # A look at the table is worth a record even then: without one, every later idle run would have to look again.
+        if not result.is_idle or result.started_spark or self.on_idle == "materialize":
+            yield MaterializeResult(
+                metadata=result_metadata(result, previous),
+                data_version=data_version(result.state),
+            )
+        # After it: Dagster takes a check to be about the newest materialization.
+        findings = Findings(result.incidents, result.rejected_records)
+        yield from check_results(self.checks, context.asset_key, findings)
+
+    def _replace(
+        self, context: AssetExecutionContext, config: IngestRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        limits = _limits(self.limits, config)
+        rules = Windows(repair=True, time_column=config.time_column)
+        results = tuple(self._rewrite(context, rules, [config.window()], limits=limits, tolerated=self.tolerated))
+        yield MaterializeResult(metadata=windows_metadata(results))
+        yield from check_results(self.checks, context.asset_key, _findings(results))
+
+    def _land_partitions(
+        self, context: AssetExecutionContext, partitions: AssetPartitions, config: WindowsRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        limits = self.limits
+        if config.max_records_per_batch is not None:
+            limits = Limits(max_records_per_batch=config.max_records_per_batch)
+        groups = partitions.groups(context.partition_keys)
+        tolerated = self.tolerated | tolerated_errors(_named_errors(config.tolerate))
+        left = sum(len(group.windows) for group in groups)
+        results: list[WindowsResult] = []
+        for group in groups:
+            for result in self._rewrite(
+                context,
+                partitions.rules,
+                group.windows,
+                topics=group.topics,
+                definition=partitions.definition,
+                limits=limits,
+                tolerated=tolerated,
+            ):
+                results.append(result)
+                left -= len(result.plan.windows)
+                # With the last commit, the run itself is about to say so.
+                _tell(context, group, result, at_once=left > 0)
+        yield MaterializeResult(metadata=windows_metadata(results))
+        yield from check_results(self.checks, context.asset_key, _findings(results))
+
+    def _rewrite(
+        self,
+        context: AssetExecutionContext,
+        rules: Windows,
+        windows: Sequence[Window],
+        *,
+        limits: Limits,
+        tolerated: frozenset[type[KafkaFlipError]],
+        topics: Sequence[str] | None = None,
+        definition: str = "",
+    ) -> Iterator[WindowsResult]:
+        return rewrite_windows(
+            self.source,
+            self.target,
+            windows,
+            spark=getattr(context.resources, self.spark).session,
+            rules=rules,
+            definition=definition,
+            connection=getattr(context.resources, self.kafka).connection(),
+            key_format=self.key_format,
+            value_format=self.value_format,
+            columns=self.columns,
+            transform=self.bound_transform(context),
+            topics=topics,
+            limits=limits,
+            tolerate=tolerated,
+            run_id=context.run_id,
+            logger=context.log,
+        )
+
+    @property
+    def transform_resources(self) -> tuple[str, ...]:
+        """Keys of the resources that the transform asks for."""
+        return () if self.transform is None else resource_names(parameters(self.transform))
+
+    def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
+        """The transform as a function of the records alone.
+
+        Args:
+            context: With the resources that it asks for.
+        """
+        transform = self.transform
+        if transform is None:
+            return None
+        arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in self.transform_resources}
+        if "context" in parameters(transform):
+            arguments["context"] = context
+        return lambda records: transform(records=records, **arguments)
+
+    def with_partitions(self, partitions: AssetPartitions) -> Ingestion:
+        """The same in partitions; a table that is not there yet is laid out by them.
+
+        Raises:
+            ConfigurationError: Something of it is for a stream alone.
+        """
+        for_streams = {
+            "dead_letter": self.dead_letter is not None,
+            "on_idle": self.on_idle != "materialize",
+            "max_bytes_per_batch": self.limits.max_bytes_per_batch is not None,
+            "max_batches": self.limits.max_batches is not None,
+            "set_bounded": self.source.stopping_offsets != OffsetsInitializer.latest(),
+        }
+        wrong = [name for name, is_set in for_streams.items() if is_set]
+        if wrong:
+            msg = f"{', '.join(wrong)}: not for an asset with partitions, where the partitions say what is read"
+            raise ConfigurationError(msg)
+        target = self.target
+        if not (target.partition_by or target.cluster_by or partitions.rules.repair):
+            names = [partitions.rules.column]
+            if partitions.has_topics:
+                names.append("kafka_topic" if self.columns is None else self.columns.name("topic"))
+            target = target.model_copy(update={"partition_by": tuple(names)})
+        return replace(self, target=target, partitions=partitions)
+
+
+def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of what a function takes."""
+    return tuple(inspect.signature(function).parameters)
+
+
+def resource_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Of what a transform takes, the keys of resources."""
+    return tuple(name for name in names if name not in {"context", "records"})
+
+
+def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:
+    """Tells Dagster of the partitions that a commit has landed: now, if the run goes on and may yet fail."""
+    for planned in result.plan.windows:
+        metadata = window_metadata(result, planned)
+        for partition_key in group.partition_keys[planned.window.key]:
+            context.add_asset_metadata(metadata, partition_key=partition_key)
+            if at_once:
+                context.log_event(AssetMaterialization(context.asset_key, partition=partition_key, metadata=metadata))
+
+
+def _findings(results: Sequence[WindowsResult]) -> Findings:
+    return Findings(incidents(results), rejected_records(results), stragglers(results))
+
+
+def _overridden(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
+    if config.stop is None:
+        return source
+    return source.with_overrides(stopping_offsets=OffsetsInitializer.parse(config.stop))
+
+
+def _limits(limits: Limits, config: IngestRunConfig) -> Limits:
+    names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
+    overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
+    return Limits(**{**limits.model_dump(), **overrides})
+
+
+def _named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
+    found: list[type[KafkaFlipError]] = []
+    for name in names:
+        error = getattr(errors, name, None)
+        if not (isinstance(error, type) and issubclass(error, errors.KafkaFlipError)):
+            msg = f"tolerate: there is no error {name!r}"
+            raise ConfigurationError(msg)
+        found.append(error)
+    return found

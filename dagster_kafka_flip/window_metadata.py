@@ -1,0 +1,111 @@
+"""What a run tells Dagster of the windows that it landed: of each partition, and of all of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
+
+from dagster_kafka_flip.metadata import COLUMN_SCHEMA, uri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.window_plan import PlannedWindow
+    from dagster_kafka_flip.window_result import WindowsResult
+
+_SPLIT_COLUMNS = (("topic", "string"), ("partition", "int"), ("start", "int"), ("stop", "int"), ("offsets", "int"))
+
+
+def window_metadata(result: WindowsResult, planned: PlannedWindow) -> dict[str, Any]:
+    """Metadata of one partition.
+
+    Args:
+        result: The commit that landed it.
+        planned: Its window.
+    """
+    metadata: dict[str, Any] = {
+        "kafka/window_start": _timestamp(planned.window.start_ms),
+        "kafka/window_end": _timestamp(planned.window.stop_ms),
+        "kafka/complete": planned.is_complete,
+        "kafka/splits": _splits_table(planned),
+        "kafka/offsets": sum(split.offset_span for split in planned.splits),
+    }
+    if (rows := result.rows_of(planned)) is not None:
+        metadata["dagster/partition_row_count"] = rows
+    if (late := result.late_records(planned)) is not None:
+        metadata["kafka/late_records"] = late
+    if planned.is_complete:
+        # All up to its end is in the table, as far as records are not later than they may be.
+        metadata["kafka/watermark"] = _timestamp(planned.window.stop_ms)
+    return metadata
+
+
+def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
+    """Metadata of a run, which Dagster shows at each of its partitions.
+
+    Args:
+        results: Its commits, at least one.
+    """
+    commits = [result.committed for result in results if result.committed is not None]
+    observed = [result.observed for result in results if result.observed is not None]
+    metadata: dict[str, Any] = {
+        "kafka/records_read": sum(seen.records for seen in observed),
+        "kafka/bytes_read": sum(seen.bytes for seen in observed),
+        "kafka/rejected_records": rejected_records(results),
+        "kafka/stragglers": stragglers(results),
+        "kafka/tasks": sum(result.tasks for result in results),
+        "delta/rows_written": sum(commit.rows for commit in commits),
+        "delta/bytes_written": sum(commit.bytes for commit in commits),
+        "delta/commits": len(commits),
+        "seconds/plan": round(sum(result.plan_seconds for result in results), 3),
+        "seconds/read_and_write": round(sum(result.read_and_write_seconds for result in results), 3),
+        "seconds/commit": round(sum(result.confirm_seconds for result in results), 3),
+        "dagster/uri": uri(results[-1].location),
+    }
+    if commits:
+        metadata["delta/version"] = commits[-1].version
+    if results[-1].columns:
+        metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in results[-1].columns])
+    if met := incidents(results):
+        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in met])
+    return metadata
+
+
+def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:
+    """What would have ended the run, had it not been told to go on; each once."""
+    return tuple({incident.message: incident for result in results for incident in result.plan.incidents}.values())
+
+
+def stragglers(results: Sequence[WindowsResult]) -> int:
+    """Records that were seen and are in no window, because they came too late or have no time."""
+    return sum(result.seen.stragglers + result.seen.timeless for result in results if result.seen is not None)
+
+
+def rejected_records(results: Sequence[WindowsResult]) -> int:
+    """Records that could not be decoded and were kept, as far as Spark tells."""
+    return sum(result.observed.rejected for result in results if result.observed is not None)
+
+
+def _timestamp(milliseconds: int) -> Any:
+    return MetadataValue.timestamp(datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc))
+
+
+def _splits_table(planned: PlannedWindow) -> Any:
+    records = [
+        TableRecord(
+            {
+                "topic": split.topic_partition.topic,
+                "partition": split.topic_partition.partition,
+                "start": split.starting_offset,
+                "stop": split.stopping_offset,
+                "offsets": split.offset_span,
+            }
+        )
+        for split in planned.splits
+    ]
+    constraints = TableColumnConstraints(nullable=False)
+    columns = [TableColumn(name, type_, constraints=constraints) for name, type_ in _SPLIT_COLUMNS]
+    return MetadataValue.table(records=records, schema=TableSchema(columns=columns))

@@ -1,0 +1,218 @@
+"""Assets with partitions of time: what Dagster asks for is landed, and each partition is told of by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dagster import (
+    AssetKey,
+    AssetRecordsFilter,
+    BackfillPolicy,
+    DagsterInstance,
+    DailyPartitionsDefinition,
+    HourlyPartitionsDefinition,
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    StaticPartitionsDefinition,
+    materialize,
+)
+
+from dagster_kafka_flip import (
+    KafkaResource,
+    KafkaSource,
+    SparkResource,
+    StringFormat,
+    build_kafka_delta_asset,
+)
+from dagster_kafka_flip.errors import RecordsRejectedError, WindowBeyondRetentionError, WindowNotCompleteError
+from tests.windows.conftest import DAY, HOUR, START
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def instance():
+    with DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@pytest.fixture
+def resources(broker, spark):
+    return {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+
+
+@pytest.fixture
+def run(instance, resources):
+    """Materializes an asset for one partition or for a range of them, as a backfill does."""
+
+    def materialized(asset, first, last=None, **options):
+        tags = (
+            {}
+            if last is None
+            else {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        )
+        key = {} if last is not None else {"partition_key": first}
+        return materialize([asset], instance=instance, resources=resources, tags=tags, **key, **options)
+
+    return materialized
+
+
+def events(instance, key) -> dict[str, dict[str, Any]]:
+    """Metadata of each partition's last materialization."""
+    found: dict[str, dict[str, Any]] = {}
+    records = instance.fetch_materializations(AssetRecordsFilter(asset_key=AssetKey(key)), limit=1000).records
+    for record in reversed(records):
+        values = {name: value.value for name, value in record.asset_materialization.metadata.items()}
+        found[record.partition_key] = values
+    return found
+
+
+def produce(kafka, topic, hours, **config):
+    kafka.create(topic, **config)
+    for hour in hours:
+        kafka.produce(topic, [(None, str(hour))], timestamp=START + hour * HOUR)
+
+
+def table_rows(spark, table, *columns):
+    return sorted(tuple(row) for row in spark.read.format("delta").load(table).select(*columns).collect())
+
+
+def daily(topic, table, **options):
+    options = {
+        "partitions_def": DailyPartitionsDefinition("2013-03-01"),
+        "value_format": StringFormat(),
+        **options,
+    }
+    return build_kafka_delta_asset(name="daily", source=KafkaSource(topics=(topic,)), table=table, **options)
+
+
+def test_a_range_is_one_run_one_commit_and_tells_of_each_partition(kafka, run, instance, spark, topic, table):
+    produce(kafka, topic, [*range(0, 24, 6), 30, 31])
+    assert run(daily(topic, table), "2013-03-01", "2013-03-03").success
+    assert table_rows(spark, table, "kafka_window", "kafka_value") == sorted(
+        [("2013-03-01", str(hour)) for hour in range(0, 24, 6)] + [("2013-03-02", "30"), ("2013-03-02", "31")]
+    )
+    told = events(instance, "daily")
+    assert {key: values["dagster/partition_row_count"] for key, values in told.items()} == {
+        "2013-03-01": 4,
+        "2013-03-02": 2,
+        "2013-03-03": 0,
+    }
+    first = told["2013-03-01"]
+    assert first["kafka/complete"] is True
+    assert first["kafka/watermark"] * 1000 == START + DAY
+    assert [(split.data["start"], split.data["stop"]) for split in first["kafka/splits"].records] == [(0, 4)]
+    assert (first["delta/commits"], first["delta/rows_written"], first["kafka/stragglers"]) == (1, 6, 0)
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
+    assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
+
+
+def test_whatever_the_policy_the_table_is_the_same(kafka, run, resources, spark, topic, tmp_path):
+    produce(kafka, topic, range(0, 96, 5))
+    tables = {}
+    for name, policy, ranges in (
+        ("single", None, [("2013-03-01", "2013-03-04")]),
+        ("multi", BackfillPolicy.multi_run(3), [("2013-03-01", "2013-03-03"), ("2013-03-04", None)]),
+    ):
+        table = str(tmp_path / name)
+        asset = daily(topic, table, backfill_policy=policy)
+        assert asset.backfill_policy == (policy or BackfillPolicy.single_run())
+        for first, last in ranges:
+            assert run(asset, first, last).success
+        tables[name] = table_rows(spark, table, "kafka_window", "kafka_offset")
+    assert tables["single"] == tables["multi"]
+    assert len(tables["single"]) == 20
+
+
+def test_days_of_23_and_25_hours(kafka, run, instance, spark, topic, table):
+    zone = DailyPartitionsDefinition("2013-03-09", timezone="America/New_York")
+    # 2013-03-10 has 23 hours there, from 05:00 UTC to 04:00 UTC; 2013-11-03 has 25, from 04:00 to 05:00.
+    spring, autumn = 9 * 24, (31 - 2 + 30 + 31 + 30 + 31 + 31 + 30 + 31 + 2 + 1) * 24 + 24
+    assert START + autumn * HOUR == 1_383_436_800_000
+    produce(kafka, topic, [*range(spring + 3, spring + 30), *range(autumn + 2, autumn + 32)])
+    asset = daily(topic, table, partitions_def=zone)
+    assert run(asset, "2013-03-10").success
+    assert run(asset, "2013-11-03").success
+    told = {key: values["dagster/partition_row_count"] for key, values in events(instance, "daily").items()}
+    assert told == {"2013-03-10": 23, "2013-11-03": 25}
+    hours = [int(value) for (value,) in table_rows(spark, table, "kafka_value")]
+    assert sorted(hours) == [*range(spring + 5, spring + 28), *range(autumn + 4, autumn + 29)]
+
+
+def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka, run, instance, spark, topic, table):
+    names = (f"{topic}-a", f"{topic}-b")
+    for name in names:
+        produce(kafka, name, [1, 2, 25])
+    asset = build_kafka_delta_asset(
+        name="multi",
+        source=KafkaSource(topics=names),
+        table=table,
+        value_format=StringFormat(),
+        partitions_def=MultiPartitionsDefinition(
+            {"day": DailyPartitionsDefinition("2013-03-01"), "letter": StaticPartitionsDefinition(["a", "b"])}
+        ),
+        topics_of={"a": (names[0],), "b": (names[1],)},
+    )
+    for letter in "ab":
+        assert run(asset, MultiPartitionKey({"day": "2013-03-01", "letter": letter})).success
+    kafka.produce(names[0], [(None, "late")], timestamp=START + 3 * HOUR)
+    assert run(asset, MultiPartitionKey({"day": "2013-03-01", "letter": "b"})).success
+    assert run(asset, MultiPartitionKey({"day": "2013-03-01", "letter": "a"})).success
+    assert table_rows(spark, table, "kafka_topic", "kafka_value") == [
+        (names[0], "1"),
+        (names[0], "2"),
+        (names[1], "1"),
+        (names[1], "2"),
+    ], "the late one is more than an hour late"
+    assert sorted(events(instance, "multi")) == ["2013-03-01|a", "2013-03-01|b"]
+
+
+def test_what_is_done_stays_done_and_is_told_when_the_run_fails_later(kafka, run, instance, spark, topic, table):
+    produce(kafka, topic, range(0, 72, 6))
+    kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
+    asset = daily(topic, table, max_records_per_batch=4)
+    with pytest.raises(RecordsRejectedError, match=r"-0 offset 12: "):
+        run(asset, "2013-03-01", "2013-03-03")
+    told = events(instance, "daily")
+    assert {key: values["dagster/partition_row_count"] for key, values in told.items()} == {
+        "2013-03-01": 4,
+        "2013-03-02": 4,
+    }
+    assert {key for (key,) in table_rows(spark, table, "kafka_window")} == set(told)
+
+
+def test_a_window_that_is_not_over_is_refused_or_tolerated_with_a_failing_check(
+    kafka, run, instance, spark, topic, table
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "now")])
+    hourly = HourlyPartitionsDefinition("2026-01-01-00:00", end_offset=1)
+    key = hourly.get_last_partition_key()
+    with pytest.raises(
+        WindowNotCompleteError, match=r"is not over: now it is .*records of it may come for 1:00:00 more"
+    ):
+        run(daily(topic, table, partitions_def=hourly), key)
+    asset = daily(topic, table, partitions_def=hourly, tolerate=(WindowNotCompleteError,))
+    result = run(asset, key)
+    assert events(instance, "daily")[key]["kafka/complete"] is False
+    checks = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+    assert checks == {"windows_complete": False, "no_stragglers": True}
+
+
+def test_a_window_beyond_retention_is_refused_unless_that_run_may_go_on(kafka, run, instance, spark, topic, table):
+    produce(kafka, topic, range(0, 48, 6))
+    asset = daily(topic, table)
+    run(asset, "2013-03-01", "2013-03-02")
+    kafka.trim(topic, 0, 2)
+    with pytest.raises(
+        WindowBeyondRetentionError,
+        match=r"-0: records of the window 2013-03-01 \[2013-03-01T00:00:00Z, 2013-03-02T00:00:00Z\) may be gone: the "
+        r"log begins at offset 2, and the earliest record that is left is dated 2013-03-01T12:00:00Z",
+    ):
+        run(asset, "2013-03-01", "2013-03-02")
+    assert len(table_rows(spark, table, "kafka_value")) == 8, "the rows stay"
+    config = {"ops": {"daily": {"config": {"tolerate": ["WindowBeyondRetentionError"]}}}}
+    run(asset, "2013-03-01", "2013-03-02", run_config=config)
+    assert len(table_rows(spark, table, "kafka_value")) == 6
+    assert events(instance, "daily")["2013-03-02"]["kafka/incidents"][0]["error"] == "WindowBeyondRetentionError"

@@ -1,0 +1,189 @@
+"""One table fed both ways: a stream that appends, and windows of it that are read again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from dagster_kafka_flip.errors import ConfigurationError, TableChangedError
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.windowed_table import RepairedTable
+from tests.windows.conftest import HOUR, START
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+DAY = Window("day", START, START + 24 * HOUR)
+REPAIR = Windows(repair=True)
+
+
+@pytest.fixture
+def append(connection, spark_of, table, topic):
+    """Lets the stream go on."""
+
+    def run(**options):
+        return ingest(
+            KafkaSource(topics=(topic,)),
+            table,
+            spark=spark_of,
+            connection=connection,
+            value_format=StringFormat(),
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def offsets(spark, table):
+    """Topic partition and offset of all rows, in order: a double shows as a double."""
+
+    def read():
+        return sorted(
+            tuple(row)
+            for row in spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
+        )
+
+    return read
+
+
+@pytest.fixture
+def write(kafka, topic):
+    kafka.create(topic, partitions=2)
+
+    def run(count, hour=1):
+        for partition in range(2):
+            kafka.produce(
+                topic,
+                [(None, str(number)) for number in range(count)],
+                partition=partition,
+                timestamp=START + hour * HOUR,
+            )
+
+    return run
+
+
+class Actor:
+    """Runs something in a thread up to its write, and on from there when it is told to."""
+
+    def __init__(self, monkeypatch, owner, method, work):
+        self._work = work
+        self._planned, self._may_write = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._failure = None
+        write = getattr(owner, method)
+
+        def wait_and_write(*args):
+            if threading.current_thread() is self._thread and not self._planned.is_set():
+                self._planned.set()
+                assert self._may_write.wait(60)
+            return write(*args)
+
+        monkeypatch.setattr(owner, method, wait_and_write)
+
+    def _run(self):
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 - told by whoever joins
+            self._failure = error
+        finally:
+            self._planned.set()
+
+    def plan(self):
+        self._thread.start()
+        assert self._planned.wait(60)
+
+    def write(self):
+        self._may_write.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        if self._failure is not None:
+            raise self._failure
+
+
+def all_offsets(count):
+    return [(partition, offset) for partition in range(2) for offset in range(count)]
+
+
+def test_rows_that_somebody_changed_come_back_and_nothing_else_is_touched(
+    write, append, rewrite, offsets, spark, table
+):
+    write(5)
+    write(5, hour=30)
+    first = append()
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE kafka_offset IN (1, 7)")
+    [result] = rewrite([DAY], rules=REPAIR)
+    assert offsets() == [each for each in all_offsets(10) if each[1] != 7]
+    assert result.committed.rows == 10
+    # The stream neither knows nor minds.
+    second = append()
+    assert second.is_idle
+    assert second.state == first.state
+    write(1)
+    append()
+    assert offsets() == [each for each in all_offsets(11) if each[1] != 7]
+
+
+def test_what_the_stream_has_not_landed_yet_is_left_to_it(write, append, rewrite, offsets):
+    write(5)
+    append()
+    write(5)
+    [result] = rewrite([DAY], rules=REPAIR)
+    assert result.committed.rows == 10
+    assert offsets() == all_offsets(5)
+    append()
+    assert offsets() == all_offsets(10)
+
+
+# The stream's plan and append, the repair's plan and rewrite, in every order.
+@pytest.mark.parametrize("order", ["SApr", "SpAr", "SprA", "pSAr", "pSrA", "prSA"])
+def test_in_every_order_of_plan_append_and_rewrite_each_record_is_there_once(
+    write, append, rewrite, offsets, monkeypatch, order
+):
+    write(3)
+    append()
+    write(2)
+    stream = Actor(monkeypatch, DeltaTable, "commit", append)
+    repair = Actor(monkeypatch, RepairedTable, "rewrite", lambda: rewrite([DAY], rules=REPAIR))
+    steps = {"S": stream.plan, "A": stream.write, "p": repair.plan, "r": repair.write}
+    for step in order:
+        steps[step]()
+    assert offsets() == all_offsets(5)
+    assert append().is_idle
+
+
+def test_a_restore_between_plan_and_rewrite_is_told_by_this_run_and_every_later_one(
+    write, append, rewrite, offsets, spark, table, monkeypatch
+):
+    write(3)
+    append()
+    write(2)
+    append()
+    repair = Actor(monkeypatch, RepairedTable, "rewrite", lambda: rewrite([DAY], rules=REPAIR))
+    repair.plan()
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    with pytest.raises(TableChangedError, match=r"version 3 of the table .* is a RESTORE, made after"):
+        repair.write()
+    with pytest.raises(TableChangedError, match=r"RESTORE the table to version 3, which the next run then goes on"):
+        append()
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 3")
+    append()
+    assert offsets() == all_offsets(5)
+
+
+def test_without_a_stream_there_is_nothing_to_repair(write, rewrite):
+    write(1)
+    with pytest.raises(ConfigurationError, match=r"the stream 'main' has no position in .* \(there is no table\)"):
+        rewrite([DAY], rules=REPAIR)
+
+
+def test_a_topic_that_the_stream_never_read_is_refused(kafka, write, append, rewrite, topic):
+    write(1)
+    append()
+    kafka.create(f"{topic}-other")
+    with pytest.raises(ConfigurationError, match=r"-other is not among those that the table's stream has read"):
+        rewrite([DAY], rules=REPAIR, source=KafkaSource(topics=(topic, f"{topic}-other")))
