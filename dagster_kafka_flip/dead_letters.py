@@ -32,8 +32,9 @@ from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, is_same_log
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.table_version import TableVersion

@@ -367,6 +367,7 @@ class _Run:
             if anchor.state is None:
                 return self._tell(_Look(anchor, enumerator, plan))
         if anchor.state is None:
+            self._table.check_takes_streams()
             enumerator = source.create_enumerator(self.context)
         else:
             enumerator = source.restore_enumerator(self.context, anchor.state)

@@ -156,8 +156,13 @@ class _Run:
         if self.rules.repair:
             self._table = RepairedTable(session, self.target, self.context.tolerated)
         else:
-            is_tiled = self.rules.mode == "offset"
-            self._table = WindowedTable(session, self.target, self.definition, is_tiled=is_tiled)
+            self._table = WindowedTable(
+                session,
+                self.target,
+                self.definition,
+                is_tiled=self.rules.mode == "offset",
+                has_topics=self.topics is not None,
+            )
         self._enumerator = self.source.window_enumerator(self.rules, self.context)
         self._landing = WindowLanding(
             spark=session,

@@ -313,6 +313,21 @@ class KafkaCluster:
         with self._reading(isolation_level, "the first records") as config:
             return first_offsets(config, position, self.request_timeout)
 
+    def records_standing_at(
+        self, offsets: Mapping[TopicPartition, Collection[int]], isolation_level: str
+    ) -> dict[TopicPartition, set[int]]:
+        """Of some offsets of each, those at which a record stands that is read.
+
+        Reads for at most one request's time, and joins no group; what was not read by then is left out.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+        """
+        from dagster_kafka_flip.source.sampling import record_offsets
+
+        with self._reading(isolation_level, "single records") as config:
+            return record_offsets(config, offsets, self.request_timeout)
+
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
         """A few records from the start and the end of each split; splits without a record are left out.
 

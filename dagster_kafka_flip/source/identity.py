@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription, TopicDirectory, TopicMetadata
 
@@ -69,3 +70,12 @@ def recreated_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> di
                 "asset a new stream id to read the new topic from its start"
             )
     return errors
+
+
+def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:
+    """Whether two streams mean the same log by a topic partition, as far as ids are known."""
+    pairs = (
+        (one.cluster_id, other.cluster_id),
+        (one.topic_ids.get(topic_partition.topic), other.topic_ids.get(topic_partition.topic)),
+    )
+    return all(a is None or b is None or a == b for a, b in pairs)

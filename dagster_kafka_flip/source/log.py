@@ -79,6 +79,12 @@ class Cluster(TopicDirectory, Protocol):
         """The offset of the first record that is read, from an offset on; partitions without one are left out."""
         ...
 
+    def records_standing_at(
+        self, offsets: Mapping[TopicPartition, Collection[int]], isolation_level: str
+    ) -> Mapping[TopicPartition, Collection[int]]:
+        """Of some offsets of each, those at which a record stands that is read; others are markers, or aborted."""
+        ...
+
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:
         """The group's committed offsets; partitions without one are left out."""
         ...

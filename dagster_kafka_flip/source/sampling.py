@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -98,16 +99,44 @@ def first_offsets(config: Mapping[str, Any], position: Position, seconds: float)
         seconds: When to stop, with what was seen until then.
     """
     consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
-    found: dict[TopicPartition, int] = {}
-    deadline = time.monotonic() + seconds
     try:
-        left = dict(position)
-        for tp, message in _messages(consumer, position, left, deadline):
-            if message is not None:
-                found[tp] = message.offset() or 0
-            del left[tp]
+        return _firsts(consumer, position, time.monotonic() + seconds)
     finally:
         consumer.close()
+
+
+def record_offsets(
+    config: Mapping[str, Any], offsets: Mapping[TopicPartition, Collection[int]], seconds: float
+) -> dict[TopicPartition, set[int]]:
+    """Of some offsets of each topic partition, those at which a record stands.
+
+    Args:
+        config: Of a librdkafka client.
+        offsets: Where to look.
+        seconds: When to stop, with what was seen until then.
+    """
+    consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
+    found: dict[TopicPartition, set[int]] = {tp: set() for tp in offsets}
+    deadline = time.monotonic() + seconds
+    try:
+        for row in itertools.zip_longest(*(sorted(each) for each in offsets.values())):
+            position = {tp: offset for tp, offset in zip(offsets, row, strict=True) if offset is not None}
+            for tp, offset in _firsts(consumer, position, deadline).items():
+                if offset == position[tp]:
+                    found[tp].add(offset)
+            consumer.unassign()
+    finally:
+        consumer.close()
+    return found
+
+
+def _firsts(consumer: confluent_kafka.Consumer, position: Position, deadline: float) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    left = dict(position)
+    for tp, message in _messages(consumer, position, left, deadline):
+        if message is not None:
+            found[tp] = message.offset() or 0
+        del left[tp]
     return found
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class Window:
 
 def instant(milliseconds: int) -> str:
     """A point in time as text with an offset from UTC: whole seconds where it is one."""
+    if milliseconds > _LAST_MS:
+        # Such as of a producer that took microseconds for milliseconds.
+        return f"{milliseconds} ms after 1970, which is beyond the year 9999"
     time = _EPOCH + timedelta(milliseconds=milliseconds)
     return time.isoformat(timespec="seconds" if milliseconds % 1000 == 0 else "milliseconds").replace("+00:00", "Z")
 
@@ -106,8 +110,9 @@ class Windows(Settings):
         mode: `exact` (default): a window holds the records whose time lies in it. `offset`: a window begins where the
             one before it ended in the log, so that windows tile the log whatever the records' times are.
         max_lateness: How much later than a record of a later time a record may arrive and still be found: so much
-            further is the log read for it. Default: an hour; None for no limit (the log is read to its end). Counts for
-            nothing on topics whose brokers set the time (LogAppendTime).
+            further is the log read for it. Default: an hour. None for no limit: the log is read to its end, and what
+            retention has taken is judged as if no record were late. Counts for nothing on topics whose brokers set
+            the time (LogAppendTime).
         event_time: A timestamp column of the decoded value that decides instead of the record's own time. Only exact.
         column: The column that holds each row's window, by its key, in a table of windows. Default `kafka_window`.
         repair: The table is fed by an incremental stream, and windows of it are read again: only rows that the stream

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -27,8 +26,10 @@ from dagster_kafka_flip.source.identity import check_cluster, found_topics, recr
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.look_ups import LookUps
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.tasks import plan_tasks
+from dagster_kafka_flip.source.tiles import recorded_bounds, tile_bounds
 from dagster_kafka_flip.source.window import instant
 from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.log import Cluster, TopicSettings
     from dagster_kafka_flip.source.sample import TimestampedOffset
     from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.tiles import Bounds, RecordedWindow
     from dagster_kafka_flip.source.window import Window, Windows
 
 _logger = logging.getLogger(__name__)
@@ -52,23 +54,6 @@ _BROKER_CLOCKS = timedelta(seconds=10) // timedelta(milliseconds=1)
 _CLOCK_SKEW = timedelta(minutes=5) // timedelta(milliseconds=1)
 # Between two records of a topic there may be hours without one; a transaction's marker tells itself by more than that.
 _SUSPICIOUS_GAP = timedelta(hours=1) // timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True)
-class RecordedWindow:
-    """A window that was landed before, in offset mode.
-
-    Attributes:
-        window: The window.
-        starts: Where it began.
-        stops: Where it ended.
-        is_complete: Whether it was over; else its end may be moved.
-    """
-
-    window: Window
-    starts: Position
-    stops: Position
-    is_complete: bool
 
 
 def now_milliseconds() -> int:
@@ -84,7 +69,7 @@ class WindowEnumerator:
         cluster: Where from.
         windows: How records are put into windows.
         context: What is known of the run.
-        now: Tells the time in milliseconds since the epoch.
+        now: Tells the time in milliseconds since the epoch. Default: this machine's clock.
     """
 
     def __init__(
@@ -93,15 +78,17 @@ class WindowEnumerator:
         cluster: Cluster,
         windows: Windows,
         context: SplitEnumeratorContext,
-        now: Callable[[], int] = now_milliseconds,
+        now: Callable[[], int] | None = None,
     ) -> None:
         self._source = source
         self._cluster = cluster
         self._windows = windows
         self._context = context
-        self._now = now
+        self._now = now or now_milliseconds
         self._incidents: list[Incident] = []
         self._settings: Mapping[str, TopicSettings] = {}
+        self._trusted_logs: Collection[TopicPartition] = frozenset()
+        self._recorded: Bounds = {}
 
     def plan(
         self,
@@ -138,17 +125,20 @@ class WindowEnumerator:
             self._check_identity(known, cluster_id, topic_ids)
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         if cut_at is not None:
-            _check_fed(partitions, cut_at)
+            partitions = _fed(partitions, cut_at)
         log = Log(self._source, self._cluster, partitions)
-        look = _LookUps(self._cluster, self._source.isolation_level, partitions)
+        look = LookUps(self._cluster, self._source.isolation_level, partitions)
         self._settings = self._cluster.topic_settings(topics)
         set_by_broker = self._set_by_broker(topics)
         if self._windows.mode == "offset":
-            planned, stragglers_from = self._tiles(windows, log, look, tuple(recorded)), {}
+            bounds = recorded_bounds(recorded, EnumeratorState({}, cluster_id, topic_ids))
+            planned, stragglers_from = self._tiles(windows, log, look, bounds), {}
         else:
             planned, stragglers_from = self._exact(windows, log, look, set_by_broker)
-        planned = self._completed(planned, log, partitions, set_by_broker)
-        if cut_at is not None:
+        if cut_at is None:
+            planned = self._completed(planned, log, partitions, set_by_broker)
+        else:
+            # What is not over yet, or held back, the stream has not landed, and will.
             planned = [_cut(window, cut_at) for window in planned]
         return WindowPlan(
             windows=tuple(planned),
@@ -199,7 +189,7 @@ class WindowEnumerator:
         return _BROKER_CLOCKS if lateness is None else min(lateness, _BROKER_CLOCKS)
 
     def _exact(
-        self, windows: Sequence[Window], log: Log, look: _LookUps, set_by_broker: frozenset[str]
+        self, windows: Sequence[Window], log: Log, look: LookUps, set_by_broker: frozenset[str]
     ) -> tuple[list[PlannedWindow], Position]:
         lateness = {tp: self._lateness(tp, set_by_broker) for tp in look.partitions}
         early = {tp: (late or 0) if self._windows.event_time is not None else 0 for tp, late in lateness.items()}
@@ -237,45 +227,47 @@ class WindowEnumerator:
         ]
         return planned, {tp: stop(tp, bounds[0]) for tp in look.partitions}
 
-    def _trusted(self, stops: Sequence[Mapping[TopicPartition, int]], look: _LookUps) -> set[TopicPartition]:
+    def _trusted(self, stops: Sequence[Mapping[TopicPartition, int]], look: LookUps) -> set[TopicPartition]:
         """Topic partitions whose look-ups of stops found records of their time, and not what only looks like one.
 
         The marker of a transaction is found by its time as a record is, and a broker dates it by its own clock. Where
         old records were written in transactions, everything behind a marker would seem late.
         """
-        gaps: dict[TopicPartition, tuple[int, int]] = {}
+        suspicious: dict[TopicPartition, set[int]] = {}
         for times in stops:
             for tp, wanted in times.items():
-                if (found := look.found(tp, wanted)) is not None:
-                    gaps[tp] = max(gaps.get(tp, (0, 0)), (found.timestamp_ms - wanted, found.offset))
-        suspicious = {tp: offset for tp, (gap, offset) in gaps.items() if gap > _SUSPICIOUS_GAP}
-        records = self._cluster.first_records(suspicious, self._source.isolation_level) if suspicious else {}
-        markers = {tp for tp, offset in suspicious.items() if records.get(tp) != offset}
-        for tp in sorted(markers):
+                found = look.found(tp, wanted)
+                if found is not None and found.timestamp_ms - wanted > _SUSPICIOUS_GAP:
+                    suspicious.setdefault(tp, set()).add(found.offset)
+        records = self._cluster.records_standing_at(suspicious, self._source.isolation_level) if suspicious else {}
+        not_records = {tp: sorted(offsets.difference(records.get(tp, ()))) for tp, offsets in suspicious.items()}
+        markers = {tp: offsets[0] for tp, offsets in not_records.items() if offsets}
+        for tp, offset in sorted(markers.items()):
             _logger.info(
                 "%s: what stands at offset %d is no record that can be read, but what a transaction left; the log is "
                 "read to its end",
                 tp,
-                suspicious[tp],
+                offset,
             )
         from_future = self._from_future([tp for tp in look.partitions if tp not in markers], stops, look)
-        return {tp for times in stops for tp in times} - markers - from_future
+        self._trusted_logs = {tp for times in stops for tp in times} - set(markers) - set(from_future)
+        return self._trusted_logs
 
     def _from_future(
-        self, partitions: Collection[TopicPartition], stops: Sequence[Mapping[TopicPartition, int]], look: _LookUps
-    ) -> set[TopicPartition]:
-        """Topic partitions where a stop is a record dated later than now, if that is tolerated."""
+        self, partitions: Collection[TopicPartition], stops: Sequence[Mapping[TopicPartition, int]], look: LookUps
+    ) -> dict[TopicPartition, TimestampedOffset]:
+        """Topic partitions where what is found is dated later than now, if that is tolerated, and what it is."""
         now = self._now()
+        asked = frozenset(partitions)
         dated = {
             tp: found
             for times in stops
             for tp, wanted in times.items()
-            if tp in partitions
-            and (found := look.found(tp, wanted)) is not None
-            and found.timestamp_ms > now + _CLOCK_SKEW
+            if tp in asked and (found := look.found(tp, wanted)) is not None and found.timestamp_ms > now + _CLOCK_SKEW
         }
-        if not dated:
-            return set()
+        # In a repair, the stream's position is the end whatever the records behind it say.
+        if not dated or self._windows.repair:
+            return dated
         tp, found = min(dated.items())
         msg = (
             f"{tp}: the record at offset {found.offset} is dated {instant(found.timestamp_ms)}, and now it is "
@@ -284,14 +276,14 @@ class WindowEnumerator:
             "end, tolerate RecordsFromFutureError"
         )
         self._met(RecordsFromFutureError(msg), "The run read the log to its end.", lost_offsets=0)
-        return set(dated)
+        return dated
 
     def _check_retention(
         self,
         windows: Sequence[Window],
         starts: Sequence[Mapping[TopicPartition, int]],
         beginning: Position,
-        look: _LookUps,
+        look: LookUps,
     ) -> None:
         """Makes sure that no record of a window is gone.
 
@@ -316,7 +308,7 @@ class WindowEnumerator:
         if affected:
             self._refuse_lost(affected, beginning, look)
 
-    def _may_be_gone(self, tp: TopicPartition, ms: int, look: _LookUps) -> bool:
+    def _may_be_gone(self, tp: TopicPartition, ms: int, look: LookUps) -> bool:
         first = look.found(tp, 0)
         if first is not None:
             found = look.found(tp, ms)
@@ -326,7 +318,7 @@ class WindowEnumerator:
         return settings is None or not settings.keeps(ms, self._now())
 
     def _refuse_lost(
-        self, affected: Mapping[TopicPartition, Sequence[Window]], beginning: Position, look: _LookUps
+        self, affected: Mapping[TopicPartition, Sequence[Window]], beginning: Position, look: LookUps
     ) -> None:
         tp, lost = min(affected.items())
         first = look.found(tp, 0)
@@ -396,36 +388,34 @@ class WindowEnumerator:
             return {}
         ends = log.end_offsets(partitions)
         held_back = [tp for tp in partitions if log.high_watermarks[tp] > ends[tp]]
-        unlimited = self._windows.mode == "exact" and self._windows.max_lateness is None
-        look = _LookUps(self._cluster, READ_UNCOMMITTED, held_back)
+        is_exact = self._windows.mode == "exact"
+        look = LookUps(self._cluster, READ_UNCOMMITTED, held_back)
         look.prefetch([{tp: window.window.stop_ms + lateness[tp] for tp in held_back} for window in planned])
-        return {
-            (tp, window.window.key): window
-            for tp in held_back
-            for window in planned
-            if unlimited or look.offset(tp, window.window.stop_ms + lateness[tp], log.high_watermarks[tp]) > ends[tp]
-        }
 
-    def _tiles(
-        self, windows: Sequence[Window], log: Log, look: _LookUps, recorded: tuple[RecordedWindow, ...]
-    ) -> list[PlannedWindow]:
-        bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
-        fixed = _fixed_bounds(recorded)
-        wanted = [{tp: bound for tp in look.partitions if tp not in fixed.get(bound, {})} for bound in bounds]
+        def is_held_back(tp: TopicPartition, window: PlannedWindow) -> bool:
+            # Where a log has to be read to its end, the window may go on behind it.
+            if is_exact and tp not in self._trusted_logs:
+                return True
+            if not is_exact and tp in self._recorded.get(window.window.stop_ms, {}):
+                return False
+            return look.offset(tp, window.window.stop_ms + lateness[tp], log.high_watermarks[tp]) > ends[tp]
+
+        return {(tp, window.window.key): window for tp in held_back for window in planned if is_held_back(tp, window)}
+
+    def _tiles(self, windows: Sequence[Window], log: Log, look: LookUps, recorded: Bounds) -> list[PlannedWindow]:
+        self._recorded = recorded
+        times = [windows[0].start_ms, *(window.stop_ms for window in windows)]
+        wanted = [{tp: time for tp in look.partitions if tp not in recorded.get(time, {})} for time in times]
         look.prefetch(wanted)
         end, beginning = log.end_offsets(look.partitions), log.beginning_offsets(look.partitions)
         from_future = self._from_future(look.partitions, wanted, look)
-        offsets = [
-            {
-                tp: known[tp] if tp in known else end[tp] if tp in from_future else look.offset(tp, bound, end[tp])
-                for tp in look.partitions
-            }
-            for bound in bounds
-            for known in (fixed.get(bound, {}),)
-        ]
-        # A bound that was fixed while records were still to come may lie before one that is looked up now.
-        for index in range(len(bounds) - 2, -1, -1):
-            offsets[index] = {tp: min(offset, offsets[index + 1][tp]) for tp, offset in offsets[index].items()}
+
+        def look_up(tp: TopicPartition, time: int) -> int:
+            found = look.found(tp, time)
+            is_from_future = found is not None and found == from_future.get(tp)
+            return end[tp] if is_from_future else look.offset(tp, time, end[tp])
+
+        offsets = tile_bounds(times, look.partitions, recorded, look_up)
         self._check_tiles(windows, wanted, offsets, beginning, look)
         offsets = [{tp: max(offset, beginning[tp]) for tp, offset in each.items()} for each in offsets]
         return [
@@ -439,7 +429,7 @@ class WindowEnumerator:
         looked_up: Sequence[Mapping[TopicPartition, int]],
         offsets: Sequence[Position],
         beginning: Position,
-        look: _LookUps,
+        look: LookUps,
     ) -> None:
         affected: dict[TopicPartition, list[Window]] = {}
         for window, times, starts, stops in zip(windows, looked_up, offsets, offsets[1:], strict=False):
@@ -455,22 +445,8 @@ def _more(met: Collection[object], what: str) -> str:
     return f" (and the like of {len(met) - 1} more {what})" if len(met) > 1 else ""
 
 
-def _fixed_bounds(recorded: Iterable[RecordedWindow]) -> dict[int, dict[TopicPartition, int]]:
-    """By time, the offsets at which a window before ended or one after begins. What comes first counts."""
-    fixed: dict[int, dict[TopicPartition, int]] = {}
-    recorded = tuple(recorded)
-    for window in recorded:
-        fixed.setdefault(window.window.start_ms, {}).update(
-            {tp: at for tp, at in window.starts.items() if tp not in fixed.get(window.window.start_ms, {})}
-        )
-    for window in recorded:
-        if window.is_complete:
-            known = fixed.setdefault(window.window.stop_ms, {})
-            known.update({tp: at for tp, at in window.stops.items() if tp not in known})
-    return fixed
-
-
-def _check_fed(partitions: Iterable[TopicPartition], cut_at: Position) -> None:
+def _fed(partitions: Sequence[TopicPartition], cut_at: Position) -> list[TopicPartition]:
+    """The topic partitions that the table's stream has read; it will read the others from their beginning."""
     topics = {tp.topic for tp in cut_at}
     foreign = sorted({tp.topic for tp in partitions if tp.topic not in topics})
     if foreign:
@@ -480,44 +456,13 @@ def _check_fed(partitions: Iterable[TopicPartition], cut_at: Position) -> None:
             "itself; take it out of the source"
         )
         raise ConfigurationError(msg)
+    return [tp for tp in partitions if tp in cut_at]
 
 
 def _cut(window: PlannedWindow, cut_at: Position) -> PlannedWindow:
     """The same window without what the stream has not landed yet."""
     starts, stops, ends = (
-        {tp: min(offset, cut_at.get(tp, 0)) for tp, offset in position.items()}
+        {tp: min(offset, cut_at[tp]) for tp, offset in position.items()}
         for position in (window.starts, window.stops, window.ends)
     )
     return PlannedWindow(window.window, starts, stops, ends, window.is_complete)
-
-
-class _LookUps:
-    """Look-ups by time, each asked for once, and all of a plan at once."""
-
-    def __init__(self, cluster: Cluster, isolation_level: str, partitions: Sequence[TopicPartition]) -> None:
-        self.partitions = partitions
-        self._cluster = cluster
-        self._isolation_level = isolation_level
-        self._found: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
-
-    def prefetch(self, wanted: Iterable[Mapping[TopicPartition, int]]) -> None:
-        """Asks for some times of each topic partition."""
-        asked: list[dict[TopicPartition, int]] = []
-        for times in wanted:
-            new = {tp: max(0, ms) for tp, ms in times.items() if (tp, max(0, ms)) not in self._found}
-            if new and new not in asked:
-                asked.append(new)
-        for times, found in zip(asked, self._cluster.records_at(asked, self._isolation_level), strict=True):
-            self._found.update({(tp, ms): found.get(tp) for tp, ms in times.items()})
-
-    def found(self, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
-        """The first record at or after a time; None if there is none."""
-        key = (tp, max(0, ms))
-        if key not in self._found:
-            self.prefetch([{tp: ms}])
-        return self._found[key]
-
-    def offset(self, tp: TopicPartition, ms: int, end: int) -> int:
-        """Its offset; the end that was read before, where there is none or it came after that."""
-        found = self.found(tp, ms)
-        return end if found is None else min(found.offset, end)

@@ -16,8 +16,10 @@ from dagster_kafka_flip.errors import (
     PositionLostError,
     StreamOverlapError,
     TableError,
+    WindowsChangedError,
     WriteFailedError,
 )
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
 from dagster_kafka_flip.table.interruptible import run_interruptibly
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
@@ -29,6 +31,7 @@ from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, 
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 from dagster_kafka_flip.table.transaction_log import TransactionLog
+from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -353,9 +355,25 @@ class DeltaTable:
 
     @functools.cached_property
     def _log_retention(self) -> timedelta:
-        properties = self._spark.sql(f"SHOW TBLPROPERTIES {self._target.identifier}").collect()
-        values = {row["key"]: row["value"] for row in properties}
-        return parse_log_retention(values.get(LOG_RETENTION))
+        return parse_log_retention(self.properties().get(LOG_RETENTION))
+
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        rows = self._spark.sql(f"SHOW TBLPROPERTIES {self._target.identifier}").collect()
+        return {row["key"]: row["value"] for row in rows}
+
+    def check_takes_streams(self) -> None:
+        """Makes sure that a table without a row is not one of windows.
+
+        Raises:
+            WindowsChangedError: It is.
+        """
+        if WINDOWS_PROPERTY in self.properties():
+            msg = (
+                f"{self._target} is a table of windows, and the stream {self._target.stream!r} would land the same "
+                "records beside them. Nothing was written. Land the stream in another table"
+            )
+            raise WindowsChangedError(msg)
 
     def table_id(self) -> str:
         """The id that Delta gave the table when it was made; it stays when the table is moved or renamed."""
@@ -541,15 +559,6 @@ class DeltaTable:
     def _is_remote(self) -> bool:
         # Spark Connect's session is a class of its own, and asking it for its JVM would fail.
         return "connect" in type(self._spark).__module__
-
-
-def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:
-    """Whether two streams mean the same log by a topic partition, as far as ids are known."""
-    pairs = (
-        (one.cluster_id, other.cluster_id),
-        (one.topic_ids.get(topic_partition.topic), other.topic_ids.get(topic_partition.topic)),
-    )
-    return all(a is None or b is None or a == b for a, b in pairs)
 
 
 def _take_while_after(commits: Iterable[Commit], version: int) -> Iterator[Commit]:

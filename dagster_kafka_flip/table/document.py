@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
@@ -121,7 +121,7 @@ class CommitDocument:
             return None
         if not isinstance(document, dict) or _MARK not in document:
             return None
-        if document[_MARK] > DOCUMENT_VERSION:
+        if isinstance(document[_MARK], int) and document[_MARK] > DOCUMENT_VERSION:
             msg = (
                 f"a commit of this table was written by a newer dagster-kafka-flip (document version "
                 f"{document[_MARK]}; this installation reads up to {DOCUMENT_VERSION}): upgrade this one"
@@ -129,7 +129,7 @@ class CommitDocument:
             raise DocumentVersionError(msg)
         try:
             return cls._from_json(document)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
             msg = (
                 f"a commit of this table carries a position that can't be read ({type(error).__name__}: {error}): it "
                 "was damaged, or written by an early development version. Land in another table"

@@ -19,6 +19,7 @@ from dagster_kafka_flip.errors import (
     PositionLostError,
     TableChangedError,
     TableReplacedError,
+    WindowsChangedError,
 )
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.document import CommitDocument
@@ -222,7 +223,9 @@ def find_anchor(
     Raises:
         ForeignRowsError: The stream has no commit, and the table has rows that no stream wrote.
         TableReplacedError: The table's content was replaced since the stream's last commit.
-        TableChangedError: The table was restored or replaced while the stream's last commit was being written.
+        TableChangedError: The table was restored or replaced while the stream's last commit, or a repair, was
+            being written.
+        WindowsChangedError: It is a table of windows.
         PositionLostError: History ends before the position is found, or holds something unknown.
     """
     return _Walk(stream, table, tolerated, restored, expired).run(iter(commits))
@@ -397,6 +400,13 @@ class _Walk:
         start = self._replaced or commit
         if _brings_rows(start) and self._foreign is None:
             self._foreign = start
+        if self._foreign is not None and self._foreign.windows() is not None:
+            msg = (
+                f"{self._table} is a table of windows (version {self._foreign.version} landed some), and the stream "
+                f"{self._stream!r} would land the same records beside them. Nothing was written. Land the stream in "
+                "another table"
+            )
+            raise WindowsChangedError(msg)
         if self._foreign is not None:
             msg = (
                 f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "

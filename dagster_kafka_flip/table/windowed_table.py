@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, TableChangedError, TableError, WindowsChangedError
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, TableNotThereError, committed
 from dagster_kafka_flip.table.history import Effect, effect_of
 from dagster_kafka_flip.table.spark_error import is_fenced_out
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
-    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.source.tiles import RecordedWindow
     from dagster_kafka_flip.source.window import Window
-    from dagster_kafka_flip.source.window_enumerator import RecordedWindow
     from dagster_kafka_flip.table.delta_table import Committed, Written
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -57,17 +57,22 @@ class WindowedTable:
         spark: The session to read and write with.
         target: The table.
         definition: Says which windows: what the table property holds.
-        is_tiled: Whether windows begin where the one before them ended, so that all of history counts.
+        is_tiled: Whether windows begin where the one before them ended.
+        has_topics: Whether commits are of some topics only.
     """
 
     repairs: str | None = None
 
-    def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str, *, is_tiled: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, target: DeltaTarget, definition: str, *, is_tiled: bool, has_topics: bool
+    ) -> None:
         properties = {**target.properties, WINDOWS_PROPERTY: definition}
         self._target = target.model_copy(update={"properties": properties})
         self._spark = spark
         self._definition = definition
         self._is_tiled = is_tiled
+        # What counts is in one commit, unless each of them tells a part of it.
+        self._counts_all = is_tiled or has_topics
         self._table = DeltaTable(spark, self._target)
 
     def look(self) -> WindowsLook | None:
@@ -84,7 +89,7 @@ class WindowedTable:
             return None
         self._check_definition()
         recorded = tuple(window for document in documents for window in document.recorded())
-        return WindowsLook(newest, documents[0].state if documents else None, recorded if self._is_tiled else ())
+        return WindowsLook(newest, _logs(documents), recorded if self._is_tiled else ())
 
     def _documents(self) -> tuple[int, list[WindowsDocument]]:
         newest = -1
@@ -94,13 +99,12 @@ class WindowedTable:
             document = commit.windows()
             if document is not None:
                 documents.append(document)
-                if not self._is_tiled:
+                if not self._counts_all:
                     break
         return newest, documents
 
     def _check_definition(self) -> None:
-        rows = self._spark.sql(f"SHOW TBLPROPERTIES {self._target.identifier}").collect()
-        known = {row["key"]: row["value"] for row in rows}.get(WINDOWS_PROPERTY)
+        known = self._table.properties().get(WINDOWS_PROPERTY)
         if known == self._definition:
             return
         if known is not None:
@@ -224,7 +228,7 @@ class RepairedTable(WindowedTable):
     """
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]]) -> None:
-        super().__init__(spark, target, "", is_tiled=False)
+        super().__init__(spark, target, "", is_tiled=False, has_topics=False)
         self.repairs = target.stream
         self._table = DeltaTable(spark, target, tolerated)
 
@@ -261,6 +265,16 @@ class RepairedTable(WindowedTable):
         """Rows of a repair are not told apart by window."""
         del document, done, column
         return {}
+
+
+def _logs(documents: Sequence[WindowsDocument]) -> EnumeratorState | None:
+    """Cluster and topics that the rows are of, of each topic as the newest commit tells it."""
+    if not documents:
+        return None
+    topic_ids: dict[str, str] = {}
+    for document in reversed(documents):
+        topic_ids.update(document.state.topic_ids)
+    return EnumeratorState({}, documents[0].state.cluster_id, topic_ids)
 
 
 _MOVES_BACK = frozenset({Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN})

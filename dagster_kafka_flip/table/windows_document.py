@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import (
@@ -15,8 +15,8 @@ from dagster_kafka_flip.source.state import (
     position_from_json,
     position_to_json,
 )
+from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window
-from dagster_kafka_flip.source.window_enumerator import RecordedWindow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ class WindowsDocument:
     def recorded(self) -> list[RecordedWindow]:
         """The windows with the offsets between which they lie, in offset mode."""
         return [
-            RecordedWindow(window, starts, stops, window.key not in self.incomplete)
+            RecordedWindow(window, starts, stops, window.key not in self.incomplete, self.state)
             for window, starts, stops in zip(self.windows, self.bounds, self.bounds[1:], strict=False)
         ]
 
@@ -115,7 +115,7 @@ class WindowsDocument:
             return None
         if not isinstance(document, dict) or _MARK not in document:
             return None
-        if document[_MARK] > WINDOWS_DOCUMENT_VERSION:
+        if isinstance(document[_MARK], int) and document[_MARK] > WINDOWS_DOCUMENT_VERSION:
             msg = (
                 f"a commit of this table was written by a newer dagster-kafka-flip (version {document[_MARK]} of the "
                 f"document of windows; this installation reads up to {WINDOWS_DOCUMENT_VERSION}): upgrade this one"
@@ -123,7 +123,7 @@ class WindowsDocument:
             raise DocumentVersionError(msg)
         try:
             return cls._from_json(document)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
             msg = (
                 f"a commit of this table carries a document of windows that can't be read ({type(error).__name__}: "
                 f"{error}): it was damaged. Land in another table"

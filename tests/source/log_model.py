@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dagster_kafka_flip.errors import TopicNotFoundError
+from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
@@ -18,11 +19,15 @@ class LogModel:
         timestamps: The timestamp of each offset ever written, from offset 0 on.
         beginning: The log start offset.
         open_from: The first offset of the oldest open transaction; None if there is none.
+        markers: Offsets of transactions' markers: they have a time, and no consumer gets to see them.
+        aborted: Offsets of aborted records: only a `read_uncommitted` consumer gets to see them.
     """
 
     timestamps: list[int] = field(default_factory=list[int])
     beginning: int = 0
     open_from: int | None = None
+    markers: set[int] = field(default_factory=set[int])
+    aborted: set[int] = field(default_factory=set[int])
 
     @property
     def high_watermark(self) -> int:
@@ -39,6 +44,13 @@ class LogModel:
                 return offset
         return None
 
+    def first_record(self, start: int, isolation_level: str) -> int | None:
+        hidden = self.markers if isolation_level == "read_uncommitted" else self.markers | self.aborted
+        for offset in range(max(start, self.beginning), self.end(isolation_level)):
+            if offset not in hidden:
+                return offset
+        return None
+
 
 @dataclass
 class ClusterModel:
@@ -50,6 +62,7 @@ class ClusterModel:
     topic_id: str | None = "topic-id"
     requests: int = 0
     record_bytes: int = 10
+    settings: dict[str, TopicSettings] = field(default_factory=dict[str, TopicSettings])
 
     def cluster_id(self):
         self.requests += 1
@@ -87,6 +100,19 @@ class ClusterModel:
         found = {tp: self.logs[tp].at_or_after(timestamp, isolation_level) for tp, timestamp in timestamps_ms.items()}
         return {tp: offset for tp, offset in found.items() if offset is not None}
 
+    def records_at(self, times, isolation_level):
+        return [
+            {
+                tp: TimestampedOffset(offset, self.logs[tp].timestamps[offset])
+                for tp, offset in self.offsets_for_times(each, isolation_level).items()
+            }
+            for each in times
+        ]
+
+    def topic_settings(self, topics):
+        self.requests += 1
+        return {topic: self.settings[topic] for topic in topics if topic in self.settings}
+
     def max_timestamps(self, partitions):
         self.requests += 1
         found: dict[TopicPartition, TimestampedOffset] = {}
@@ -97,9 +123,17 @@ class ClusterModel:
                 found[tp] = TimestampedOffset(log.beginning + timestamps.index(highest), highest)
         return found
 
+    def records_standing_at(self, offsets, isolation_level):
+        self.requests += 1
+        return {
+            tp: {offset for offset in each if self.logs[tp].first_record(offset, isolation_level) == offset}
+            for tp, each in offsets.items()
+        }
+
     def first_records(self, position, isolation_level):
         self.requests += 1
-        return {tp: offset for tp, offset in position.items() if offset < self.logs[tp].end(isolation_level)}
+        found = {tp: self.logs[tp].first_record(offset, isolation_level) for tp, offset in position.items()}
+        return {tp: offset for tp, offset in found.items() if offset is not None}
 
     def sample(self, splits, isolation_level):
         self.requests += 1

@@ -1,0 +1,165 @@
+"""Windows: how they are named and put in order, and which rules for them make sense."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups, instant
+
+_DAY = 86_400_000
+
+
+def _window(start, stop, key=None):
+    return Window.between(start, stop, key)
+
+
+# --- one window ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        _DAY,
+        "1970-01-02T00:00:00Z",
+        "1970-01-02T00:00:00+00:00",
+        "1970-01-02T02:00:00+02:00",
+        datetime(1970, 1, 2, tzinfo=timezone.utc),
+        datetime(1970, 1, 1, 22, tzinfo=timezone(timedelta(hours=-2))),
+    ],
+)
+def test_both_ends_may_be_milliseconds_texts_or_aware_times(start):
+    assert Window.between(start, 2 * _DAY, "k") == Window("k", _DAY, 2 * _DAY)
+    assert Window.between(0, start, "k") == Window("k", 0, _DAY)
+
+
+def test_a_window_without_a_name_is_called_after_its_ends():
+    window = Window.between("2026-01-31T00:00:00+01:00", "2026-02-01T00:00:00Z")
+    assert window.key == "2026-01-30T23:00:00Z/2026-02-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("time", [datetime(2026, 1, 1), "2026-01-01", "2026-01-01T00:00:00"])  # noqa: DTZ001
+def test_a_time_without_an_offset_from_utc_is_refused(time):
+    with pytest.raises(ConfigurationError, match="has no offset from UTC"):
+        Window.between(time, "2026-02-01T00:00:00Z")
+    with pytest.raises(ConfigurationError, match="has no offset from UTC"):
+        Window.between("2025-01-01T00:00:00Z", time)
+
+
+@pytest.mark.parametrize("time", ["yesterday", "", "2026-13-01T00:00:00Z"])
+def test_a_text_that_is_no_time_is_refused(time):
+    with pytest.raises(ConfigurationError, match="is no ISO 8601 time"):
+        Window.between(time, 5)
+
+
+def test_a_time_before_1970_is_refused():
+    with pytest.raises(ConfigurationError, match="before 1970"):
+        Window.between("1969-12-31T00:00:00Z", 5)
+
+
+@pytest.mark.parametrize("stop", [1000, 999])
+def test_a_window_ends_after_its_start(stop):
+    with pytest.raises(ConfigurationError, match=r"the window k ends at .*, which is not after its start"):
+        Window("k", 1000, stop)
+
+
+def test_its_text_names_the_key_and_both_ends_in_utc():
+    assert str(Window("k", 0, 1500)) == "k [1970-01-01T00:00:00Z, 1970-01-01T00:00:01.500Z)"
+    assert (Window("k", 0, 1500).start, Window("k", 0, 1500).stop) == (
+        "1970-01-01T00:00:00Z",
+        "1970-01-01T00:00:01.500Z",
+    )
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_an_instant_as_text_is_the_same_instant(milliseconds):
+    text = instant(milliseconds)
+    assert text.endswith("Z")
+    assert Window.between(text, milliseconds + 1).start_ms == milliseconds
+
+
+@given(st.integers(0, 4_000_000_000_000_000))
+def test_a_time_between_two_milliseconds_is_rounded_up(microseconds):
+    # A record's time is whole milliseconds, and one from before the window must not be in it.
+    time = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=microseconds)
+    assert Window.between(time, 2**42).start_ms == -(-microseconds // 1000)
+
+
+# --- several windows ----------------------------------------------------------------------------------------------
+
+
+def test_windows_come_in_order_of_time_and_in_groups_without_gaps():
+    a, b, c, d = _window(0, 10), _window(10, 20), _window(25, 30), _window(30, 31)
+    assert contiguous_groups([d, b, c, a]) == [(a, b), (c, d)]
+    assert contiguous_groups([b]) == [(b,)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [((0, 10), (9, 20)), ((0, 10), (0, 10)), ((0, 10), (2, 3)), ((5, 6), (0, 10))]
+)
+def test_windows_that_overlap_are_refused(first, second):
+    with pytest.raises(ConfigurationError, match=r"the windows a \[.*\) and b \[.*\) overlap|b \[.*\) and a \[.*\) ov"):
+        contiguous_groups([Window("a", *first), Window("b", *second)])
+
+
+@pytest.mark.parametrize("start", [10, 11])
+def test_two_windows_of_one_name_are_refused(start):
+    with pytest.raises(ConfigurationError, match="two windows have the key a"):
+        contiguous_groups([_window(0, 10, "a"), _window(start, 20, "a")])
+
+
+def test_no_window_is_refused():
+    with pytest.raises(ConfigurationError, match="there is no window"):
+        contiguous_groups([])
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=12), st.randoms())
+def test_groups_hold_every_window_once_and_break_just_at_gaps(lengths, random):
+    windows, gaps, at = [], 0, 0
+    for length, has_gap in lengths:
+        gap = int(has_gap and bool(windows))
+        windows.append(_window(at + gap, at + gap + length))
+        at, gaps = windows[-1].stop_ms, gaps + gap
+    shuffled = random.sample(windows, len(windows))
+    groups = contiguous_groups(shuffled)
+    assert [window for group in groups for window in group] == windows
+    assert len(groups) == gaps + 1
+    for group in groups:
+        assert all(before.stop_ms == after.start_ms for before, after in itertools.pairwise(group))
+
+
+# --- the rules ----------------------------------------------------------------------------------------------------
+
+
+def test_a_record_may_be_an_hour_late_unless_said_otherwise():
+    assert Windows().lateness_ms == 3_600_000
+    assert (Windows().mode, Windows().column) == ("exact", "kafka_window")
+    assert Windows(max_lateness=None).lateness_ms is None
+    assert Windows(max_lateness=timedelta(0)).lateness_ms == 0
+    assert Windows(max_lateness=timedelta(microseconds=1999)).lateness_ms == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"mode": "fuzzy"}, "mode: "),
+        ({"max_lateness": timedelta(seconds=-1)}, "can't be negative"),
+        ({"mode": "offset", "event_time": "at"}, "event_time needs the mode exact"),
+        ({"mode": "offset", "repair": True}, "repair needs the mode exact"),
+        ({"time_column": "at"}, "time_column is for a repair"),
+        ({"mode": "offset", "repair": True, "event_time": "at"}, "event_time needs the mode exact; repair needs"),
+        ({"lateness": timedelta(0)}, "lateness: "),
+    ],
+)
+def test_rules_that_contradict_each_other_are_refused(values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Windows(**values)
+
+
+def test_a_repair_may_name_the_column_of_the_time():
+    assert Windows(repair=True, time_column="at").time_column == "at"

@@ -1,0 +1,721 @@
+"""The enumerator of windows against a model of a log: where a window's records are, and each of its refusals."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConfigurationError,
+    RecordsFromFutureError,
+    TimestampTypeChangedError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    WindowBeyondRetentionError,
+    WindowNotCompleteError,
+)
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.log import TopicSettings
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.tiles import RecordedWindow
+from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+from tests.source.log_model import ClusterModel, LogModel
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+_BY_PRODUCER = TopicSettings("CreateTime", None, is_limited_by_size=False)
+_BY_BROKER = TopicSettings("LogAppendTime", None, is_limited_by_size=False)
+
+
+def _at(hours):
+    """A time, in hours since one that is long past."""
+    return 1_700_000_000_000 + round(hours * 3_600_000)
+
+
+def _log(*hours, beginning=0, **fields):
+    return LogModel([_at(hour) for hour in hours], beginning, **fields)
+
+
+def _windows(first, last):
+    """Windows of an hour each; window number k begins at hour k."""
+    return [Window(f"w{number}", _at(number), _at(number + 1)) for number in range(first, last + 1)]
+
+
+def _hours(hours):
+    return None if hours is None else timedelta(hours=hours)
+
+
+def _cluster(logs, settings: TopicSettings | None = _BY_PRODUCER, **fields):
+    logs = {T0: logs} if isinstance(logs, LogModel) else logs
+    topics = {tp.topic for tp in logs}
+    return ClusterModel(logs, settings={} if settings is None else dict.fromkeys(topics, settings), **fields)
+
+
+def _plan(
+    cluster,
+    first=1,
+    last=None,
+    *,
+    windows=None,
+    lateness: float | None = 1,
+    now: float = 1000,
+    tolerated=(),
+    topics=("t",),
+    isolation_level="read_committed",
+    known=None,
+    cut_at=None,
+    recorded=(),
+    **rules,
+):
+    cluster = cluster if isinstance(cluster, ClusterModel) else _cluster(cluster)
+    enumerator = WindowEnumerator(
+        source=KafkaSource.builder().set_topics(*topics).set_isolation_level(isolation_level).build(),
+        cluster=cluster,
+        windows=Windows(max_lateness=_hours(lateness), **rules),
+        context=SplitEnumeratorContext(tolerated=frozenset(tolerated)),
+        now=lambda: _at(now),
+    )
+    windows = windows or _windows(first, first if last is None else last)
+    return enumerator.plan(windows, known=known, cut_at=cut_at, recorded=recorded)
+
+
+def _ranges(plan, tp=T0):
+    return [(planned.starts[tp], planned.stops[tp]) for planned in plan.windows]
+
+
+def _completeness(plan):
+    return [planned.is_complete for planned in plan.windows]
+
+
+def _incident(plan):
+    (incident,) = plan.incidents
+    return incident
+
+
+# --- exact windows ------------------------------------------------------------------------------------------------
+
+_EACH_HALF_HOUR = _log(*(number / 2 for number in range(12)))
+
+
+@pytest.mark.parametrize(("lateness", "stop"), [(0, 4), (0.5, 5), (1, 6), (2, 8), (100, 12), (None, 12)])
+def test_a_window_is_read_from_its_first_record_to_as_far_as_one_may_be_late(lateness, stop):
+    plan = _plan(_EACH_HALF_HOUR, lateness=lateness)
+    assert _ranges(plan) == [(2, stop)]
+    assert plan.windows[0].ends == {T0: 4}
+    assert [str(split) for split in plan.splits] == [f"t-0 [2, {stop})"]
+    assert plan.offset_span == stop - 2
+    assert plan.state == EnumeratorState({T0: stop}, "cluster", {"t": "topic-id"})
+
+
+def test_ends_are_half_open():
+    log = _log(0.999, 1, 1.999, 2, 3)
+    assert _ranges(_plan(log, lateness=0)) == [(1, 3)]
+    assert _ranges(_plan(log, lateness=1)) == [(1, 4)]
+
+
+def test_a_late_record_is_found_and_one_that_is_later_than_allowed_is_a_straggler():
+    log = _log(0.5, 1.5, 2.5, 1.9, 3.5, 1.1, 4.5)
+    plan = _plan(log, 1, 2)
+    # The record at offset 5 is a straggler of the first window, and what is before the plan's first window from
+    # offset 2 on is one too.
+    assert _ranges(plan) == [(1, 4), (2, 6)]
+    assert plan.stragglers_from == {T0: 2}
+    assert [planned.ends[T0] for planned in plan.windows] == [2, 4]
+
+
+def test_a_window_without_a_record_is_read_nowhere_or_just_where_a_late_one_may_be():
+    assert _plan(_log(0, 0.5, 4, 5)).splits == ()
+    assert _plan(_log()).splits == ()
+    assert _plan(_log(0, 0.5)).splits == ()
+    assert _ranges(_plan(_log(0, 2.5, 4))) == [(1, 2)]
+
+
+def test_each_topic_partition_has_offsets_of_its_own():
+    plan = _plan({T0: _log(0, 1, 2, 3), T1: _log(1, 1, 1, 5)})
+    assert [str(split) for split in plan.splits] == ["t-0 [1, 3)", "t-1 [0, 3)"]
+    assert plan.windows[0].splits == plan.splits
+
+
+def test_brokers_that_set_the_time_are_trusted_to_ten_seconds():
+    second = 1 / 3600
+    log = _log(0.5, 1.5, 2, 2 + 9 * second, 2 + 10 * second, 2.5, 4)
+    by_broker = _cluster(log, _BY_BROKER)
+    plan = _plan(by_broker)
+    assert _ranges(plan) == [(1, 4)]
+    assert plan.set_by_broker == {"t"}
+    assert _ranges(_plan(by_broker, lateness=None)) == [(1, 4)]
+    assert _ranges(_plan(by_broker, lateness=0)) == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        (_BY_BROKER, {"tolerated": [TimestampTypeChangedError]}),
+        (_BY_BROKER, {"event_time": "at"}),
+        (_BY_BROKER, {"repair": True}),
+        (_BY_PRODUCER, {}),
+        (None, {}),
+    ],
+)
+def test_producers_may_be_as_late_as_is_said(settings, changes):
+    plan = _plan(_cluster(_EACH_HALF_HOUR, settings), **changes)
+    assert plan.windows[0].stops == {T0: 6}
+    assert plan.set_by_broker == frozenset()
+
+
+@pytest.mark.parametrize(("lateness", "expected"), [(0, (4, 6)), (1, (2, 8)), (100, (0, 12)), (None, (0, 12))])
+def test_where_the_value_tells_the_time_the_start_is_widened_too(lateness, expected):
+    assert _ranges(_plan(_EACH_HALF_HOUR, 2, lateness=lateness, event_time="at")) == [expected]
+
+
+class _Growing(ClusterModel):
+    """Another record comes with each look-up by time."""
+
+    def records_at(self, times, isolation_level):
+        for log in self.logs.values():
+            log.timestamps.append(_at(1.5))
+        return super().records_at(times, isolation_level)
+
+
+@pytest.mark.parametrize("rules", [{"lateness": 1}, {"lateness": None}, {"mode": "offset"}])
+def test_what_comes_while_the_plan_is_made_is_not_in_it(rules):
+    plan = _plan(_Growing({T0: _log(0.5, 1.5)}), **rules)
+    assert _ranges(plan) == [(1, 2)]
+    assert plan.end_offsets == plan.high_watermarks == {T0: 2}
+
+
+def test_the_start_of_a_window_that_has_no_record_before_the_end_is_the_end():
+    assert _ranges(_plan(_Growing({T0: _log(0.5)}))) == [(1, 1)]
+
+
+def test_uncommitted_records_are_read_only_if_wanted():
+    log = _log(0.5, 1.5, 1.6, 3.5, open_from=4)
+    assert _ranges(_plan(log)) == [(1, 3)]
+    log.open_from = 2
+    assert _ranges(_plan(log, isolation_level="read_uncommitted")) == [(1, 3)]
+
+
+def test_many_look_ups_are_asked_for_together():
+    counted = [_plan(_cluster(_log(*range(500))), 1, 300), _plan(_cluster(_log(*range(5))), 1)]
+    assert [len(plan.windows) for plan in counted] == [300, 1]
+
+    class Counting(ClusterModel):
+        rounds = 0
+
+        def records_at(self, times, isolation_level):
+            self.rounds += bool(times)
+            return super().records_at(times, isolation_level)
+
+    cluster = Counting({T0: _log(*range(500))})
+    _plan(cluster, 1, 300)
+    assert cluster.rounds == 1
+
+
+def test_times_near_1970_are_not_widened_beyond_it():
+    enumerator = WindowEnumerator(
+        KafkaSource(topics=("t",)), _cluster(LogModel([0, 5, 20])), Windows(event_time="at"), SplitEnumeratorContext()
+    )
+    plan = enumerator.plan([Window("k", 0, 10)])
+    assert _ranges(plan) == [(0, 3)]
+
+
+# --- windows that are not over --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lateness", "over_at", "settings"),
+    [(1, 3, _BY_PRODUCER), (0, 2, _BY_PRODUCER), (None, 2, _BY_PRODUCER), (1, 2 + 10 / 3600, _BY_BROKER)],
+)
+def test_a_window_is_over_when_no_record_of_it_may_come_any_longer(lateness, over_at, settings):
+    cluster = _cluster(_log(0.5, 1.5), settings)
+    assert _completeness(_plan(cluster, lateness=lateness, now=over_at)) == [True]
+    with pytest.raises(WindowNotCompleteError, match=r"the window w1 \[.*\) is not over: now it is "):
+        _plan(cluster, lateness=lateness, now=over_at - 1 / 3_600_000)
+
+
+def test_offset_windows_are_over_at_their_end():
+    assert _completeness(_plan(_log(0.5, 1.5), mode="offset", now=2)) == [True]
+    with pytest.raises(WindowNotCompleteError):
+        _plan(_log(0.5, 1.5), mode="offset", now=1.9)
+
+
+def test_what_is_there_of_a_window_that_is_not_over_is_landed_if_that_is_tolerated():
+    plan = _plan(_log(0.5, 1.5, 2.5), 1, 3, now=3.2, tolerated=[WindowNotCompleteError])
+    assert _completeness(plan) == [True, False, False]
+    assert _ranges(plan) == [(1, 3), (2, 3), (3, 3)]
+    incident = _incident(plan)
+    assert (incident.error, incident.lost_offsets) == ("WindowNotCompleteError", 0)
+    assert "the window w2" in incident.message
+    assert "(and the like of 1 more windows)" in incident.message
+    assert incident.message.endswith("The run landed what was there so far.")
+
+
+def test_an_open_transaction_holds_back_the_windows_it_may_have_records_of():
+    log = _log(0.5, 1.5, 2.5, 3.5, open_from=2)
+    # The first record from hour 2 on is at offset 2, where the transaction begins, and from hour 3 on behind it.
+    assert _completeness(_plan(log, 1, lateness=0)) == [True]
+    message = r"t-0: an open transaction holds back 2 offsets from 2 on, among .* window w1 "
+    with pytest.raises(WindowNotCompleteError, match=message):
+        _plan(log, 1)
+    with pytest.raises(WindowNotCompleteError, match=r"from 2 on, among .* window w2 "):
+        _plan(log, 1, 2, lateness=0)
+    assert _completeness(_plan(log, 1, 2, isolation_level="read_uncommitted")) == [True, True]
+
+
+def test_an_open_transaction_at_the_end_of_the_log_may_hold_anything():
+    with pytest.raises(WindowNotCompleteError, match="window w7 "):
+        _plan(_log(0.5, 1.5, open_from=1), 7)
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_windows_before_an_open_transaction_are_complete_and_the_others_are_told(mode):
+    log = _log(0.5, 1.5, 2.5, 3.5, 4.5, open_from=3)
+    plan = _plan(log, 1, 3, mode=mode, lateness=0, tolerated=[WindowNotCompleteError])
+    assert _completeness(plan) == [True, True, False]
+    assert _ranges(plan) == [(1, 2), (2, 3), (3, 3)]
+    incident = _incident(plan)
+    assert "t-0: an open transaction holds back 2 offsets from 3 on" in incident.message
+    assert "window w3" in incident.message
+    assert plan.end_offsets == {T0: 3}
+    assert plan.high_watermarks == {T0: 5}
+
+
+def test_without_a_limit_to_lateness_any_open_transaction_may_hold_a_record():
+    log = _log(0.5, 1.5, 2.5, 9, open_from=3)
+    assert _completeness(_plan(log)) == [True]
+    with pytest.raises(WindowNotCompleteError, match="an open transaction"):
+        _plan(log, lateness=None)
+
+
+def test_a_window_that_waits_for_time_and_for_a_transaction_has_two_incidents():
+    plan = _plan(_log(0.5, 1.5, open_from=1), now=1.8, tolerated=[WindowNotCompleteError])
+    assert _completeness(plan) == [False]
+    assert len(plan.incidents) == 2
+
+
+# --- windows that may be gone ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_a_log_that_begins_within_a_window_may_have_lost_records_of_it(mode):
+    with pytest.raises(WindowBeyondRetentionError) as raised:
+        _plan(_log(0, 1.1, 1.2, 2, 3, 4, beginning=2), mode=mode)
+    message = str(raised.value)
+    assert message.startswith("t-0: records of the window w1 [2023-11-14T23:13:20Z, 2023-11-15T00:13:20Z) may be gone")
+    assert "the log begins at offset 2" in message
+    assert "the earliest record that is left is dated 2023-11-14T23:25:20Z" in message
+
+
+def test_a_log_whose_first_record_is_older_than_any_late_one_has_lost_nothing_of_the_window():
+    log = _log(-2, -0.1, 1.5, 4, beginning=1)
+    assert _ranges(_plan(log)) == [(2, 3)]
+    assert _plan(log).incidents == ()
+    # A record of the window may have been up to two hours before this one.
+    with pytest.raises(WindowBeyondRetentionError):
+        _plan(log, lateness=2)
+
+
+def test_the_first_record_has_to_be_older_and_not_just_as_old():
+    assert _plan(_log(-5, -1 / 3600, 1.5, beginning=1), lateness=1).incidents == ()
+    with pytest.raises(WindowBeyondRetentionError):
+        _plan(_log(-5, 0, 1.5, beginning=1), lateness=1)
+
+
+def test_a_log_that_was_never_trimmed_has_lost_nothing():
+    assert _ranges(_plan(_log(1.5, 2, 3))) == [(0, 2)]
+
+
+def test_only_what_is_left_is_landed_if_that_is_tolerated():
+    logs = {T0: _log(0, 1.1, 1.2, 2, 6, beginning=2), T1: _log(0, 1.1, 1.2, 2, 6)}
+    plan = _plan(logs, 1, 4, tolerated=[WindowBeyondRetentionError])
+    assert _ranges(plan) == [(2, 4), (3, 4), (4, 4), (4, 4)]
+    assert _ranges(plan, T1)[0] == (1, 4)
+    incident = _incident(plan)
+    assert (incident.error, incident.lost_offsets) == ("WindowBeyondRetentionError", None)
+    assert "t-0: records of the window w1" in incident.message
+    # The first record is from 1.2, so that one of window 2 may have stood before it, but none of window 3.
+    assert "and of 1 later windows, up to w2" in incident.message
+    assert incident.message.endswith("The run landed what is left.")
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+@pytest.mark.parametrize(
+    ("settings", "is_lost"),
+    [
+        (TopicSettings("CreateTime", None, is_limited_by_size=False), False),
+        (TopicSettings("CreateTime", 500 * 3_600_000, is_limited_by_size=False), True),
+        (TopicSettings("CreateTime", 2000 * 3_600_000, is_limited_by_size=False), False),
+        (TopicSettings("CreateTime", 2000 * 3_600_000, is_limited_by_size=True), True),
+        (TopicSettings("CreateTime", None, is_limited_by_size=True), True),
+        (None, True),
+    ],
+)
+def test_of_a_log_that_was_trimmed_to_its_end_only_the_retention_tells(mode, settings, is_lost):
+    cluster = _cluster(_log(1.5, 2.5, beginning=2), settings)
+    if not is_lost:
+        assert _plan(cluster, mode=mode).splits == ()
+        return
+    with pytest.raises(WindowBeyondRetentionError, match="begins at offset 2, and the log holds no record any longer"):
+        _plan(cluster, mode=mode)
+
+
+# --- records from the future ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_a_record_from_the_future_is_no_stop(mode):
+    log = _log(0.5, 1.1, 1001, 1.2, 1.3)
+    with pytest.raises(RecordsFromFutureError, match=r"^t-0: the record at offset 2 is dated .*Z, and now it is .*Z"):
+        _plan(log, mode=mode)
+    plan = _plan(log, mode=mode, tolerated=[RecordsFromFutureError])
+    assert plan.windows[0].stops == {T0: 5}
+    incident = _incident(plan)
+    assert (incident.error, incident.lost_offsets) == ("RecordsFromFutureError", 0)
+    assert incident.message.endswith("The run read the log to its end.")
+
+
+def test_clocks_may_differ_by_five_minutes():
+    assert _ranges(_plan(_log(0.5, 1.1, 3 + 5 / 60), now=3)) == [(1, 2)]
+    with pytest.raises(RecordsFromFutureError):
+        _plan(_log(0.5, 1.1, 3 + 5 / 60 + 1 / 3600), now=3)
+
+
+def test_a_log_with_a_record_from_the_future_is_read_to_its_end_from_where_the_window_begins():
+    plan = _plan(_log(0.5, 1.1, 1001, 1.2, 1.3), tolerated=[RecordsFromFutureError])
+    assert _ranges(plan) == [(1, 5)]
+
+
+def test_only_the_topic_partition_with_the_future_in_it_is_read_to_its_end():
+    logs = {T0: _log(0.5, 1.1, 1001, 1.2), T1: _log(0.5, 1.1, 3, 7)}
+    plan = _plan(logs, tolerated=[RecordsFromFutureError])
+    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(1, 4)], [(1, 2)])
+
+
+def test_a_record_from_the_future_behind_the_stop_is_none_of_the_windows_business():
+    assert _plan(_log(0.5, 1.1, 3, 1001, 1.2)).incidents == ()
+
+
+def test_without_a_limit_to_lateness_the_future_does_not_matter():
+    assert _ranges(_plan(_log(0.5, 1.1, 1001, 1.2), lateness=None)) == [(1, 4)]
+
+
+# --- what transactions leave ----------------------------------------------------------------------------------------
+
+
+def test_what_an_import_in_transactions_leaves_is_no_stop():
+    # Records of years ago that are written now, in two transactions: each ends with a marker that the broker dates.
+    log = _log(0.5, 1.1, 900, 1.2, 1.3, 900, markers={2, 5})
+    assert _ranges(_plan(log)) == [(1, 6)]
+    # A record of that time is one to be believed.
+    log.markers.clear()
+    assert _ranges(_plan(log)) == [(1, 2)]
+
+
+@pytest.mark.parametrize(("isolation_level", "stop"), [("read_committed", 5), ("read_uncommitted", 2)])
+def test_an_aborted_record_is_no_stop_for_those_who_do_not_see_it(isolation_level, stop):
+    log = _log(0.5, 1.1, 900, 1.2, 1.3, aborted={2})
+    assert _ranges(_plan(log, isolation_level=isolation_level)) == [(1, stop)]
+
+
+def test_a_marker_at_the_end_of_the_log_is_no_stop_either():
+    assert _ranges(_plan(_log(0.5, 1.1, 900, markers={2}))) == [(1, 3)]
+
+
+def test_a_marker_that_is_dated_like_the_records_around_it_is_a_stop_like_any():
+    log = _log(0.5, 1.1, 2.1, 3.9, 4, 5, markers={3})
+    assert _ranges(_plan(log)) == [(1, 3)]
+
+
+def test_a_marker_that_is_dated_ahead_of_the_clock_is_no_record_from_the_future():
+    plan = _plan(_log(0.5, 1.1, 1001, 1.2, markers={2}))
+    assert _ranges(plan) == [(1, 4)]
+    assert plan.incidents == ()
+
+
+def test_only_the_topic_partition_with_the_marker_is_read_to_its_end():
+    logs = {T0: _log(0.5, 1.1, 900, 1.2, markers={2}), T1: _log(0.5, 1.1, 900, 901)}
+    plan = _plan(logs)
+    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(1, 4)], [(1, 2)])
+
+
+def test_every_offset_that_may_be_a_marker_is_looked_at():
+    # A night's work in two transactions: the first gap is wider, and of a record.
+    log = _log(21.5, 21.6, 44, 21.7, 21.8, 44.1, markers={2, 5})
+    assert _ranges(_plan(log, windows=[Window("day", _at(0), _at(24))])) == [(0, 6)]
+
+
+@pytest.mark.parametrize(
+    "log", [_log(1.1, 900, 1.2, 1.3, open_from=2, markers={1}), _log(1.1, 1001, 1.2, 1.3, open_from=2)]
+)
+def test_a_log_that_is_read_to_its_end_waits_for_an_open_transaction(log):
+    tolerated = [RecordsFromFutureError, WindowNotCompleteError]
+    assert [window.is_complete for window in _plan(log, tolerated=tolerated).windows] == [False]
+
+
+def test_without_a_limit_a_log_whose_broker_sets_the_times_waits_only_for_its_seconds():
+    plan = _plan(_cluster(_log(1.5, 2.5, 9, 10, open_from=3), _BY_BROKER), lateness=None)
+    assert _ranges(plan) == [(0, 1)]
+
+
+@pytest.mark.parametrize("beginning", [0, 1])
+def test_a_time_beyond_the_calendar_is_told_in_milliseconds(beginning):
+    log = LogModel([_at(0.5), _at(1.1), _at(1.2) * 1000], beginning)
+    with pytest.raises((RecordsFromFutureError, WindowBeyondRetentionError)):
+        _plan(log)
+
+
+# --- offset windows -------------------------------------------------------------------------------------------------
+
+
+def _recorded(plan):
+    return [
+        RecordedWindow(planned.window, planned.starts, planned.stops, planned.is_complete, plan.state)
+        for planned in plan.windows
+    ]
+
+
+def test_offset_windows_begin_where_the_one_before_ended():
+    plan = _plan(_log(0.5, 1.5, 2.5, 1.9, 3.5, 1.1, 4.5), 1, 3, mode="offset")
+    assert _ranges(plan) == [(1, 2), (2, 4), (4, 6)]
+    assert [planned.ends for planned in plan.windows] == [planned.stops for planned in plan.windows]
+
+
+def test_a_window_begins_where_the_one_before_was_recorded_to_end():
+    log = _log(0.5, 1.5)
+    first = _plan(log, 1, mode="offset")
+    assert _ranges(first) == [(1, 2)]
+    # A late record, which is in no window that is over.
+    log.timestamps += [_at(1.7), _at(2.5), _at(3.5)]
+    assert _ranges(_plan(log, 2, mode="offset")) == [(3, 4)]
+    assert _ranges(_plan(log, 2, mode="offset", recorded=_recorded(first))) == [(2, 4)]
+
+
+def test_a_window_ends_where_the_one_after_was_recorded_to_begin():
+    log = _log(0.5, 1.5)
+    second = _plan(log, 2, mode="offset")
+    assert _ranges(second) == [(2, 2)]
+    log.timestamps += [_at(1.7), _at(2.5)]
+    assert _ranges(_plan(log, 1, mode="offset", recorded=_recorded(second))) == [(1, 2)]
+    assert _ranges(_plan(log, 3, mode="offset", recorded=_recorded(second))) == [(2, 4)]
+
+
+def test_a_window_that_is_landed_again_has_the_same_offsets():
+    log = _log(0.5, 1.5, 2.5)
+    recorded = _recorded(_plan(log, 1, 2, mode="offset"))
+    log.timestamps += [_at(1.7), _at(2.7), _at(3.5)]
+    for first, last, expected in [(1, 1, [(1, 2)]), (2, 2, [(2, 3)]), (1, 3, [(1, 2), (2, 3), (3, 6)])]:
+        assert _ranges(_plan(log, first, last, mode="offset", recorded=recorded)) == expected
+
+
+def test_the_end_of_a_window_that_was_not_over_may_be_moved():
+    log = _log(0.5, 1.5)
+    recorded = _recorded(_plan(log, 1, mode="offset", now=1.8, tolerated=[WindowNotCompleteError]))
+    assert [(one.starts, one.stops, one.is_complete) for one in recorded] == [({T0: 1}, {T0: 2}, False)]
+    log.timestamps += [_at(1.9), _at(2.5)]
+    plan = _plan(log, 1, mode="offset", recorded=recorded)
+    assert _ranges(plan) == [(1, 3)]
+    # What was recorded first counts: the newest commit comes first.
+    assert _ranges(_plan(log, 2, mode="offset", recorded=[*_recorded(plan), *recorded])) == [(3, 4)]
+
+
+def test_a_window_that_was_not_over_ends_where_the_one_after_began_all_the_same():
+    log = _log(0.5, 1.5)
+    tolerated = [WindowNotCompleteError]
+    recorded = _recorded(_plan(log, 1, 2, mode="offset", now=1.8, tolerated=tolerated))
+    log.timestamps += [_at(1.9), _at(2.5), _at(3.5)]
+    assert _ranges(_plan(log, 1, 2, mode="offset", recorded=recorded)) == [(1, 2), (2, 4)]
+
+
+def test_a_topic_partition_that_came_later_is_looked_up():
+    logs = {T0: _log(0.5, 1.5, 2.5)}
+    recorded = _recorded(_plan(logs, 1, mode="offset"))
+    logs[T1] = _log(0.5, 1.5, 2.5, 2.7, 3.5)
+    plan = _plan(logs, 2, mode="offset", recorded=recorded)
+    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(2, 3)], [(2, 4)])
+
+
+def test_a_bound_that_is_recorded_may_be_trimmed_away():
+    log = _log(0.5, 1.5, 1.6, 2.5, 3.5)
+    recorded = _recorded(_plan(log, 1, 2, mode="offset"))
+    assert recorded[1].starts == {T0: 3}
+    # Just before where the window begins: nothing of it is gone, though the first record left is of it.
+    log.beginning = 3
+    assert _ranges(_plan(log, 2, mode="offset", recorded=recorded)) == [(3, 4)]
+    log.beginning = 2
+    with pytest.raises(WindowBeyondRetentionError, match="t-0: records of the window w1"):
+        _plan(log, 1, mode="offset", recorded=recorded)
+    plan = _plan(log, 1, mode="offset", recorded=recorded, tolerated=[WindowBeyondRetentionError])
+    assert _ranges(plan) == [(2, 3)]
+    # A window that has had no record has lost none.
+    log.beginning = 5
+    logs = recorded[0].logs
+    empty = [RecordedWindow(window, {T0: 3}, {T0: 3}, is_complete=True, logs=logs) for window in _windows(1, 1)]
+    assert _plan(log, 1, mode="offset", recorded=empty).splits == ()
+
+
+def test_what_is_recorded_stays_and_what_is_looked_up_lies_between():
+    log = LogModel()
+    third = _recorded(_plan(log, 3, mode="offset"))
+    log.timestamps += [_at(0.5)]
+    # By its time it is of window 0, whose end lies before what was recorded as the begin of window 3.
+    first = _plan(log, 0, mode="offset", recorded=third)
+    assert _ranges(first) == [(0, 0)]
+    fourth = _plan(log, 4, mode="offset", recorded=[*_recorded(first), *third])
+    assert _ranges(fourth) == [(0, 1)]
+
+
+def test_a_recorded_window_whose_end_is_recorded_waits_for_no_transaction():
+    log = _log(0.5, 1.5)
+    recorded = _recorded(_plan(log, 1, 2, mode="offset"))
+    log.timestamps += [_at(1.6)]
+    log.open_from = 2
+    assert _ranges(_plan(log, 1, mode="offset", recorded=recorded)) == [(1, 2)]
+
+
+def test_offset_windows_whose_end_is_dated_in_the_future_end_where_the_log_does():
+    plan = _plan(_log(0.5, 1.1, 1001, 1.2, 1.3), mode="offset", tolerated=[RecordsFromFutureError])
+    assert _ranges(plan) == [(1, 5)]
+
+
+def test_bounds_of_a_topic_that_is_gone_mean_nothing_in_its_namesake():
+    recorded = _recorded(_plan(_cluster(_log(*[0.5] * 40, *[1.5] * 10, 2.5)), 1, mode="offset"))
+    assert recorded[0].stops == {T0: 50}
+    again = _cluster(_log(0.5, 1.5, 2.5, 2.6, 3.5), topic_id="another")
+    assert _ranges(_plan(again, 2, mode="offset", recorded=recorded)) == [(2, 4)]
+
+
+# --- where a stream feeds the table ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_read_that_the_stream_will_read_itself():
+    logs = {T0: _log(0.5, 1.5, 1.6, 1.7, 2.5), T1: _log(1.1, 1.2)}
+    plan = _plan(logs, 1, 2, repair=True, cut_at={T0: 3})
+    assert _ranges(plan, T0) == [(1, 3), (3, 3)]
+    assert T1 not in plan.starts, "the stream does not know it yet"
+    assert [str(split) for split in plan.splits] == ["t-0 [1, 3)"]
+    assert plan.state.position == {T0: 3, T1: 0}
+    assert [planned.ends for planned in plan.windows] == [{T0: 3, T1: 0}, {T0: 3, T1: 0}]
+
+
+@pytest.mark.parametrize(("position", "splits"), [(0, []), (1, []), (2, ["t-0 [1, 2)"]), (99, ["t-0 [1, 4)"])])
+def test_a_repair_ends_where_the_stream_stands_or_where_the_window_does(position, splits):
+    plan = _plan(_log(0.5, 1.5, 1.6, 2.5, 3.5), repair=True, cut_at={T0: position})
+    assert [str(split) for split in plan.splits] == splits
+
+
+def test_a_topic_that_the_stream_has_not_read_can_not_be_repaired():
+    logs = {T0: _log(0.5, 1.5), U0: _log(1.5)}
+    with pytest.raises(ConfigurationError, match=r"the topic u is not among those .* has read \(t\)"):
+        _plan(logs, topics=("t", "u"), repair=True, cut_at={T0: 3})
+
+
+# --- other logs than those that are known ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "message"),
+    [
+        (EnumeratorState({T0: 9}, "other", {"t": "topic-id"}), ClusterChangedError, "Kafka cluster other, but cluster"),
+        (EnumeratorState({T0: 9}, "cluster", {"t": "old"}), TopicRecreatedError, "the topic t was deleted and made"),
+    ],
+)
+def test_rows_of_another_log_are_not_replaced_unless_that_is_tolerated(known, error, message):
+    log = _log(0.5, 1.5, 2.5, 4)
+    with pytest.raises(error, match=message):
+        _plan(log, known=known)
+    plan = _plan(log, known=known, tolerated=[error])
+    assert _ranges(plan) == [(1, 3)]
+    incident = _incident(plan)
+    assert (incident.error, incident.lost_offsets) == (error.__name__, None)
+    assert incident.message.endswith("rows of the windows are replaced by what it holds.")
+    assert plan.state == EnumeratorState({T0: 3}, "cluster", {"t": "topic-id"})
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        None,
+        EnumeratorState({}),
+        EnumeratorState({T0: 2}, "cluster", {"t": "topic-id"}),
+        EnumeratorState({T0: 99}, None, {"another": "id"}),
+    ],
+)
+def test_nothing_is_wrong_with_the_same_log_or_one_that_is_not_known(known):
+    assert _plan(_log(0.5, 1.5), known=known).incidents == ()
+
+
+def test_a_missing_topic_is_left_out_if_that_is_tolerated():
+    with pytest.raises(TopicNotFoundError):
+        _plan(_log(0.5, 1.5), topics=("t", "u"))
+    plan = _plan(_log(0.5, 1.5), topics=("t", "u"), tolerated=[TopicNotFoundError])
+    assert [str(split) for split in plan.splits] == ["t-0 [1, 2)"]
+    assert _incident(plan).error == "TopicNotFoundError"
+
+
+def test_incidents_are_those_of_the_last_plan_only():
+    cluster = _cluster(_log(0.5, 1.5))
+    context = SplitEnumeratorContext(tolerated=frozenset({WindowNotCompleteError}))
+    enumerator = WindowEnumerator(KafkaSource(topics=("t",)), cluster, Windows(), context, now=lambda: _at(2.5))
+    assert len(enumerator.plan(_windows(1, 1)).incidents) == 1
+    assert enumerator.plan(_windows(0, 0)).incidents == ()
+
+
+# --- a plan in parts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (None, [["w0", "w1", "w2", "w3", "w4"]]),
+        (100, [["w0", "w1", "w2", "w3", "w4"]]),
+        (4, [["w0", "w1", "w2", "w3"], ["w4"]]),
+        (3, [["w0", "w1", "w2"], ["w3"], ["w4"]]),
+        (1, [["w0"], ["w1", "w2"], ["w3"], ["w4"]]),
+    ],
+)
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_a_plan_is_cut_between_windows(mode, limit, expected):
+    # Two records, one, none, one, and five.
+    log = _log(0, 0.5, 1, 3, 4.1, 4.2, 4.3, 4.4, 4.5)
+    plan = _plan(log, 0, 4, lateness=0, mode=mode)
+    parts = plan.batches(limit)
+    assert [[planned.window.key for planned in part.windows] for part in parts] == expected
+    assert tuple(planned for part in parts for planned in part.windows) == plan.windows
+    for part in parts:
+        assert part.state.position == part.windows[-1].stops
+        assert limit is None or part.offset_span <= limit or len(part.windows) == 1
+    assert parts[-1].state == plan.state
+
+
+def test_late_records_count_once_for_a_part_of_several_windows():
+    plan = _plan(_log(*(number / 4 for number in range(40))), 1, 4)
+    assert _ranges(plan) == [(4, 12), (8, 16), (12, 20), (16, 24)]
+    assert plan.offset_span == 20
+    parts = plan.batches(12)
+    assert [(part.starts[T0], part.stops[T0]) for part in parts] == [(4, 16), (12, 24)]
+
+
+def test_what_came_too_late_is_counted_by_the_first_part_only():
+    plan = _plan(_log(0.5, 1.5, 2.5, 0.6, 3.5, 4.5), 1, 3, now=4.6, tolerated=[WindowNotCompleteError])
+    assert plan.stragglers_from == {T0: 2}
+    first, second, third = plan.batches(1)
+    assert first.stragglers_from == {T0: 2}
+    assert second.stragglers_from == second.stops
+    assert third.stragglers_from == third.stops
+    assert (len(first.incidents), second.incidents, third.incidents) == (1, (), ())
+
+
+def test_a_plan_is_read_as_a_batch_and_dealt_out_to_tasks():
+    cluster = _cluster({T0: _log(0.5, 1.5, 2.5, 4), T1: _log(0.5)})
+    enumerator = WindowEnumerator(KafkaSource(topics=("t",)), cluster, Windows(), SplitEnumeratorContext(4))
+    plan = enumerator.plan(_windows(1, 1))
+    assignment = enumerator.assign(plan)
+    assert assignment.plan.splits == plan.splits
+    assert assignment.plan.state == plan.state
+    assert assignment.plan.starting_position == plan.starts == {T0: 1, T1: 1}
+    dealt = [split for group in assignment.task_plan.gathered for split in group]
+    assert (*assignment.task_plan.divided, *dealt) == plan.splits

@@ -1,0 +1,252 @@
+"""Windows of random logs: what is selected for each is what a look at every record selects."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import WindowBeyondRetentionError, WindowNotCompleteError
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.log import TopicSettings
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.tiles import RecordedWindow
+from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+from tests.source.log_model import ClusterModel, LogModel
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+# Long enough for look-ups to find records that are more than an hour away, which are looked at twice.
+_UNIT = 600_000
+_LAST = 100
+_MAX_LATENESS = 15
+_NOW = 10_000 * _UNIT
+_SETTINGS = {"t": TopicSettings("CreateTime", None, is_limited_by_size=False)}
+
+
+def _enumerator(logs, lateness: int | None = 0, *, tolerated=(), **rules):
+    return WindowEnumerator(
+        source=KafkaSource(topics=("t",)),
+        cluster=ClusterModel(logs, settings=_SETTINGS),
+        windows=Windows(max_lateness=None if lateness is None else timedelta(milliseconds=lateness * _UNIT), **rules),
+        context=SplitEnumeratorContext(tolerated=frozenset(tolerated)),
+        now=lambda: _NOW,
+    )
+
+
+@st.composite
+def _contiguous(draw, min_size=1, max_size=6):
+    start = draw(st.integers(0, _LAST // 2))
+    lengths = draw(st.lists(st.integers(1, 20), min_size=min_size, max_size=max_size))
+    windows = []
+    for length in lengths:
+        windows.append(Window(f"w{len(windows)}", start * _UNIT, (start + length) * _UNIT))
+        start += length
+    return windows
+
+
+@st.composite
+def _logs(draw, lateness):
+    """A log in which no record is more than so much older than one before it."""
+    times, highest = [], 0
+    for time in draw(st.lists(st.integers(0, _LAST), max_size=25)):
+        # Sorted roughly: what is drawn too late is moved up.
+        times.append(max(time, highest - lateness))
+        highest = max(highest, times[-1])
+    return LogModel([time * _UNIT for time in times])
+
+
+def _between(logs, window, starts, stops):
+    """What is landed for a window: records of its time between its offsets."""
+    return {
+        (tp, offset)
+        for tp, log in logs.items()
+        for offset in range(starts[tp], stops[tp])
+        if offset not in log.markers and window.start_ms <= log.timestamps[offset] < window.stop_ms
+    }
+
+
+def _selected(logs, plan):
+    return {
+        planned.window.key: _between(logs, planned.window, planned.starts, planned.stops) for planned in plan.windows
+    }
+
+
+def _by_time(logs, windows):
+    everything = dict.fromkeys(logs, 0), {tp: log.high_watermark for tp, log in logs.items()}
+    return {window.key: _between(logs, window, *everything) for window in windows}
+
+
+_latenesses = st.integers(0, _MAX_LATENESS)
+
+
+@settings(max_examples=150)
+@given(st.data(), _latenesses, _contiguous())
+def test_each_record_is_in_the_window_of_its_time(data, lateness, windows):
+    logs = {T0: data.draw(_logs(lateness)), T1: data.draw(_logs(lateness))}
+    together = _enumerator(logs, lateness).plan(windows)
+    assert _selected(logs, together) == _by_time(logs, windows)
+    for planned in together.windows:
+        alone = _enumerator(logs, lateness).plan([planned.window])
+        assert alone.windows == (planned,)
+        # Where all windows are read at once, the records of this one are among them.
+        for tp in logs:
+            assert together.starts[tp] <= planned.starts[tp] <= planned.stops[tp] <= together.stops[tp]
+
+
+@settings(max_examples=100)
+@given(st.data(), _latenesses, _contiguous())
+def test_records_that_are_later_than_allowed_are_in_no_wrong_window_and_are_counted_as_stragglers(
+    data, lateness, windows
+):
+    logs = {T0: data.draw(_logs(_LAST))}
+    plan = _enumerator(logs, lateness).plan(windows)
+    selected, expected = _selected(logs, plan), _by_time(logs, windows)
+    # Nothing is without a limit to what a record may be late by.
+    assert _selected(logs, _enumerator(logs, None).plan(windows)) == expected
+    log = logs[T0]
+    for planned in plan.windows:
+        key = planned.window.key
+        assert selected[key] <= expected[key]
+        for _, offset in expected[key] - selected[key]:
+            assert offset >= planned.stops[T0]
+            assert max(log.timestamps[:offset]) - log.timestamps[offset] > lateness * _UNIT
+        # Those that came in time stand before the window's end, and late ones behind it.
+        before_end = {offset for _, offset in selected[key] if offset < planned.ends[T0]}
+        assert all(max(log.timestamps[: offset + 1]) < planned.window.stop_ms for offset in before_end)
+
+
+@settings(max_examples=100)
+@given(st.data(), _latenesses, _contiguous())
+def test_what_an_import_in_transactions_leaves_hides_no_record(data, lateness, windows):
+    log = data.draw(_logs(lateness))
+    # Old records that are written now: the broker dates the markers long after all of them.
+    for number, at in enumerate(sorted(data.draw(st.sets(st.integers(0, log.high_watermark), max_size=3)))):
+        log.timestamps.insert(at + number, 5 * _LAST * _UNIT + number)
+        log.markers.add(at + number)
+    plan = _enumerator({T0: log}, lateness).plan(windows)
+    assert _selected({T0: log}, plan) == _by_time({T0: log}, windows)
+
+
+@settings(max_examples=100)
+@given(st.data(), _latenesses, _contiguous())
+def test_an_open_transaction_hides_no_record_of_a_window_that_is_complete(data, lateness, windows):
+    logs = {T0: data.draw(_logs(lateness))}
+    logs[T0].open_from = data.draw(st.integers(0, logs[T0].high_watermark))
+    plan = _enumerator(logs, lateness, tolerated=[WindowNotCompleteError]).plan(windows)
+    selected, expected = _selected(logs, plan), _by_time(logs, windows)
+    assert bool(plan.incidents) == any(not planned.is_complete for planned in plan.windows)
+    for planned in plan.windows:
+        key = planned.window.key
+        assert planned.stops[T0] <= logs[T0].open_from
+        assert selected[key] == {(tp, offset) for tp, offset in expected[key] if offset < logs[tp].open_from}
+        if planned.is_complete:
+            assert selected[key] == expected[key]
+
+
+@settings(max_examples=100)
+@given(st.data(), _latenesses, _contiguous())
+def test_a_trimmed_log_has_lost_no_record_of_windows_that_are_not_refused(data, lateness, windows):
+    logs = {T0: data.draw(_logs(lateness))}
+    expected = _by_time(logs, windows)
+    logs[T0].beginning = data.draw(st.integers(0, max(0, logs[T0].high_watermark - 1)))
+    try:
+        plan = _enumerator(logs, lateness).plan(windows)
+    except WindowBeyondRetentionError:
+        assert logs[T0].beginning > 0
+    else:
+        assert _selected(logs, plan) == expected
+
+
+@settings(max_examples=100)
+@given(st.data(), _latenesses, _contiguous(), st.integers(1, 30))
+def test_parts_of_a_plan_select_what_the_plan_does(data, lateness, windows, limit):
+    logs = {T0: data.draw(_logs(lateness)), T1: data.draw(_logs(lateness))}
+    plan = _enumerator(logs, lateness).plan(windows)
+    parts = plan.batches(limit)
+    assert tuple(planned for part in parts for planned in part.windows) == plan.windows
+    for part in parts:
+        assert part.offset_span <= limit or len(part.windows) == 1
+        for _, offset in (record for records in _selected(logs, part).values() for record in records):
+            assert any(split.starting_offset <= offset < split.stopping_offset for split in part.splits)
+
+
+# --- offset windows -------------------------------------------------------------------------------------------------
+
+
+def _recorded(plan):
+    return [
+        RecordedWindow(planned.window, planned.starts, planned.stops, is_complete=True, logs=plan.state)
+        for planned in plan.windows
+    ]
+
+
+def _assert_tiled(logs, windows, bounds):
+    """Each window begins where the one before it ends, and no record is in two of them, nor in none."""
+    for tp in logs:
+        ranges = [(bounds[window.key][0][tp], bounds[window.key][1][tp]) for window in windows]
+        tiled = [offset for start, stop in ranges for offset in range(start, stop)]
+        assert tiled == list(range(ranges[0][0], ranges[-1][1]))
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
+
+
+@settings(max_examples=200)
+@given(st.data(), _contiguous(min_size=2), st.booleans())
+def test_offset_windows_tile_the_log_while_it_grows(data, windows, is_backwards):
+    logs = {T0: LogModel(), T1: LogModel()}
+    recorded, bounds = [], {}
+    waiting = list(reversed(windows)) if is_backwards else list(windows)
+    while waiting:
+        for log in logs.values():
+            log.timestamps += [time * _UNIT for time in data.draw(st.lists(st.integers(0, _LAST), max_size=8))]
+        count = data.draw(st.integers(1, len(waiting)))
+        group, waiting = sorted(waiting[:count], key=lambda window: window.start_ms), waiting[count:]
+        plan = _enumerator(logs, mode="offset").plan(group, recorded=recorded)
+        # The newest commit comes first.
+        recorded = [*_recorded(plan), *recorded]
+        bounds |= {planned.window.key: (planned.starts, planned.stops) for planned in plan.windows}
+    _assert_tiled(logs, windows, bounds)
+    # Landed again, each has the offsets that it had, whatever came since.
+    again = _enumerator(logs, mode="offset").plan(windows, recorded=recorded)
+    assert {planned.window.key: (planned.starts, planned.stops) for planned in again.windows} == bounds
+
+
+@settings(max_examples=200)
+@given(st.data(), _contiguous(min_size=2, max_size=4))
+def test_offset_windows_tile_the_log_in_whatever_order_they_are_landed(data, windows):
+    logs = {T0: LogModel()}
+    recorded, bounds = [], {}
+    for window in data.draw(st.permutations(windows)):
+        for log in logs.values():
+            log.timestamps += [time * _UNIT for time in data.draw(st.lists(st.integers(0, _LAST), max_size=8))]
+        plan = _enumerator(logs, mode="offset").plan([window], recorded=recorded)
+        recorded = [*_recorded(plan), *recorded]
+        bounds |= {planned.window.key: (planned.starts, planned.stops) for planned in plan.windows}
+    _assert_tiled(logs, windows, bounds)
+
+
+@settings(max_examples=200)
+@given(st.data(), _latenesses, _contiguous(), st.booleans())
+def test_complete_windows_lose_nothing_by_markers_of_any_date_and_open_transactions(data, lateness, windows, is_open):
+    log = data.draw(_logs(lateness))
+    date = 0
+    for number, at in enumerate(sorted(data.draw(st.sets(st.integers(0, log.high_watermark), max_size=3)))):
+        date = max(date, data.draw(st.integers(0, 2 * _LAST)))
+        log.timestamps.insert(at + number, date * _UNIT)
+        log.markers.add(at + number)
+    if is_open:
+        log.open_from = data.draw(st.integers(0, log.high_watermark))
+    assume(log.open_from not in log.markers)
+    for bound in [windows[0].start_ms, *(window.stop_ms for window in windows)]:
+        wanted = bound + lateness * _UNIT
+        found = log.at_or_after(wanted, "read_uncommitted")
+        # A marker within the hour is believed, because on a topic that is written now it tells the time as well.
+        assume(found is None or found not in log.markers or log.timestamps[found] - wanted > 3_600_000)
+    plan = _enumerator({T0: log}, lateness, tolerated=[WindowNotCompleteError]).plan(windows)
+    selected, expected = _selected({T0: log}, plan), _by_time({T0: log}, windows)
+    for planned in plan.windows:
+        if planned.is_complete:
+            assert selected[planned.window.key] == expected[planned.window.key]

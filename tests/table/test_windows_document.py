@@ -1,0 +1,188 @@
+"""The document of a commit that replaces windows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.source.incident import Incident
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.tiles import RecordedWindow
+from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.windows_document import WINDOWS_DOCUMENT_VERSION, WindowsDocument
+from tests.source.strategies import offsets, splits, states, topic_partitions, topics
+
+_MARK = "dagster-kafka-flip/windows"
+_T0 = TopicPartition("t", 0)
+_A, _B, _C = Window("a", 0, 10), Window("b", 10, 20), Window("c", 20, 30)
+_DOCUMENT = WindowsDocument(
+    attempt="a1",
+    run_id="r1",
+    base_version=4,
+    mode="exact",
+    windows=(_A, _B),
+    splits=(KafkaPartitionSplit(_T0, 5, 9),),
+    state=EnumeratorState({_T0: 9}, "cluster", {"t": "id"}),
+)
+
+_windows = st.builds(
+    lambda key, start, length: Window(key, start, start + length),
+    st.text(max_size=10),
+    st.integers(0, 2**41),
+    st.integers(1, 2**35),
+)
+_incidents = st.builds(
+    Incident, error=st.text(max_size=8), message=st.text(max_size=30), lost_offsets=st.none() | st.integers(0, 2**40)
+)
+_texts = st.lists(st.text(max_size=8), max_size=3).map(tuple)
+_documents = st.builds(
+    WindowsDocument,
+    attempt=st.text(max_size=10),
+    run_id=st.text(max_size=10),
+    base_version=st.integers(-1, 2**40),
+    mode=st.sampled_from(["exact", "offset", "repair"]),
+    windows=st.lists(_windows, max_size=4).map(tuple),
+    splits=st.lists(splits, max_size=4).map(lambda drawn: tuple(sorted(drawn))),
+    state=states,
+    incomplete=_texts,
+    bounds=st.lists(st.dictionaries(topic_partitions, offsets, max_size=4), max_size=4).map(tuple),
+    topics=st.none() | st.lists(topics, max_size=3).map(tuple),
+    repairs=st.none() | st.text(max_size=8),
+    incidents=st.lists(_incidents, max_size=2).map(tuple),
+)
+
+
+@given(_documents)
+def test_a_document_survives_its_text(document):
+    assert WindowsDocument.from_text(document.to_text()) == document
+
+
+def test_it_keeps_to_itself_what_there_is_nothing_to_say_of():
+    document = json.loads(_DOCUMENT.to_text())
+    assert document[_MARK] == WINDOWS_DOCUMENT_VERSION
+    assert document["windows"] == [["a", 0, 10], ["b", 10, 20]]
+    assert not document.keys() & {"incomplete", "bounds", "topics", "repairs", "incidents"}
+
+
+def test_no_topics_at_all_are_not_the_same_as_all_topics():
+    assert WindowsDocument.from_text(replace(_DOCUMENT, topics=()).to_text()) == replace(_DOCUMENT, topics=())
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{}", "no JSON", f'{{"{_MARK}": 1', f'["{_MARK}"]', f'"{_MARK}"', f'{{"other": "{_MARK}"}}']
+)
+def test_somebody_elses_text_is_no_document(text):
+    assert WindowsDocument.from_text(text) is None
+
+
+def test_a_streams_document_is_no_document_of_windows_nor_the_other_way_round():
+    stream = CommitDocument(
+        stream="main",
+        attempt="a1",
+        run_id="r1",
+        base_version=4,
+        anchor_version=3,
+        splits=_DOCUMENT.splits,
+        state=_DOCUMENT.state,
+        rows_before=7,
+    )
+    assert WindowsDocument.from_text(stream.to_text()) is None
+    assert CommitDocument.from_text(_DOCUMENT.to_text()) is None
+
+
+def _changed(**changes):
+    return json.dumps(json.loads(_DOCUMENT.to_text()) | changes)
+
+
+def test_a_newer_version_is_refused_and_not_misread():
+    with pytest.raises(DocumentVersionError, match=r"newer dagster-kafka-flip \(version 2 .* reads up to 1\): upgrade"):
+        WindowsDocument.from_text(_changed(**{_MARK: 2}))
+
+
+@pytest.mark.parametrize("part", ["state", "splits"])
+def test_a_newer_version_of_a_part_is_refused(part):
+    content = json.loads(_DOCUMENT.to_text())[part] | {"version": 99}
+    with pytest.raises(DocumentVersionError, match="upgrade it"):
+        WindowsDocument.from_text(_changed(**{part: content}))
+
+
+@pytest.mark.parametrize("missing", ["attempt", "run", "base", "mode", "windows", "splits", "state"])
+def test_a_document_with_a_part_missing_was_damaged(missing):
+    document = json.loads(_DOCUMENT.to_text())
+    del document[missing]
+    with pytest.raises(DocumentVersionError, match=rf"can't be read \(KeyError: '{missing}'\): it was damaged"):
+        WindowsDocument.from_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("changes", [{"windows": [["a", 0]]}, {"windows": 5}, {"incidents": [{"wrong": 1}]}])
+def test_a_document_that_makes_no_sense_was_damaged(changes):
+    with pytest.raises(DocumentVersionError, match="it was damaged"):
+        WindowsDocument.from_text(_changed(**changes))
+
+
+# --- what they overlap with ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("windows", "topics", "other_topics", "expected"),
+    [
+        ((_B, _C), None, None, True),
+        ((_C,), None, None, False),
+        ((_B,), ("t",), None, True),
+        ((_B,), None, ("t",), True),
+        ((_B,), ("t",), ("u",), False),
+        ((_B,), ("t", "u"), ("u",), True),
+        ((_C,), ("u",), ("u",), False),
+    ],
+)
+def test_documents_overlap_where_a_window_and_a_topic_are_in_both(windows, topics, other_topics, expected):
+    one = replace(_DOCUMENT, topics=topics)
+    other = replace(_DOCUMENT, windows=windows, topics=other_topics)
+    assert one.overlaps(other) is expected
+    assert other.overlaps(one) is expected
+
+
+@settings(max_examples=30)
+@given(_documents, _documents)
+def test_overlapping_goes_both_ways(one, other):
+    assert one.overlaps(other) == other.overlaps(one)
+
+
+# --- what they record ---------------------------------------------------------------------------------------------
+
+
+def test_windows_are_recorded_with_their_bounds_and_whether_they_were_over():
+    bounds = ({_T0: 0}, {_T0: 4}, {_T0: 9})
+    document = replace(_DOCUMENT, mode="offset", bounds=bounds, incomplete=("b",))
+    assert document.recorded() == [
+        RecordedWindow(_A, {_T0: 0}, {_T0: 4}, is_complete=True, logs=document.state),
+        RecordedWindow(_B, {_T0: 4}, {_T0: 9}, is_complete=False, logs=document.state),
+    ]
+    assert WindowsDocument.from_text(document.to_text()) == document
+
+
+def test_exact_windows_record_no_bounds():
+    assert _DOCUMENT.recorded() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"dagster-kafka-flip/windows": "1"}',
+        '{"dagster-kafka-flip/windows": null}',
+        *(
+            json.dumps({**json.loads(_DOCUMENT.to_text()), **damage})
+            for damage in ({"windows": [["a", 10, 0]]}, {"bounds": [5]}, {"splits": {"version": 1, "ranges": []}})
+        ),
+    ],
+)
+def test_a_damaged_document_is_told_as_one(text):
+    with pytest.raises(DocumentVersionError, match="it was damaged"):
+        WindowsDocument.from_text(text)

@@ -1,0 +1,212 @@
+"""What a window may not be told by: open transactions, markers, clocks, brokers' times, other runs."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    RecordsFromFutureError,
+    SchemaMismatchError,
+    TimestampTypeChangedError,
+    TopicRecreatedError,
+    WindowNotCompleteError,
+    WindowsChangedError,
+)
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.windowed_table import WindowedTable
+from tests.windows.conftest import HOUR, START, hours
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def values(rows):
+    return sorted(row[3] for row in rows)
+
+
+def history(spark, table):
+    return spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
+
+
+def recent(key="recent", hours_ago=2):
+    """A window of an hour that is over for long enough."""
+    now = time.time_ns() // 1_000_000
+    return Window(key, now - (hours_ago + 1) * HOUR, now - hours_ago * HOUR)
+
+
+def test_old_records_in_transactions_are_found_behind_a_marker_of_today(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    for part in ("one", "two"):
+        producer = kafka.producer(**{"transactional.id": f"{topic}-{part}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for minute in (5, 25):
+            producer.produce(topic, f"{part} {minute}", partition=0, timestamp=START + minute * 60_000)
+        producer.flush(30)
+        before = kafka.end_offset(topic)
+        producer.commit_transaction(30)
+        deadline = time.monotonic() + 30
+        while kafka.end_offset(topic) == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+    # Kafka finds the first transaction's marker, dated today, as the first "record" after the hour.
+    rewrite(hours(0, 1))
+    assert values(rows()) == ["one 25", "one 5", "two 25", "two 5"]
+
+
+def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_it(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    window = recent()
+    kafka.produce(topic, [(None, "in time")], timestamp=window.start_ms + 1)
+    transaction = kafka.open_transaction(topic, [(None, "now")])
+    # Dated now, behind the window by more than it may be late: nothing of the window is held back.
+    rewrite([window])
+    assert values(rows()) == ["in time"]
+    transaction.abort()
+
+    producer = kafka.producer(**{"transactional.id": f"{topic}-old"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "held back", partition=0, timestamp=window.start_ms + 2)
+    producer.flush(30)
+    with pytest.raises(
+        WindowNotCompleteError, match=r"-0: an open transaction holds back 1 offsets from 3 on, .* the window recent"
+    ):
+        rewrite([window], rules=Windows(max_lateness=None))
+    [result] = rewrite([window], rules=Windows(max_lateness=None), tolerate=(WindowNotCompleteError,))
+    assert [planned.is_complete for planned in result.plan.windows] == [False]
+    producer.commit_transaction(30)
+
+
+def test_a_record_from_the_future_stops_the_run_or_the_log_is_read_to_its_end(
+    kafka, rewrite, rows, spark, table, topic
+):
+    # Brokers since Kafka 4 refuse such records by default (KIP-937).
+    kafka.create(topic, message_timestamp_after_max_ms=str(2**62))
+    kafka.produce(topic, [(None, "before")], timestamp=START + 1)
+    kafka.produce(topic, [(None, "of 2100")], timestamp=4_102_444_800_000)
+    kafka.produce(topic, [(None, "behind")], timestamp=START + 2)
+    with pytest.raises(
+        RecordsFromFutureError, match=r"-0: the record at offset 1 is dated 2100-01-01T00:00:00Z, and now it is"
+    ):
+        rewrite(hours(0, 1))
+    [result] = rewrite(hours(0, 1), tolerate=(RecordsFromFutureError,))
+    assert values(rows()) == ["before", "behind"]
+    assert result.plan.incidents[0].error == "RecordsFromFutureError"
+
+
+def test_where_brokers_set_the_times_nothing_is_read_for_late_records(kafka, rewrite, rows, topic, monkeypatch):
+    kafka.create(topic, message_timestamp_type="LogAppendTime")
+    now = time.time_ns() // 1_000_000
+    window = Window("now", now - HOUR, now + 60_000)
+    kafka.produce(topic, [(None, str(number)) for number in range(5)])
+    # An hour's slack would make it incomplete, ten seconds' do not.
+    monkeypatch.setattr("dagster_kafka_flip.source.window_enumerator.now_milliseconds", lambda: now + 90_000)
+    [result] = rewrite([window])
+    assert values(rows()) == list("01234")
+    assert result.plan.set_by_broker == {topic}
+
+
+def test_a_changed_timestamp_type_is_found_in_the_records(kafka, rewrite, rows, spark, table, topic):
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+    kafka.create(topic)
+    window = recent()
+    kafka.produce(topic, [(None, "by its producer")], timestamp=window.start_ms + 5)
+    kafka.produce(topic, [(None, "later")], timestamp=window.stop_ms + 60_000)
+    kafka.produce(topic, [(None, "late")], timestamp=window.start_ms + 6)
+    entry = ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for future in kafka.admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+    with pytest.raises(TimestampTypeChangedError, match=r"-0 offset 0: a producer set its time"):
+        rewrite([window])
+    assert rows() == []
+    rewrite([window], tolerate=(TimestampTypeChangedError,))
+    assert values(rows()) == ["by its producer", "late"]
+
+
+def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, rewrite, spark, table, topic):
+    kafka.create(topic)
+    # Written an hour before, within, and an hour after the hour that their values tell; and one without a time.
+    for minutes in (-50, 20, 100):
+        kafka.produce(
+            topic, [(None, f'{{"at": "2013-03-01T00:30:00Z", "n": {minutes}}}')], timestamp=START + minutes * 60_000
+        )
+    kafka.produce(topic, [(None, '{"n": 0}')], timestamp=START + 101 * 60_000)
+    kafka.produce(topic, [(None, '{"at": "2013-03-01T05:00:00Z", "n": 1}')], timestamp=START + 102 * 60_000)
+    rules = Windows(event_time="at", max_lateness=timedelta(hours=2))
+    [result] = rewrite(hours(0, 2), rules=rules, value_format=JsonFormat("at TIMESTAMP, n INT"))
+    landed = spark.read.format("delta").load(table).select("kafka_window", "n").collect()
+    assert sorted(tuple(row) for row in landed) == [("h000", -50), ("h000", 20), ("h000", 100)]
+    assert result.seen is not None
+    assert result.seen.timeless == 1
+    with pytest.raises(ConfigurationError, match=r"event_time='n': the column is a int; name a TIMESTAMP column"):
+        rewrite(hours(0, 1), rules=Windows(event_time="n"), value_format=JsonFormat("at TIMESTAMP, n INT"))
+
+
+def test_an_older_plan_does_not_stay_in_the_place_of_a_newer_one(kafka, rewrite, rows, topic, monkeypatch):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "first")], timestamp=START + 1)
+    original, done = WindowedTable.rewrite, []
+
+    def first_somebody_else(table, *args):
+        if not done:
+            done.append(True)
+            kafka.produce(topic, [(None, "second")], timestamp=START + 2)
+            rewrite(hours(0, 1))
+        return original(table, *args)
+
+    monkeypatch.setattr(WindowedTable, "rewrite", first_somebody_else)
+    rewrite(hours(0, 2))
+    assert values(rows()) == ["first", "second"]
+
+
+def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
+    kafka, rewrite, rows, spark, spark_of, connection, table, topic
+):
+    kafka.create(topic)
+    rewrite(hours(0, 1))
+    with pytest.raises(WindowsChangedError, match=r"is a table of windows, and the stream 'main' would land"):
+        ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    kafka.produce(topic, [(None, "x")], timestamp=START + 1)
+    rewrite(hours(0, 1))
+    before = history(spark, table)
+    with pytest.raises(WindowsChangedError, match=r"it was made for hours, and the asset has days"):
+        rewrite(hours(0, 1), definition="days")
+    with pytest.raises(WindowsChangedError, match=r"is a table of windows \(version 1 landed some\)"):
+        ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    kafka.delete(topic)
+    kafka.create(topic)
+    with pytest.raises(TopicRecreatedError, match=r"was deleted and made again"):
+        rewrite(hours(0, 1))
+    assert (history(spark, table), values(rows())) == (before, ["x"])
+
+
+def test_a_table_of_a_stream_is_no_table_of_windows(kafka, rewrite, spark, spark_of, connection, table, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")], timestamp=START + 1)
+    ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection, value_format=StringFormat())
+    with pytest.raises(WindowsChangedError, match=r"has rows and is no table of windows.*say Windows\(repair=True\)"):
+        rewrite(hours(0, 1))
+
+
+def test_a_failed_rewrite_leaves_the_old_rows(kafka, rewrite, rows, spark, table, topic):
+    from pyspark.sql import functions as f
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")], timestamp=START + 1)
+    rewrite(hours(0, 1))
+    with pytest.raises(ConfigurationError, match=r"left out the column kafka_window"):
+        rewrite(hours(0, 1), transform=lambda records: records.drop("kafka_window"))
+    with pytest.raises(SchemaMismatchError):
+        rewrite(hours(0, 1), transform=lambda records: records.withColumn("more", f.lit(1)))
+    with pytest.raises(Exception, match=r"does not conform|REPLACE_WHERE"):
+        rewrite(hours(0, 1), transform=lambda records: records.withColumn("kafka_window", f.lit("h007")))
+    assert values(rows()) == ["x"]
