@@ -1,1 +1,1 @@
-"""The example: the flights of 2013 out of New York, from a Kafka topic to two Delta tables."""
+"""The example: the flights of 2013 out of New York, from a Kafka topic to three Delta tables."""

@@ -1,3 +1,5 @@
+from dagster import DailyPartitionsDefinition
+
 from dagster_kafka_flip import (
     JsonFormat,
     KafkaSource,
@@ -9,6 +11,11 @@ from dagster_kafka_flip import (
 )
 
 flights_source = KafkaSource.builder().set_topics("flights").set_starting_offsets(OffsetsInitializer.earliest()).build()
+
+flight = JsonFormat(
+    "carrier STRING NOT NULL, flight INT NOT NULL, tailnum STRING, origin STRING NOT NULL, dest STRING NOT NULL, "
+    "distance DOUBLE, dep_delay DOUBLE, arr_delay DOUBLE, air_time DOUBLE"
+)
 
 flights_topic = kafka_topic_asset(flights_source, group_name="flights")
 
@@ -24,10 +31,7 @@ flights_raw = build_kafka_delta_asset(
 @kafka_delta_asset(
     source=flights_source,
     key_format=StringFormat(),
-    value_format=JsonFormat(
-        "carrier STRING NOT NULL, flight INT NOT NULL, tailnum STRING, origin STRING NOT NULL, dest STRING NOT NULL, "
-        "distance DOUBLE, dep_delay DOUBLE, arr_delay DOUBLE, air_time DOUBLE"
-    ),
+    value_format=flight,
     table="warehouse/flights",
     cluster_by=["departure"],
     group_name="flights",
@@ -37,3 +41,14 @@ def flights(records):
     return records.withColumnRenamed("kafka_timestamp", "departure").withColumn(
         "cancelled", records["dep_delay"].isNull()
     )
+
+
+# The same by day, in UTC: any days can be landed again, each in the place of what the table has of it.
+flights_daily = build_kafka_delta_asset(
+    name="flights_daily",
+    source=flights_source,
+    value_format=flight,
+    table="warehouse/flights_daily",
+    partitions_def=DailyPartitionsDefinition("2013-01-01", end_date="2014-01-02"),
+    group_name="flights",
+)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from dagster import MultiPartitionKey, MultiPartitionsDefinition, StaticPartitionsDefinition
+from dagster import MultiPartitionKey, MultiPartitionsDefinition, StaticPartitionsDefinition, TimeWindow
 from dagster._core.definitions.partitions.definition.time_window import TimeWindowPartitionsDefinition
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -116,7 +117,12 @@ class AssetPartitions:
 
     def keys_between(self, start_ms: int, stop_ms: int) -> list[str]:
         """Partition keys of the windows that lie within a span of time, of all topics."""
-        windows = {key: self._window(key) for key in self._time.get_partition_keys()}
+        first, last = self._time.get_first_partition_window(), self._time.get_last_partition_window()
+        if first is None or last is None:
+            return []
+        begin, end = max(first.start, _time(start_ms)), min(last.end, _time(stop_ms))
+        keys = self._time.get_partition_keys_in_time_window(TimeWindow(begin, end)) if begin < end else ()
+        windows = {key: self._window(key) for key in keys}
         within = [key for key, window in windows.items() if start_ms <= window.start_ms and window.stop_ms <= stop_ms]
         if not self.has_topics:
             return within
@@ -135,6 +141,10 @@ class AssetPartitions:
     def _window(self, time_key: str) -> Window:
         span = self._time.time_window_for_partition_key(time_key)
         return Window.between(span.start, span.end, time_key)
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
 
 
 def _dimensions(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_kafka_flip.commands.backfill import backfill
 from dagster_kafka_flip.commands.ingest import ingest_command
 from dagster_kafka_flip.commands.options import json_option
 from dagster_kafka_flip.commands.plan import plan
@@ -44,6 +45,7 @@ def main() -> None:
 main.add_command(plan)
 main.add_command(ingest_command)
 main.add_command(position)
+main.add_command(backfill)
 
 
 @main.group()

@@ -14,11 +14,14 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from dagster import DagsterInstance
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn
@@ -30,9 +33,11 @@ from examples.flights_data import TOPIC, Flights, create_topic, load_flights, pr
 from examples.progress import busy, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from dagster import ExecuteInProcessResult
+
+_FIRST_DAY, _LAST_DAY = "2013-03-01", "2013-05-31"
 
 _LOG_NAME = "demo.log"
 _LOCK_NAME = "demo.lock"
@@ -83,8 +88,10 @@ class Demo:
             self._materialize(instance)
             self._headline("3. Nothing is new: Spark is not started")
             self._materialize(instance)
+            self._headline(f"4. {_FIRST_DAY} to {_LAST_DAY} by day: a backfill in one run")
+            days = self._backfill(instance, [*first.departures, *second.departures])
         self._headline("The tables, compared with the topic record by record")
-        return self._verdict(len(first) + len(second), self._compare())
+        return f"{self._verdict(len(first) + len(second), self._compare())}; {days}"
 
     def _produce(self, flights: Flights) -> None:
         with progress(self._console, BarColumn(), MofNCompleteColumn()) as shown:
@@ -96,8 +103,34 @@ class Demo:
         from definitions import defs
 
         with busy(self._console, "Observing the topic, materialising the tables"):
-            result = defs.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance)
+            result = defs.resolve_job_def("land_flights").execute_in_process(instance=instance)
         self._console.print(_step_table(result))
+
+    def _backfill(self, instance: DagsterInstance, departures: Sequence[int]) -> str:
+        """Lands the days of a range, and compares the number of flights of each."""
+        from assets.flights import flights_daily
+        from definitions import defs
+
+        with busy(self._console, "Landing the days"):
+            result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+                instance=instance,
+                asset_selection=[flights_daily.key],
+                tags={ASSET_PARTITION_RANGE_START_TAG: _FIRST_DAY, ASSET_PARTITION_RANGE_END_TAG: _LAST_DAY},
+            )
+        landed: dict[str, Any] = {}
+        for event in result.get_asset_materialization_events():
+            partition = event.materialization
+            landed[partition.partition or ""] = partition.metadata["dagster/partition_row_count"].value
+        metadata = result.get_asset_materialization_events()[0].materialization.metadata
+        expected = _flights_by_day(departures, landed)
+        equal = sum(landed[day] == expected[day] for day in landed)
+        commits = metadata["delta/commits"].value
+        self._console.print(
+            f" {len(landed)} days, {commits} commit, {sum(landed.values()):,} rows; {equal} days as they are"
+        )
+        if equal != len(landed):
+            raise DemoError(f"{len(landed) - equal} of {len(landed)} days have another number of flights")
+        return f"{equal} of {len(landed)} days as they are"
 
     def _compare(self) -> dict[str, Comparison]:
         from assets.flights import flights, flights_raw
@@ -134,6 +167,13 @@ class Demo:
 
     def _headline(self, text: str) -> None:
         self._console.print(f"\n[bold]{text}[/bold]")
+
+
+def _flights_by_day(departures: Iterable[int], days: Iterable[str]) -> Counter[str]:
+    """How many flights of the dataset departed on each day, in UTC."""
+    wanted = frozenset(days)
+    every = (datetime.fromtimestamp(departure / 1000, tz=timezone.utc).date().isoformat() for departure in departures)
+    return Counter(day for day in every if day in wanted)
 
 
 def _step_table(result: ExecuteInProcessResult) -> Table:

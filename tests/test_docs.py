@@ -21,6 +21,7 @@ from dagster_kafka_flip import errors
 
 ROOT = Path(__file__).parent.parent
 NEEDS_A_BROKER = "<!-- test: needs a broker -->"
+LANDS_WINDOWS = "<!-- test: lands windows -->"
 SHELL = {"console", "bash", "sh"}
 
 
@@ -33,6 +34,7 @@ class Block:
     language: str
     code: str
     needs_a_broker: bool
+    lands_windows: bool
 
     def __str__(self) -> str:
         return f"{self.document.relative_to(ROOT)}:{self.line}"
@@ -53,6 +55,7 @@ def _blocks(document: Path) -> list[Block]:
             language=lines[start].strip().removeprefix("```"),
             code="\n".join(lines[start + 1 : end]) + "\n",
             needs_a_broker=start > 0 and lines[start - 1].strip() == NEEDS_A_BROKER,
+            lands_windows=start > 0 and lines[start - 1].strip() == LANDS_WINDOWS,
         )
         for start, end in zip(fences[::2], fences[1::2], strict=True)
     ]
@@ -89,7 +92,11 @@ json.dump({"failed": failed, "pyspark": "pyspark" in sys.modules}, sys.stdout)
 
 
 def test_every_definition_in_the_documents_loads_without_spark_and_without_a_broker(tmp_path):
-    snippets = {str(block): block.code for block in BLOCKS if block.language == "python" and not block.needs_a_broker}
+    snippets = {
+        str(block): block.code
+        for block in BLOCKS
+        if block.language == "python" and not (block.needs_a_broker or block.lands_windows)
+    }
     assert len(snippets) >= 7
     finished = subprocess.run(
         [sys.executable, "-c", _LOADER],
@@ -151,23 +158,44 @@ def test_a_snippet_that_reads_runs(kafka, broker, spark, tmp_path, monkeypatch, 
     assert spark.read.format("delta").load(str(tmp_path / "warehouse" / "flights_raw")).count() == result.rows
 
 
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.lands_windows], ids=str)
+def test_a_snippet_that_lands_windows_runs(kafka, broker, spark, tmp_path, monkeypatch, block):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    _flights(kafka, [])
+    # Of the first hour of 2026.
+    kafka.produce("flights", [(None, "in January")], timestamp=1_767_225_600_000)
+
+    (result,) = _run(block).results
+
+    assert sum(result.rows.values()) == spark.read.format("delta").load(result.location).count() > 0
+
+
 def test_the_readme_example_is_short():
     assert len(README_EXAMPLE.code.splitlines()) <= 30
 
 
 def test_the_run_configs_fit_the_readme_example(monkeypatch):
     import yaml
-    from dagster import validate_run_config
+    from dagster import Definitions, validate_run_config
 
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-    job = _run(README_EXAMPLE).defs.resolve_implicit_global_asset_job_def()
-    configs = [yaml.safe_load(block.code) for block in BLOCKS if block.language == "yaml"]
+    defs = _run(README_EXAMPLE).defs
+    configs = [(block.document, yaml.safe_load(block.code)) for block in BLOCKS if block.language == "yaml"]
     assert configs
-    for config in configs:
+    for document, config in configs:
+        ((name, operation),) = config["ops"].items()
+        assets = [*defs.assets]
+        if name != "flights":
+            first = next(block for block in BLOCKS if block.document == document and block.language == "python")
+            assets = [getattr(_run(first), name)]
+        job = Definitions(assets=assets, resources=defs.resources).resolve_implicit_global_asset_job_def()
         validate_run_config(job, config)
-        for ends in (operation["config"] for operation in config["ops"].values()):
-            for end in (ends[name] for name in ("start", "stop") if name in ends):
-                dagster_kafka_flip.OffsetsInitializer.parse(end)
+        ends = operation["config"]
+        for end in (ends[which] for which in ("start", "stop") if which in ends):
+            dagster_kafka_flip.OffsetsInitializer.parse(end)
 
 
 def test_the_commits_document_is_one():
@@ -233,7 +261,7 @@ def _error_classes() -> list[str]:
 def _metadata_keys() -> set[str]:
     sources = (
         inspect.getsource(__import__(f"dagster_kafka_flip.{name}", fromlist=["_"]))
-        for name in ("metadata", "topics", "assets")
+        for name in ("metadata", "window_metadata", "topics", "assets")
     )
     return {key for text in sources for key in re.findall(r'"((?:kafka|delta|dagster|spark|seconds)/[a-z_]+)"', text)}
 
@@ -246,6 +274,8 @@ def _options() -> set[str]:
         KafkaResource,
         KafkaSource,
         SparkResource,
+        Windows,
+        WindowsRunConfig,
     )
     from dagster_kafka_flip.cli import broker
 
@@ -253,11 +283,20 @@ def _options() -> set[str]:
     for function in (
         dagster_kafka_flip.kafka_delta_asset,
         dagster_kafka_flip.kafka_topic_asset,
+        dagster_kafka_flip.rewrite_windows,
         dagster_kafka_flip.build_session,
         dagster_kafka_flip.LocalBroker.__init__,
     ):
         names |= set(inspect.signature(function).parameters)
-    for model in (DeltaTarget, IngestRunConfig, KafkaConnection, KafkaResource, SparkResource):
+    for model in (
+        DeltaTarget,
+        IngestRunConfig,
+        KafkaConnection,
+        KafkaResource,
+        SparkResource,
+        Windows,
+        WindowsRunConfig,
+    ):
         names |= set(model.model_fields)
     names |= {name for name in dir(KafkaSource.builder()) if not name.startswith("_")}
     names |= {option for command in broker.commands.values() for found in command.params for option in found.opts}

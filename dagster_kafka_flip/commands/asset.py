@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
 from dagster._core.definitions.reconstruct import repository_def_from_target_def
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
 
 from dagster_kafka_flip.assets import ingestion_of
@@ -20,9 +21,9 @@ from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.record import last_record, void_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from dagster import RepositoryDefinition
+    from dagster import ExecuteInProcessResult, RepositoryDefinition
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.assets import Ingestion
@@ -43,11 +44,13 @@ class LandingAsset:
         key: The asset's key.
         ingestion: What it does when it is materialized.
         resources: Definitions of all its resources.
+        repository: The definitions that it is one of.
     """
 
     key: AssetKey
     ingestion: Ingestion
     resources: Mapping[str, Any]
+    repository: RepositoryDefinition
 
     @property
     def source(self) -> KafkaSource:
@@ -97,6 +100,58 @@ class LandingAsset:
         with contextlib.ExitStack() as stack:
             made = {name: stack.enter_context(self._resource(name)) for name in self.ingestion.transform_resources}
             yield self.ingestion.bound_transform(stack.enter_context(build_asset_context(resources=made)))
+
+    @property
+    def partitions_per_run(self) -> int | None:
+        """How many of its partitions one run of a backfill lands; None for all of them."""
+        policy = self.repository.assets_defs_by_key[self.key].backfill_policy
+        return 1 if policy is None else policy.max_partitions_per_run
+
+    def materialize(
+        self, instance: DagsterInstance, partition_keys: Sequence[str] = (), config: Mapping[str, Any] | None = None
+    ) -> ExecuteInProcessResult:
+        """One run of this asset alone, in this process. A run that fails is no error here.
+
+        Args:
+            instance: Where the run and what it materializes are recorded.
+            partition_keys: Its partitions, all from the first to the last.
+            config: What is set for this run.
+
+        Raises:
+            ConfigurationError: The definitions allow no such run.
+        """
+        which: dict[str, Any] = {}
+        if len(partition_keys) == 1:
+            which = {"partition_key": partition_keys[0]}
+        elif partition_keys:
+            which = {
+                "tags": {
+                    ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
+                    ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
+                }
+            }
+        try:
+            job = self.repository.get_implicit_global_asset_job_def()
+            # Dagster gives an op another name where two assets' keys are written alike.
+            subset = job.get_subset(asset_selection={self.key})
+            name = subset.asset_layer.get_op_output_handle(self.key).node_handle.name
+            return job.execute_in_process(
+                instance=instance,
+                asset_selection=[self.key],
+                run_config={} if config is None else {"ops": {name: {"config": dict(config)}}},
+                raise_on_error=False,
+                **which,
+            )
+        except DagsterError as error:
+            # Its further lines repeat values, which may be secrets.
+            missing = sorted(set(_MISSING_VARIABLE.findall(str(error))))
+            why = (
+                f"it needs {' and '.join(missing)} in the environment; set what is missing"
+                if missing
+                else f"{type(error).__name__}: {_first_line(error)}"
+            )
+            msg = f"the asset {self.key.to_user_string()} can't be run: {why}"
+            raise ConfigurationError(msg) from None
 
     def record(self) -> DagsterRecord:
         """What Dagster knows of the position.
@@ -184,6 +239,28 @@ class DagsterRecord:
     run_id: str | None = None
 
 
+@contextlib.contextmanager
+def dagster_instance() -> Generator[DagsterInstance, None, None]:
+    """The instance of DAGSTER_HOME.
+
+    Raises:
+        ConfigurationError: DAGSTER_HOME is not set, or its instance can't be opened.
+    """
+    if not os.environ.get("DAGSTER_HOME"):
+        msg = (
+            "DAGSTER_HOME is not set, so that nobody would see the runs; set it to the folder of the instance that "
+            "is to record them"
+        )
+        raise ConfigurationError(msg)
+    try:
+        instance = DagsterInstance.get()
+    except DagsterError as error:
+        msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
+        raise ConfigurationError(msg) from None
+    with instance:
+        yield instance
+
+
 def find_asset(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> LandingAsset:
     """Loads definitions, and finds an asset among them.
 
@@ -212,6 +289,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         key=wanted,
         ingestion=ingestion,
         resources={**repo.get_top_level_resources(), **definition.resource_defs},
+        repository=repo,
     )
 
 

@@ -597,8 +597,8 @@ def test_nothing_is_read_that_the_stream_will_read_itself():
     assert _ranges(plan, T0) == [(1, 3), (3, 3)]
     assert T1 not in plan.starts, "the stream does not know it yet"
     assert [str(split) for split in plan.splits] == ["t-0 [1, 3)"]
-    assert plan.state.position == {T0: 3, T1: 0}
-    assert [planned.ends for planned in plan.windows] == [{T0: 3, T1: 0}, {T0: 3, T1: 0}]
+    assert plan.state.position == {T0: 3}
+    assert [planned.ends for planned in plan.windows] == [{T0: 3}, {T0: 3}]
 
 
 @pytest.mark.parametrize(("position", "splits"), [(0, []), (1, []), (2, ["t-0 [1, 2)"]), (99, ["t-0 [1, 4)"])])

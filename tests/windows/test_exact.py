@@ -45,10 +45,10 @@ def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, re
     chance = random.Random(7)
     logs = {}
     for partition in range(2):
-        times = [START + minute * 60_000 for minute in range(0, 480, 7)]
+        times = [START + minute * 60_000 for minute in range(0, 300, 11)]
         # None is behind one that is an hour later or more.
         logs[partition] = write(sorted(times, key=lambda time: time + chance.randrange(HOUR)), partition)
-    windows = hours(0, 8)
+    windows = hours(0, 5)
     brute_force = sorted(expected(logs[0], windows, 0) + expected(logs[1], windows, 1))
     [result] = rewrite(windows)
     assert rows() == brute_force
@@ -65,14 +65,14 @@ def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, re
     assert sum(result.seen.late.values()) == late > 0
 
 
-@pytest.mark.parametrize("at_once", [8, 3, 1])
+@pytest.mark.parametrize("at_once", [4, 3, 1])
 def test_one_run_some_runs_and_one_for_each_window_give_the_same_table(kafka, write, rewrite, rows, topic, at_once):
     kafka.create(topic)
     # The record of the first hour that comes last is later than the bound allows, and in no window.
-    log = write([START + minute * 60_000 for minute in range(0, 480, 20)] + [START + 30 * 60_000])
-    windows = hours(0, 8)
+    log = write([START + minute * 60_000 for minute in range(0, 240, 20)] + [START + 30 * 60_000])
+    windows = hours(0, 4)
     stragglers = 0
-    for first in range(0, 8, at_once):
+    for first in range(0, 4, at_once):
         [result] = rewrite(windows[first : first + at_once])
         assert result.seen is not None
         stragglers += result.seen.stragglers

@@ -188,7 +188,7 @@ def test_a_window_that_is_not_over_is_refused_or_tolerated_with_a_failing_check(
     kafka.create(topic)
     kafka.produce(topic, [(None, "now")])
     hourly = HourlyPartitionsDefinition("2026-01-01-00:00", end_offset=1)
-    key = hourly.get_last_partition_key()
+    key = str(hourly.get_last_partition_key())
     with pytest.raises(
         WindowNotCompleteError, match=r"is not over: now it is .*records of it may come for 1:00:00 more"
     ):

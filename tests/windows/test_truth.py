@@ -114,7 +114,7 @@ def test_where_brokers_set_the_times_nothing_is_read_for_late_records(kafka, rew
 
 
 def test_a_changed_timestamp_type_is_found_in_the_records(kafka, rewrite, rows, spark, table, topic):
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
     kafka.create(topic)
     window = recent()

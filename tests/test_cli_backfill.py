@@ -1,0 +1,279 @@
+"""`dagster-kafka-flip backfill`: a range of time is planned, and landed again by runs of Dagster."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from dagster import AssetKey, DagsterInstance
+
+from dagster_kafka_flip.cli import main
+from tests.document_tests import documented_options, options_of
+from tests.windows.conftest import DAY, HOUR, START
+
+DEFINITIONS = """
+from dagster import (
+    AssetSpec, BackfillPolicy, DailyPartitionsDefinition, Definitions, EnvVar, MultiPartitionsDefinition,
+    StaticPartitionsDefinition,
+)
+from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, StringFormat, build_kafka_delta_asset
+
+print("a project that prints while it is loaded")
+topic, folder = {topic!r}, {folder!r}
+days = DailyPartitionsDefinition("2013-03-01")
+by_letter = MultiPartitionsDefinition({{"day": days, "letter": StaticPartitionsDefinition(["a", "b"])}})
+
+def asset(name, topics=(topic,), **options):
+    return build_kafka_delta_asset(
+        key=["lake", name],
+        source=KafkaSource(topics=topics),
+        table=folder + "/" + name,
+        value_format=StringFormat(),
+        **options,
+    )
+
+letters = {{"topics": (topic + "-a", topic + "-b"), "partitions_def": by_letter}}
+letters["topics_of"] = {{"a": (topic + "-a",), "b": (topic + "-b",)}}
+defs = Definitions(
+    assets=[
+        asset("daily", partitions_def=days),
+        asset("stream"),
+        asset("keyed", partitions_def=days, spark="with_key"),
+        asset("at_once", **letters),
+        asset("by_two", **letters, backfill_policy=BackfillPolicy.multi_run(2)),
+        AssetSpec("external"),
+    ],
+    resources={{
+        "kafka": KafkaResource(bootstrap_servers=EnvVar("TEST_BROKER")),
+        "spark": SparkResource(),
+        "with_key": SparkResource(master=EnvVar("TEST_KEY")),
+    }},
+)
+"""
+DAYS = ["2013-03-01", "2013-03-02", "2013-03-03"]
+THREE_DAYS = ("--from", "2013-03-01T00:00:00Z", "--to", "2013-03-04T00:00:00Z")
+RUN = r"The run [0-9a-f-]{36}"
+
+
+@pytest.fixture
+def home(tmp_path):
+    """The folder of a new instance."""
+    path = tmp_path / "home"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def run(broker, home, topic, tmp_path):
+    """Runs the command in a project with the test's topic."""
+    definitions = tmp_path / f"project_{topic.replace('-', '_')}.py"
+    definitions.write_text(DEFINITIONS.format(topic=topic, folder=str(tmp_path)))
+
+    def invoke(*arguments: str, code: int = 0, answer: str | None = None, **env: str | None):
+        finished = CliRunner().invoke(
+            main,
+            ["backfill", *arguments, "-f", str(definitions)],
+            env={"TEST_BROKER": broker, "DAGSTER_HOME": str(home), **env},
+            input=answer,
+        )
+        assert finished.exit_code == code, finished.output
+        assert finished.exception is None or isinstance(finished.exception, SystemExit), finished.exc_info
+        return finished
+
+    return invoke
+
+
+@pytest.fixture
+def rows(spark, tmp_path):
+    """Some columns of the table of an asset, sorted."""
+
+    def read(name, *columns):
+        table = spark.read.format("delta").load(str(tmp_path / name))
+        return sorted(tuple(row) for row in table.select(*columns).collect())
+
+    return read
+
+
+def produce(kafka, topic, hours):
+    kafka.create(topic)
+    for hour in hours:
+        kafka.produce(topic, [(None, str(hour))], timestamp=START + hour * HOUR)
+
+
+def recorded(home):
+    """All runs of the instance, the first one first."""
+    with DagsterInstance.from_config(str(home)) as instance:
+        return list(reversed(instance.get_runs()))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_days_are_planned_and_then_landed_in_one_run(kafka, run, rows, home, topic, tmp_path):
+    produce(kafka, topic, range(0, 96, 6))
+    # The records of three days, and those of the hour after, in which others may come late.
+    plan = run("lake/daily", *THREE_DAYS, "--dry-run", DAGSTER_HOME=None).stdout
+    assert re.search(r"^windows +3: 2013-03-01 to 2013-03-03$", plan, flags=re.MULTILINE)
+    assert re.search(rf"^{topic}-0 +0 +13 +13 *$", plan, flags=re.MULTILINE)
+    assert re.search(r"^records +13 at most\nruns +1\n +2013-03-01 to 2013-03-03 \(3 partitions\)$", plan, re.MULTILINE)
+    assert "Nothing was run (--dry-run)." in plan
+    assert not (tmp_path / "daily").exists()
+    assert recorded(home) == []
+
+    within = ("--from", "2013-02-01T00:00:00Z", "--to", "2013-03-03T18:00:00+02:00")
+    cut = run("lake/daily", *within, "--dry-run", "--json")
+    assert "only a part of the window 2013-03-03 [2013-03-03T00:00:00Z, 2013-03-04T00:00:00Z), which is left out" in (
+        cut.stderr
+    )
+    document = json.loads(cut.stdout)
+    assert [window["key"] for window in document["windows"]] == DAYS[:2]
+    assert [window["key"] for window in document["left_out"]] == DAYS[2:]
+    assert document["runs"] == [{"partitions": DAYS[:2], "config": None}]
+    assert document["splits"] == [{"topic": topic, "partition": 0, "start": 0, "stop": 9, "records_at_most": 9}]
+    assert document["results"] is None
+
+    text = run("lake/daily", *THREE_DAYS, "--yes").stdout
+    assert re.search(
+        rf"^{RUN} succeeded; landed 12 rows in 3 partitions: 2013-03-01 to 2013-03-03\.$", text, re.MULTILINE
+    )
+    assert rows("daily", "kafka_window", "kafka_value") == sorted((DAYS[n // 24], str(n)) for n in range(0, 72, 6))
+    (only,) = recorded(home)
+    assert only.is_success
+    assert only.run_id in text
+    with DagsterInstance.from_config(str(home)) as instance:
+        assert instance.get_materialized_partitions(AssetKey(["lake", "daily"])) == set(DAYS)
+
+    kafka.trim(topic, 0, 2)
+    told = run("lake/daily", *THREE_DAYS, "--yes", code=1)
+    assert "records of the window 2013-03-01 [2013-03-01T00:00:00Z, 2013-03-02T00:00:00Z) may be gone" in told.stderr
+    assert told.stdout == ""
+    assert len(recorded(home)) == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_range_of_a_stream_is_replaced_and_its_position_stays(kafka, run, rows, spark, home, topic, tmp_path):
+    from dagster_kafka_flip.commands.asset import find_asset
+
+    produce(kafka, topic, range(0, 48, 6))
+    (definitions,) = tmp_path.glob("project_*.py")
+    with pytest.MonkeyPatch.context() as patch, DagsterInstance.from_config(str(home)) as instance:
+        patch.setenv("TEST_BROKER", kafka.bootstrap_servers)
+        assert find_asset("lake/stream", python_file=definitions).materialize(instance).success
+    landed = rows("stream", "kafka_offset", "kafka_value")
+    assert len(landed) == 8
+    spark.sql(f"UPDATE delta.`{tmp_path}/stream` SET kafka_value = 'wrong' WHERE kafka_offset IN (1, 5)")
+    kafka.produce(topic, [(None, "not landed yet")], timestamp=START + HOUR)
+
+    day = ("--from", "2013-03-01T00:00:00Z", "--to", "2013-03-02T00:00:00Z")
+    plan = run("lake/stream", *day, "--dry-run").stdout
+    assert "cut off at the stream's position when the run looks it up" in plan
+    assert "windows " not in plan
+    finished = run("lake/stream", *day, "--yes", "--json", "--time-column", "kafka_timestamp")
+    document = json.loads(finished.stdout)
+    config = {
+        "start": f"timestamp:{START}",
+        "stop": f"timestamp:{START + DAY}",
+        "mode": "replace",
+        "time_column": "kafka_timestamp",
+    }
+    assert document["runs"] == [{"partitions": [], "config": config}]
+    _, replaced = recorded(home)
+    assert document["results"] == [
+        {"run_id": replaced.run_id, "success": True, "partitions": [], "rows_written": 4, "error": None}
+    ]
+    assert replaced.run_config == {"ops": {"lake__stream": {"config": config}}}
+    assert rows("stream", "kafka_offset", "kafka_value") == [
+        (offset, "wrong" if offset == 5 else value) for offset, value in landed
+    ]
+    with pytest.MonkeyPatch.context() as patch, DagsterInstance.from_config(str(home)) as instance:
+        patch.setenv("TEST_BROKER", kafka.bootstrap_servers)
+        assert find_asset("lake/stream", python_file=definitions).materialize(instance).success
+    assert rows("stream", "kafka_offset", "kafka_value")[8:] == [(8, "not landed yet")], "it goes on where it stood"
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_runs_follow_the_backfill_policy_and_the_first_that_fails_is_the_last(kafka, run, rows, home, topic):
+    for letter in "ab":
+        produce(kafka, f"{topic}-{letter}", (1, 25))
+    two_days = ("--from", "2013-03-01T00:00:00Z", "--to", "2013-03-03T00:00:00Z")
+    done = json.loads(run("lake/at_once", *two_days, "--yes", "--json").stdout)
+    keys = [f"{day}|{letter}" for letter in "ab" for day in DAYS[:2]]
+    assert done["runs"] == [{"partitions": keys, "config": None}]
+    assert (done["results"][0]["partitions"], done["partitions_done"], done["partitions_not_done"]) == (keys, keys, [])
+    assert done["results"][0]["rows_written"] == len(rows("at_once", "kafka_value")) == 4
+
+    kafka.produce(f"{topic}-b", [(None, b"\xff\xfe")], timestamp=START + 47 * HOUR)
+    failed = run("lake/by_two", *THREE_DAYS, "--yes", code=1)
+    assert re.search(r"^runs +4$", failed.stdout, flags=re.MULTILINE)
+    outcomes = re.findall(rf"^{RUN} (\w+); landed (.*)\.$", failed.stdout, flags=re.MULTILINE)
+    assert outcomes == [
+        ("succeeded", "2 rows in 2 partitions: 2013-03-01|a to 2013-03-02|a"),
+        ("succeeded", "0 rows in 1 partition: 2013-03-03|a"),
+        ("failed", "nothing that it told of"),
+    ]
+    last = recorded(home)[-1]
+    assert f"Error: the run {last.run_id} failed: RecordsRejectedError: 1 record can't be decoded" in failed.stderr
+    assert f"{topic}-b-0 offset 2: " in failed.stderr
+    told = (
+        "Done: 2013-03-01|a to 2013-03-03|a (3 partitions).\nNot done: 2013-03-01|b to 2013-03-03|b (3 partitions).\n"
+    )
+    assert failed.stderr.endswith(told)
+    assert rows("by_two", "kafka_value") == [("1",), ("25",)]
+
+
+@pytest.mark.kafka
+def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_path, monkeypatch):
+    produce(kafka, topic, range(0, 96, 6))
+
+    def told(*arguments, code=1, **options):
+        finished = run(*arguments, code=code, **options)
+        assert finished.stdout == ""
+        return finished.stderr
+
+    def between(start, stop):
+        return ("--from", start, "--to", stop, "--yes")
+
+    no_offset = told("lake/daily", *between("2013-03-01", "2013-03-02T00:00:00Z"))
+    assert "the time 2013-03-01T00:00:00 has no offset from UTC; write one, such as 2013-03-01T00:00:00Z" in no_offset
+    assert "is no ISO 8601 time" in told("lake/daily", *between("2013-03-01T00:00:00Z", "soon"))
+    assert "which is not after its start" in told(
+        "lake/daily", *between("2013-03-02T00:00:00Z", "2013-03-02T00:00:00Z")
+    )
+    none = told("lake/daily", *between("2013-03-02T01:00:00Z", "2013-03-03T05:00:00Z"))
+    assert "holds no whole window of the asset's partitions; nearest to it: 2013-03-02 [" in none
+    assert "and 2013-03-03 [2013-03-03T00:00:00Z, 2013-03-04T00:00:00Z)" in none
+    assert "nearest to it: 2013-03-01 [" in told("lake/daily", *between("2012-03-01T00:00:00Z", "2012-05-01T00:00:00Z"))
+
+    assert "DAGSTER_HOME is not set" in told("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=None)
+    assert "can't be opened" in told("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=str(tmp_path / "nowhere"))
+    column = told("lake/daily", *THREE_DAYS, "--yes", "--time-column", "at", code=2)
+    assert "--time-column is for a stream, and lake/daily has partitions" in column
+    assert "has no asset lake/dayly; there is lake/at_once, lake/by_two, lake/daily, lake/keyed, lake/stream" in told(
+        "lake/dayly", *THREE_DAYS, "--yes"
+    )
+    assert "is no asset of kafka_delta_asset" in told("external", *THREE_DAYS, "--yes")
+    assert "in a file (-f) or in a module (-m)" in told("lake/daily", *THREE_DAYS, "-m", "project", code=2)
+    assert "this is no terminal: add --yes" in told("lake/daily", *THREE_DAYS, code=2)
+    assert "add --yes, or --dry-run" in told("lake/daily", *THREE_DAYS, "--json", code=2)
+    not_over = told("lake/stream", *between("2013-03-01T00:00:00Z", "2113-03-01T00:00:00Z"))
+    assert "is not over: now it is" in not_over
+
+    missing = run("lake/keyed", *THREE_DAYS, "--yes", code=1, TEST_KEY=None).stderr
+    assert "the asset lake/keyed can't be run: it needs TEST_KEY in the environment; set what is missing" in missing
+
+    monkeypatch.setattr("dagster_kafka_flip.commands.backfill._is_terminal", lambda: True)
+    declined = run("lake/daily", *THREE_DAYS, code=1, answer="n\n")
+    assert "windows " in declined.stdout
+    assert "Land it? [y/N]" in declined.stderr
+    assert "Aborted!" in declined.stderr
+    assert recorded(home) == []
+    assert not (tmp_path / "daily").exists()
+
+
+def test_the_reference_names_every_option():
+    from dagster_kafka_flip.commands.backfill import backfill
+
+    assert documented_options("### Landing a range of time again") == options_of(backfill) - {"asset"}
