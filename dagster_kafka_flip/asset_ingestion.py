@@ -167,7 +167,11 @@ class Ingestion:
                 left -= len(result.plan.windows)
                 # With the last commit, the run itself is about to say so.
                 _tell(context, group, result, at_once=left > 0)
-        yield MaterializeResult(metadata=windows_metadata(results))
+        # Behind what each partition has of its own, and not before it, as the result's would be.
+        of_the_run = windows_metadata(results)
+        for partition_key in context.partition_keys:
+            context.add_asset_metadata(of_the_run, partition_key=partition_key)
+        yield MaterializeResult()
         yield from check_results(self.checks, context.asset_key, _findings(results))
 
     def _rewrite(

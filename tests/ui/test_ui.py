@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
+from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
+
+from examples.flights_data import load_flights
 
 pytestmark = [pytest.mark.ui, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -95,3 +102,53 @@ def test_from_the_lineage_through_a_run_to_its_numbers(page: Page, address: str)
     assert sum(row[3] for row in numbers) == 166_158
     for key in ("kafka/lag_after", "kafka/watermark", "delta/version", "seconds/read_and_write"):
         expect(page.get_by_text(key, exact=True)).to_be_visible()
+
+
+_LAUNCH = """
+mutation($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) {
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+_STATUS = """
+query($id: String!) {
+  partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status numPartitions } }
+}
+"""
+
+
+def test_a_range_that_is_backfilled_through_the_api_shows_at_its_partitions(page: Page, address: str):
+    def ask(query: str, **variables: Any) -> Any:
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{address}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["data"]
+
+    days = [(date(2013, 3, 1) + timedelta(days=day)).isoformat() for day in range(92)]
+    params = {"assetSelection": [{"path": ["flights_daily"]}], "partitionNames": days}
+    backfill = ask(_LAUNCH, params=params)["launchPartitionBackfill"]["backfillId"]
+
+    @retry(retry=retry_if_result(lambda status: status == "REQUESTED"), wait=wait_fixed(1), stop=stop_after_delay(300))
+    def end() -> str:
+        return ask(_STATUS, id=backfill)["partitionBackfillOrError"]["status"]
+
+    assert end() == "COMPLETED_SUCCESS"
+
+    page.goto(f"{address}/assets/flights_daily?view=partitions&partition=2013-03-10")
+    expect(page.get_by_text("Materialized (92)")).to_be_visible()
+    expect(page.get_by_text("Missing (274)")).to_be_visible()
+
+    def value(key: str) -> str:
+        return page.locator("tr", has=page.get_by_text(key, exact=True)).last.locator("td").nth(1).inner_text()
+
+    expect(page.get_by_text("kafka/window_start", exact=True)).to_be_visible()
+    assert value("kafka/window_start").startswith("Mar 10, 2013, 12:00:00 AM UTC")
+    assert value("kafka/complete") == "true"
+    assert value("delta/commits") == "1"
+    # The flights of that day in UTC, in the dataset.
+    first, _ = load_flights()
+    departures = (datetime.fromtimestamp(departure / 1000, tz=timezone.utc).date() for departure in first.departures)
+    assert int(value("dagster/partition_row_count")) == sum(day == date(2013, 3, 10) for day in departures)
+    assert int(value("delta/rows_written")) == 86_022
