@@ -264,9 +264,11 @@ def test_an_asset_is_planned_from_dagsters_record(broker, kafka, spark, records,
     assert document["new"] == [f"{records}-3"]
     assert document["position"]["dagster_record"]["run_id"] == event.run_id
 
-    overridden = planned(*where, "--start", "earliest", "--stop", f"timestamp:{T0 + MINUTE}", TEST_BROKER=broker)
-    assert [(split["start"], split["stop"]) for split in overridden["splits"]] == [(0, 1)]
+    overridden = planned(*where, "--start", "earliest", TEST_BROKER=broker)
+    assert [(split["start"], split["stop"]) for split in overridden["splits"]] == [(0, 5), (0, 3), (0, 1)]
     assert overridden["position"]["start_overridden"] is True
+    back = (*where, "--start", "earliest", "--stop", f"timestamp:{T0 + MINUTE}")
+    assert "before the position 5 (and the like on 1 more" in run(*back, code=1, TEST_BROKER=broker).stderr
 
     moved = Path(path.replace("project_", "moved_"))
     moved.write_text(Path(path).read_text().replace("table=", "stream='other', table="))

@@ -92,6 +92,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             EndBeforePositionError: The log ends before the position.
             OffsetOutOfRangeError: A specific offset lies outside of the log.
             OffsetNotFoundError: The consumer group has no committed offset.
+            ConfigurationError: A run that starts elsewhere is to stop before the position.
             ClusterUnreachableError: No broker answered.
         """
         cluster_id = self._cluster.cluster_id()
@@ -109,6 +110,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         overrides = self._source.overrides_position and self._planned is None
         starts, moved = self._starts(change, state, topic_ids, log, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
+        if overrides and self._source.stopping_offsets.kind is not OffsetsKind.LATEST:
+            _check_reaches(position, wanted)
         watermark = None if state is None or overrides else state.watermark
         stops, reached = self._aligned(starts, wanted, log)
 
@@ -348,6 +351,20 @@ def _check_end(position: Position, log: Log) -> None:
             f"read what the log holds now, run once with start set to {OffsetsInitializer.specific_offsets(beyond)}"
         )
         raise EndBeforePositionError(msg)
+
+
+def _check_reaches(position: Position, stops: Position) -> None:
+    """Refuses a run that would set the position back to before what was landed already."""
+    before = sorted(tp for tp, offset in position.items() if tp in stops and stops[tp] < offset)
+    if before:
+        tp = before[0]
+        msg = (
+            f"{tp}: the run is told to start elsewhere, and would stop at offset {stops[tp]}, before the position "
+            f"{position[tp]}{_others(dict.fromkeys(before, 0))}: the next run would go on from there, and land what "
+            "lies between once more. Nothing was read. Leave the stop out; or, to land a range of time again in the "
+            "place of what the table has of it, set mode: replace"
+        )
+        raise ConfigurationError(msg)
 
 
 def _others(affected: Mapping[TopicPartition, int], records: int | None = None) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
+    ConfigurationError,
     EndBeforePositionError,
     OffsetNotFoundError,
     OffsetOutOfRangeError,
@@ -419,3 +420,17 @@ def test_a_record_that_arrives_between_end_and_time_look_up_is_left_to_the_next_
     assert first.lag_after == {T0: 0}
     second = _plan(cluster, first.state, starting_offsets=late)
     assert [str(split) for split in second.splits] == ["t-0 [4, 5)"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "before"), [(OffsetsInitializer.timestamp(3), 2), (OffsetsInitializer.specific_offsets({T0: 4}), 4)]
+)
+def test_a_run_that_starts_elsewhere_does_not_set_the_position_back(stop, before):
+    cluster = ClusterModel({T0: LogModel([1, 2, 3, 4, 5, 6])})
+    source = KafkaSource(topics=("t",)).with_overrides(OffsetsInitializer.earliest(), stop)
+    state = EnumeratorState({T0: 5}, "cluster", {"t": "topic-id"})
+    with pytest.raises(ConfigurationError, match=rf"would stop at offset {before}, before the position 5: .* mode: "):
+        KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state).start()
+    beyond = KafkaSource(topics=("t",)).with_overrides(OffsetsInitializer.earliest(), OffsetsInitializer.timestamp(6))
+    plan = KafkaSourceEnumerator(beyond, cluster, SplitEnumeratorContext(), state).start()
+    assert [str(split) for split in plan.splits] == ["t-0 [0, 5)"]

@@ -23,9 +23,15 @@ from dagster_kafka_flip import (
     KafkaSource,
     SparkResource,
     StringFormat,
+    Windows,
     build_kafka_delta_asset,
 )
-from dagster_kafka_flip.errors import RecordsRejectedError, WindowBeyondRetentionError, WindowNotCompleteError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    RecordsRejectedError,
+    WindowBeyondRetentionError,
+    WindowNotCompleteError,
+)
 from tests.windows.conftest import DAY, HOUR, START
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -52,7 +58,7 @@ def run(instance, resources):
             if last is None
             else {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         )
-        key = {} if last is not None else {"partition_key": first}
+        key = {} if last is not None or first is None else {"partition_key": first}
         return materialize([asset], instance=instance, resources=resources, tags=tags, **key, **options)
 
     return materialized
@@ -216,3 +222,44 @@ def test_a_window_beyond_retention_is_refused_unless_that_run_may_go_on(kafka, r
     run(asset, "2013-03-01", "2013-03-02", run_config=config)
     assert len(table_rows(spark, table, "kafka_value")) == 6
     assert events(instance, "daily")["2013-03-02"]["kafka/incidents"][0]["error"] == "WindowBeyondRetentionError"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"mode": "replace", "start": "earliest"}, "mode: replace needs start and stop as timestamps"),
+        ({"mode": "replace", "start": "timestamp:2", "stop": "timestamp:1"}, "which is not after its start"),
+        ({"mode": "truncate"}, "mode: 'truncate' is neither append nor replace"),
+    ],
+)
+def test_a_range_to_replace_that_is_none_is_refused(run, topic, table, config, message):
+    asset = build_kafka_delta_asset(name="stream", source=KafkaSource(topics=(topic,)), table=table)
+    with pytest.raises(ConfigurationError, match=message):
+        run(asset, None, run_config={"ops": {"stream": {"config": config}}})
+
+
+DAILY = DailyPartitionsDefinition("2013-03-01")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dead_letter": "letters"}, "dead_letter: not for an asset with partitions"),
+        ({"max_batches": 1, "on_idle": "skip"}, "on_idle, max_batches: not for an asset with partitions"),
+        (
+            {"partitions_def": StaticPartitionsDefinition(["a"])},
+            "StaticPartitionsDefinition: an asset that lands",
+        ),
+        ({"topics_of": {"a": ["t"]}}, "topics_of is for partitions of time and a static dimension"),
+        ({"partitions_def": None, "windows": Windows()}, "windows and topics_of are for an asset with partitions"),
+        ({"partitions_def": None, "backfill_policy": BackfillPolicy.single_run()}, "backfill_policy is for an asset"),
+        (
+            {"partitions_def": MultiPartitionsDefinition({"d": DAILY, "t": StaticPartitionsDefinition(["a"])})},
+            "the source reads t, and not a",
+        ),
+    ],
+)
+def test_what_can_not_be_is_told_when_it_is_defined(options, message):
+    options = {"partitions_def": DAILY, **options}
+    with pytest.raises(ConfigurationError, match=message):
+        build_kafka_delta_asset(name="daily", source=KafkaSource(topics=("t",)), table="t", **options)
