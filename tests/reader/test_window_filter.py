@@ -1,0 +1,97 @@
+"""Spark's expressions put records where plain Python would: random plans, and many records at once."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
+
+pytestmark = pytest.mark.spark
+
+START = 1_362_096_000_000
+MINUTE = 60_000
+PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 4), TopicPartition("b", 2)]
+
+
+def plan_of(chance, count, partitions):
+    """Windows of unequal lengths, and offsets that grow with them."""
+    lengths = [chance.choice([7, 20, 60, 180]) * MINUTE for _ in range(count)]
+    bounds = [START]
+    for length in lengths:
+        bounds.append(bounds[-1] + length)
+    starts = {tp: sorted(chance.sample(range(1000), count + 1)) for tp in partitions}
+    planned = []
+    for number in range(count):
+        at = {tp: starts[tp][number] for tp in partitions}
+        ends = {tp: starts[tp][number + 1] for tp in partitions}
+        stops = {tp: min(ends[tp] + chance.randrange(100), 1000) for tp in partitions}
+        planned.append(PlannedWindow(Window(f"w{number}", bounds[number], bounds[number + 1]), at, stops, ends))
+    none = dict.fromkeys(partitions, 0)
+    return WindowPlan(
+        tuple(planned), EnumeratorState({}), none, none, none, {tp: starts[tp][0] + 50 for tp in partitions}
+    )
+
+
+def records_of(chance, plan, partitions, number):
+    last = plan.windows[-1].window.stop_ms
+    return [
+        (*chance.choice(partitions), chance.randrange(1000), chance.randrange(START - MINUTE, last + MINUTE))
+        for _ in range(number)
+    ]
+
+
+def expected(plan, record, *, tiled, bounded):
+    """The window's number, and whether the record is late, a straggler."""
+    topic, partition, offset, time = record
+    tp = TopicPartition(topic, partition)
+    if tiled:
+        found = [number for number, each in enumerate(plan.windows) if each.starts[tp] <= offset]
+        return (found[-1] if found else 0), False, False
+    for number, each in enumerate(plan.windows):
+        if each.window.start_ms <= time < each.window.stop_ms:
+            if bounded and not each.starts[tp] <= offset < each.stops[tp]:
+                return None, False, offset >= each.stops[tp]
+            return number, offset >= each.ends[tp], False
+    return None, False, time < START and offset >= plan.stragglers_from[tp]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("rules", "tiled", "bounded"),
+    [
+        (Windows(), False, True),
+        (Windows(max_lateness=None), False, False),
+        (Windows(event_time="time", max_lateness=timedelta(hours=1)), False, True),
+        (Windows(mode="offset"), True, False),
+    ],
+    ids=["exact", "unlimited", "by value", "offset"],
+)
+def test_each_record_is_in_the_window_where_a_look_at_it_puts_it(spark, rules, tiled, bounded, seed):
+    chance = random.Random(seed)
+    partitions = PARTITIONS if seed else PARTITIONS[:2]
+    plan = plan_of(chance, [1, 2, 37][seed], partitions)
+    records = records_of(chance, plan, partitions, 400)
+    frame = spark.createDataFrame(records, "topic STRING, partition INT, offset BIGINT, ms BIGINT").selectExpr(
+        "*", "timestamp_millis(ms) AS timestamp", "timestamp_millis(ms) AS time", "1 AS timestampType"
+    )
+    windows = WindowFilter(plan, rules)
+    if windows.is_by_value:
+        frame = frame.withColumnsRenamed(CARRIED)
+    numbered = windows.number(frame)
+    seen = [] if tiled else [f"{WINDOW}_late", f"{WINDOW}_straggler"]
+    found = [tuple(row) for row in numbered.select(WINDOW, *seen).collect()]
+    # A single window is read between the very offsets between which it lies.
+    wanted = [expected(plan, record, tiled=tiled, bounded=bounded and len(plan.windows) > 1) for record in records]
+    assert [row[0] for row in found] == [number for number, _, _ in wanted]
+    if not tiled:
+        assert [bool(row[1]) for row in found] == [late for _, late, _ in wanted]
+        assert [bool(row[2]) for row in found] == [straggler for _, _, straggler in wanted]
+    keys = windows.labelled(windows.inside(numbered), "window").select("window").collect()
+    assert sorted(key for (key,) in keys) == sorted(f"w{number}" for number, _, _ in wanted if number is not None)
