@@ -135,10 +135,10 @@ class WindowEnumerator:
             planned, stragglers_from = self._tiles(windows, log, look, bounds), {}
         else:
             planned, stragglers_from = self._exact(windows, log, look, set_by_broker)
-        if cut_at is None:
+        # In a repair, what is not over yet or held back the stream has not landed, and will.
+        if not self._windows.repair:
             planned = self._completed(planned, log, partitions, set_by_broker)
-        else:
-            # What is not over yet, or held back, the stream has not landed, and will.
+        if cut_at is not None:
             planned = [_cut(window, cut_at) for window in planned]
         return WindowPlan(
             windows=tuple(planned),

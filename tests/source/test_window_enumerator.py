@@ -601,6 +601,12 @@ def test_nothing_is_read_that_the_stream_will_read_itself():
     assert [planned.ends for planned in plan.windows] == [{T0: 3}, {T0: 3}]
 
 
+def test_a_repair_waits_for_nothing_because_the_stream_lands_what_is_still_to_come():
+    log = _log(0.5, 1.5, 1.6, open_from=2)
+    for cut_at in (None, {T0: 2}):
+        assert _ranges(_plan(log, now=1.7, repair=True, cut_at=cut_at)) == [(1, 2)]
+
+
 @pytest.mark.parametrize(("position", "splits"), [(0, []), (1, []), (2, ["t-0 [1, 2)"]), (99, ["t-0 [1, 4)"])])
 def test_a_repair_ends_where_the_stream_stands_or_where_the_window_does(position, splits):
     plan = _plan(_log(0.5, 1.5, 1.6, 2.5, 3.5), repair=True, cut_at={T0: position})

@@ -224,6 +224,22 @@ def test_a_window_beyond_retention_is_refused_unless_that_run_may_go_on(kafka, r
     assert events(instance, "daily")["2013-03-02"]["kafka/incidents"][0]["error"] == "WindowBeyondRetentionError"
 
 
+def test_partitions_repair_the_table_of_a_stream(kafka, run, instance, spark, topic, table):
+    produce(kafka, topic, [*range(0, 48, 6)])
+    source = KafkaSource(topics=(topic,))
+    stream = build_kafka_delta_asset(name="stream", source=source, table=table, value_format=StringFormat())
+    assert run(stream, None).success
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE kafka_offset IN (1, 6)")
+    kafka.produce(topic, [(None, "not landed yet")], timestamp=START + 13 * HOUR)
+    asset = daily(topic, table, windows=Windows(repair=True, max_lateness=None))
+    assert run(asset, "2013-03-01").success
+    assert table_rows(spark, table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,)]
+    assert "dagster/partition_row_count" not in events(instance, "daily")["2013-03-01"]
+    # The stream goes on from where it stood.
+    assert run(stream, None).success
+    assert table_rows(spark, table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (8,)]
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
