@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
     AssetKey,
+    AssetRecordsFilter,
     AssetsDefinition,
     AssetSpec,
     BetaWarning,
@@ -19,13 +22,16 @@ from dagster import (
 )
 
 from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.state import position_to_json
+from dagster_kafka_flip.source.state import position_from_json, position_to_json
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from dagster import DagsterInstance
 
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.log import TopicSettings
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.subscription import TopicMetadata
 
@@ -81,33 +87,78 @@ def kafka_topic_asset(source: KafkaSource, *, group_name: str | None = None, kaf
             partitions = [tp for topic in described.values() for tp in topic.partitions]
             end = cluster.end_offsets(partitions, source.isolation_level)
             beginning = cluster.beginning_offsets(partitions)
+            settings = cluster.topic_settings(described)
             observed = (
                 [(keys[0], tuple(described.values()))]
                 if is_pattern
                 else [(topic_asset_key(topic.name), (topic,)) for topic in described.values()]
             )
             for key, topics in observed:
-                yield _observation(key, topics, beginning, end)
+                found = _Topics(topics, beginning, end, settings)
+                yield found.observation(key, _last_observation(context.instance, key))
 
     return observe
 
 
-def _observation(key: AssetKey, topics: Sequence[TopicMetadata], beginning: Position, end: Position) -> ObserveResult:
-    partitions = [tp for topic in topics for tp in topic.partitions]
-    beginning_offsets = {tp: beginning[tp] for tp in partitions}
-    end_offsets = {tp: end[tp] for tp in partitions}
-    topic_ids = {topic.name: topic.topic_id for topic in topics}
-    metadata: dict[str, Any] = {
-        "kafka/topics": len(topics),
-        "kafka/partitions": len(partitions),
-        "kafka/topic_id": ", ".join(topic_id or "unknown" for topic_id in topic_ids.values()),
-        "kafka/beginning_offsets": position_to_json(beginning_offsets),
-        "kafka/end_offsets": position_to_json(end_offsets),
-        "kafka/offset_span": sum(end_offsets.values()) - sum(beginning_offsets.values()),
-    }
-    return ObserveResult(
-        asset_key=key, data_version=_data_version(topic_ids, position_to_json(end_offsets)), metadata=metadata
-    )
+@dataclass(frozen=True)
+class _Topics:
+    """What was found of the topics of one asset."""
+
+    topics: Sequence[TopicMetadata]
+    beginning: Position
+    end: Position
+    settings: Mapping[str, TopicSettings]
+
+    def observation(self, key: AssetKey, last: tuple[float, Mapping[str, Any]] | None) -> ObserveResult:
+        """What Dagster is told.
+
+        Args:
+            key: The asset.
+            last: When it was last observed, in seconds since the epoch, and what was told then; None if it never was.
+        """
+        partitions = [tp for topic in self.topics for tp in topic.partitions]
+        beginning_offsets = {tp: self.beginning[tp] for tp in partitions}
+        end_offsets = {tp: self.end[tp] for tp in partitions}
+        topic_ids = {topic.name: topic.topic_id for topic in self.topics}
+        ends = position_to_json(end_offsets)
+        metadata: dict[str, Any] = {
+            "kafka/topics": len(self.topics),
+            "kafka/partitions": len(partitions),
+            "kafka/topic_id": ", ".join(topic_id or "unknown" for topic_id in topic_ids.values()),
+            "kafka/beginning_offsets": position_to_json(beginning_offsets),
+            "kafka/end_offsets": ends,
+            "kafka/offset_span": sum(end_offsets.values()) - sum(beginning_offsets.values()),
+        }
+        known = [self.settings[topic.name] for topic in self.topics if topic.name in self.settings]
+        if known:
+            metadata["kafka/timestamp_type"] = ", ".join(sorted({settings.timestamp_type for settings in known}))
+        limits = [settings.retention_ms for settings in known if settings.retention_ms is not None]
+        if limits:
+            metadata["kafka/retention_hours"] = round(min(limits) / 3_600_000, 3)
+        rate = None if last is None else _rate(last, metadata["kafka/topic_id"], end_offsets)
+        if rate is not None:
+            metadata["kafka/offsets_per_second"] = rate
+        return ObserveResult(asset_key=key, data_version=_data_version(topic_ids, ends), metadata=metadata)
+
+
+def _last_observation(instance: DagsterInstance, key: AssetKey) -> tuple[float, Mapping[str, Any]] | None:
+    records = instance.fetch_observations(AssetRecordsFilter(asset_key=key), limit=1).records
+    observation = records[0].asset_observation if records else None
+    if observation is None:
+        return None
+    return records[0].timestamp, {name: value.value for name, value in observation.metadata.items()}
+
+
+def _rate(last: tuple[float, Mapping[str, Any]], topic_ids: str, end_offsets: Position) -> float | None:
+    """Offsets written per second since the last observation; None if that was of other topics, or of this moment."""
+    then, known = last
+    seconds = time.time() - then
+    ends = known.get("kafka/end_offsets")
+    if known.get("kafka/topic_id") != topic_ids or not isinstance(ends, dict) or seconds <= 0:
+        return None
+    before = position_from_json(ends)
+    grown = sum(offset - before.get(tp, 0) for tp, offset in end_offsets.items())
+    return round(max(0, grown) / seconds, 3)
 
 
 def _data_version(topic_ids: Any, end_offsets: Any) -> DataVersion:

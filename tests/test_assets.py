@@ -220,9 +220,16 @@ def test_observing_a_topic_tells_its_offsets_and_drives_the_data_version(kafka, 
     assert metadata["kafka/partitions"].value == 2
     assert metadata["kafka/offset_span"].value == 3
     assert metadata["kafka/end_offsets"].value == {topic: [2, 1]}
-    assert look()[1] == version
-    kafka.produce(topic, [("k", "v")])
-    assert look()[1] != version
+    assert metadata["kafka/timestamp_type"].value == "CreateTime"
+    assert not {"kafka/retention_hours", "kafka/offsets_per_second"} & metadata.keys(), "kept for ever, and never seen"
+    metadata, again = look()
+    assert again == version
+    assert metadata["kafka/offsets_per_second"].value == 0
+    kafka.produce(topic, [("k", "v")] * 1000)
+    metadata, new = look()
+    assert new != version
+    rate: Any = metadata["kafka/offsets_per_second"].value
+    assert 0 < rate < 1_000_000
 
 
 def test_lineage_kinds_and_table_metadata(source, topic, table):
