@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.processes import QUICK_JVM
+
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPS = {"loop: watermarks", "loop: watermarks and timestamps"}
 PLANS = {"first plan, at earliest", "nothing new", "timestamps", "committed offsets", "alignment"}
-
-
-# As in the demo: in so short a life a JVM does not get back the time that the second compiler takes.
-QUICK_JVM = '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
 
 
 def run(name: str, folder: Path, *options: str) -> tuple[str, dict[str, Any]]:

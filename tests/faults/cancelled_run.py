@@ -10,6 +10,7 @@ from dagster import DagsterInstance, materialize
 from dagster._utils.interrupts import setup_interrupt_handlers
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, kafka_delta_asset
+from tests.faults.ingesting import SPARK_CONFIG
 
 
 def main(bootstrap_servers: str, topic: str, table: str, mark: str) -> None:
@@ -29,7 +30,7 @@ def main(bootstrap_servers: str, topic: str, table: str, mark: str) -> None:
 
     resources = {
         "kafka": KafkaResource(bootstrap_servers=bootstrap_servers),
-        "spark": SparkResource(master="local[1]", config={"spark.ui.enabled": "false"}),
+        "spark": SparkResource(master="local[1]", config=SPARK_CONFIG),
     }
     with DagsterInstance.ephemeral() as instance:
         result = materialize([landed], instance=instance, resources=resources, raise_on_error=False)

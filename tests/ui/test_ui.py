@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -18,6 +19,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from examples.flights_data import load_flights
+from tests.processes import QUICK_JVM
 
 pytestmark = [pytest.mark.ui, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -42,6 +44,7 @@ def address(tmp_path_factory):
     process = subprocess.Popen(
         [sys.executable, "-m", "examples.dev", "--data-dir", str(folder)],
         cwd=_ROOT,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": QUICK_JVM},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -19,10 +19,11 @@ import os, signal, sys
 from dagster_kafka_flip import DeltaTarget, KafkaConnection, KafkaSource, Limits, StringFormat, build_session
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.table.windowed_table import WindowedTable
+from tests.faults.ingesting import SPARK_CONFIG
 from tests.windows.conftest import hours
 
 servers, topic, table = sys.argv[1:]
-spark = build_session(master="local[2]", config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"})
+spark = build_session(master="local[2]", config=SPARK_CONFIG)
 rewrite, done = WindowedTable.rewrite, []
 
 def deadly(self, rows, *args):
