@@ -4,7 +4,7 @@
 # make check   lint, types and unit tests, in under a minute
 # make format  formats the code
 # make test-newest  the core tests on the newest Spark and Delta
-# make bench   measures planning and reading, on a broker of its own: bench-planning, bench-tasks
+# make bench   measures planning, reading and backfills, on a broker of its own: bench-planning, bench-tasks, bench-backfills
 # make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
 # make clean   removes what the others made, the virtual environment included
 
@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow
 
-.PHONY: demo dev test check format lint clean test-newest bench bench-planning bench-tasks soak help
+.PHONY: demo dev test check format lint clean test-newest bench bench-planning bench-tasks bench-backfills soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -51,13 +51,16 @@ format: $(VENV)/.ready-test
 test-newest: $(VENV)/.ready-test
 	scripts/test-newest.sh
 
-bench: bench-planning bench-tasks
+bench: bench-planning bench-tasks bench-backfills
 
 bench-planning: $(VENV)/.ready-demo
 	@$(BIN)/python -m benchmarks.planning
 
 bench-tasks: $(VENV)/.ready-demo
 	@$(BIN)/python -m benchmarks.tasks
+
+bench-backfills: $(VENV)/.ready-demo
+	@$(BIN)/python -m benchmarks.backfills
 
 soak: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.soak

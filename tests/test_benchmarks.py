@@ -65,3 +65,28 @@ def test_both_ways_to_deal_out_tasks_land_everything(tmp_path: Path):
     assert {topic: each["rows"] for (topic, _), each in found.items()} == {"skewed": 400, "thin": 80}
     assert found["thin", "one task each"]["tasks"] == found["thin", "one task each"]["files"] == 8
     assert found["thin", "as it is"]["tasks"] == 2
+
+
+@pytest.mark.spark
+def test_one_run_of_many_windows_lands_what_a_run_for_each_lands(tmp_path: Path):
+    # No two records of a topic partition are an hour apart: planning would take a closer look at such gaps.
+    sizes = ("--records", "1600", "--record-bytes", "100", "--days", "8", "--windows", "2")
+    output, results = run("backfills", tmp_path, *sizes, "--rounds", "1")
+
+    reads = {(each["days"], each["way"]): each for each in results["reads"]}
+    ways = ("as it is", "fetches of 16 MiB", "a plain consumer")
+    assert reads.keys() == {(days, way) for days in (1, 8) for way in ways}
+    assert all(way in output for way in ways)
+    for (days, _), read in reads.items():
+        assert (read["records"], read["record_bytes"]) == (days * 200, days * 200 * 100)
+        assert read["record_bytes"] < read["range_bytes"] <= read["planned_bytes"]
+        assert read["fetched_bytes"] >= read["range_bytes"]
+
+    backfills = {each["way"]: each for each in results["backfills"]}
+    assert {way: each["commits"] for way, each in backfills.items()} == {
+        "one run of all windows": 1,
+        "a run for each window": 2,
+    }
+    assert all(way in output for way in backfills)
+    assert {each["rows"] for each in backfills.values()} == {400}
+    assert results["contents"] == [{"rows": [400, 400], "windows": [2, 2], "differing": 0}]

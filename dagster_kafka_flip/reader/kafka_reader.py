@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 # Bounded reads run from end to end through a backlog, so fetches pay off that would be too large for a live consumer.
 _BATCH_FETCHES = {
     "max.poll.records": "10000",
-    "max.partition.fetch.bytes": str(16 * 1024 * 1024),
     "fetch.max.bytes": str(64 * 1024 * 1024),
     # At the end of a split the consumer has one more fetch on its way, and a broker answers a connection's requests in
     # order: with the default of 500 ms every task would wait half a second for records that are not asked for.
     "fetch.max.wait.ms": "1",
 }
+
+# What is fetched behind the end of a range is fetched for nothing, so a small range gets small fetches. The broker
+# gives a whole batch, however large, even where that is more (KIP-74).
+_LEAST_FETCH_BYTES = 256 * 1024
+_MOST_FETCH_BYTES = 16 * 1024 * 1024
+_FETCH_BYTES_PER_OFFSET = 128
 
 
 def read_kafka(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
@@ -54,6 +59,7 @@ def reader_options(
     splits: Iterable[KafkaPartitionSplit], source: KafkaSource, *, records_per_task: int | None = None
 ) -> dict[str, str]:
     """The options of Spark's Kafka source for these splits. Holds secrets: for the reader only."""
+    splits = tuple(splits)
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     stops: dict[str, dict[str, int]] = {}
@@ -63,7 +69,14 @@ def reader_options(
         starts.setdefault(topic, {})[str(partition)] = split.starting_offset
         stops.setdefault(topic, {})[str(partition)] = split.stopping_offset
     connection = source.required_connection()
-    consumer = {**_BATCH_FETCHES, **connection.java_config(), **source.java_config()}
+    longest = max((split.offset_span for split in splits), default=0)
+    fetch_bytes = min(longest, records_per_task or longest) * _FETCH_BYTES_PER_OFFSET
+    consumer = {
+        **_BATCH_FETCHES,
+        "max.partition.fetch.bytes": str(min(max(fetch_bytes, _LEAST_FETCH_BYTES), _MOST_FETCH_BYTES)),
+        **connection.java_config(),
+        **source.java_config(),
+    }
     return {
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starts),

@@ -31,6 +31,9 @@ _CONSUMER = {
     "log_level": 0,
 }
 
+# Of many places in a log one record each: the broker gives a whole batch, however small a fetch is (KIP-74).
+_ONE_BATCH_AT_ONCE = {"fetch.message.max.bytes": 1024, "queued.min.messages": 1}
+
 
 @dataclass
 class _Seen:
@@ -115,7 +118,7 @@ def record_offsets(
         offsets: Where to look.
         seconds: When to stop, with what was seen until then.
     """
-    consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
+    consumer = confluent_kafka.Consumer({**config, **_CONSUMER, **_ONE_BATCH_AT_ONCE})
     found: dict[TopicPartition, set[int]] = {tp: set() for tp in offsets}
     deadline = time.monotonic() + seconds
     try:

@@ -71,7 +71,23 @@ def test_the_sources_properties_win_over_fetch_sizes():
     assert options["kafka.max.poll.records"] == "5"
     assert options["kafka.check.crcs"] == "false"
     assert options["kafka.isolation.level"] == "read_uncommitted"
-    assert options["kafka.max.partition.fetch.bytes"] == "16777216"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "per_task", "fetch_bytes"),
+    [(10, None, 262_144), (40_000, None, 5_120_000), (10_000_000, None, 16_777_216), (10_000_000, 40_000, 5_120_000)],
+)
+def test_a_small_range_is_fetched_in_small_pieces(offsets, per_task, fetch_bytes):
+    splits = [
+        KafkaPartitionSplit(TopicPartition("a", 0), 0, offsets),
+        KafkaPartitionSplit(TopicPartition("a", 1), 0, 1),
+    ]
+    source = _SOURCE.connected(_PLAIN)
+    assert reader_options(splits, source, records_per_task=per_task)["kafka.max.partition.fetch.bytes"] == str(
+        fetch_bytes
+    )
+    own = source.model_copy(update={"properties": {"max.partition.fetch.bytes": "7"}})
+    assert reader_options(splits, own)["kafka.max.partition.fetch.bytes"] == "7"
 
 
 def test_credentials_reach_the_java_client():
