@@ -109,7 +109,9 @@ class Kafka:
 
     def open_transaction(self, topic: str, records: Iterable[Record], *, partition: int = 0) -> Transaction:
         """Writes records in a transaction of its own, which is left open."""
-        producer = self.producer(**{"transactional.id": f"{topic}-{next(_transactions)}"})
+        # However slow the machine is, the broker is not to end it.
+        timeout = {"transaction.timeout.ms": 600_000}
+        producer = self.producer(**{"transactional.id": f"{topic}-{next(_transactions)}", **timeout})
         producer.init_transactions(30)
         producer.begin_transaction()
         for key, value in records:

@@ -46,7 +46,7 @@ def test_a_backfill_that_is_killed_leaves_whole_windows_and_goes_on(kafka, broke
     for minute in range(0, 240, 30):
         kafka.produce(topic, [(None, str(minute))], timestamp=START + minute * 60_000)
     killed = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, broker, topic, table], capture_output=True, text=True, timeout=180, check=False
+        [sys.executable, "-c", _SCRIPT, broker, topic, table], capture_output=True, text=True, timeout=600, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert [key for key, *_ in rows()] == ["h000", "h000"]

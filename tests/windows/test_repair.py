@@ -80,7 +80,7 @@ class Actor:
         def wait_and_write(*args):
             if threading.current_thread() is self._thread and not self._planned.is_set():
                 self._planned.set()
-                assert self._may_write.wait(60)
+                assert self._may_write.wait(600)
             return write(*args)
 
         monkeypatch.setattr(owner, method, wait_and_write)
@@ -95,11 +95,11 @@ class Actor:
 
     def plan(self):
         self._thread.start()
-        assert self._planned.wait(60)
+        assert self._planned.wait(300)
 
     def write(self):
         self._may_write.set()
-        self._thread.join(120)
+        self._thread.join(300)
         assert not self._thread.is_alive()
         if self._failure is not None:
             raise self._failure

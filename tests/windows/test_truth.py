@@ -70,7 +70,7 @@ def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_i
     assert values(rows()) == ["in time"]
     transaction.abort()
 
-    producer = kafka.producer(**{"transactional.id": f"{topic}-old"})
+    producer = kafka.producer(**{"transactional.id": f"{topic}-old", "transaction.timeout.ms": 600_000})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, "held back", partition=0, timestamp=window.start_ms + 2)
