@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ConfigurationError,
+    EndBeforePositionError,
     RecordsFromFutureError,
     TimestampTypeChangedError,
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
 from dagster_kafka_flip.source.api import SplitAssignment
-from dagster_kafka_flip.source.identity import check_cluster, found_topics, recreated_topics, topic_ids_of
+from dagster_kafka_flip.source.identity import (
+    check_cluster,
+    found_topics,
+    is_same_log,
+    recreated_topics,
+    topic_ids_of,
+)
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import Log
@@ -102,7 +109,8 @@ class WindowEnumerator:
 
         Args:
             windows: In order of time, without gaps between them.
-            known: Cluster and topics that the table's rows are of; None if there are none yet.
+            known: Cluster and topics that the table's rows are of, and how far they were read; None if there are none
+                yet.
             cut_at: Where a stream stands that feeds the same table: nothing is read from there on, nor of topic
                 partitions that it does not know, because it will read them itself.
             recorded: In offset mode, windows that were landed before.
@@ -111,6 +119,7 @@ class WindowEnumerator:
             TopicNotFoundError: A topic is missing.
             ClusterChangedError: The table's rows are of another cluster.
             TopicRecreatedError: The table's rows are of an earlier topic with the same name.
+            EndBeforePositionError: The log ends before what was read of it for the table.
             WindowNotCompleteError: A window is not over, or an open transaction may hold records of it back.
             WindowBeyondRetentionError: The log may no longer hold all records of a window.
             RecordsFromFutureError: A record is dated in the future, so that what comes behind it seems late.
@@ -127,6 +136,8 @@ class WindowEnumerator:
         if cut_at is not None:
             partitions = _fed(partitions, cut_at)
         log = Log(self._source, self._cluster, partitions)
+        if known is not None:
+            self._check_end(known, EnumeratorState({}, cluster_id, topic_ids), log)
         look = LookUps(self._cluster, self._source.isolation_level, partitions)
         self._settings = self._cluster.topic_settings(topics)
         set_by_broker = self._set_by_broker(topics)
@@ -165,6 +176,23 @@ class WindowEnumerator:
             return
         for error in recreated_topics(known, topic_ids).values():
             self._met(error, went_on)
+
+    def _check_end(self, known: EnumeratorState, now: EnumeratorState, log: Log) -> None:
+        """Where topics have no ids, a topic that was made again shows only by its offsets."""
+        beyond = {
+            tp: offset
+            for tp, offset in sorted(known.position.items())
+            if tp in log and offset > log.high_watermarks[tp] and is_same_log(tp, known, now)
+        }
+        if beyond:
+            tp, offset = next(iter(beyond.items()))
+            msg = (
+                f"{tp}: the log ends at offset {log.high_watermarks[tp]}, and the table holds windows that were read "
+                f"up to {offset}{_more(beyond, 'topic partitions')}: it was truncated, or it is another topic. Nothing "
+                "was written, and the rows that the table has stay. Find out which; to put what the log holds now in "
+                "their place, tolerate EndBeforePositionError"
+            )
+            self._met(EndBeforePositionError(msg), "The run landed what the log holds now.")
 
     def _met(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> None:
         if type(error) not in self._context.tolerated:

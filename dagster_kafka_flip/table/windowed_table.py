@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.tiles import RecordedWindow
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.delta_table import Committed, Written
@@ -39,7 +39,7 @@ class WindowsLook:
 
     Attributes:
         base_version: The table's newest version.
-        known: Cluster and topics that its rows are of; None if there are none yet.
+        known: Cluster and topics that its rows are of, and how far they were read; None if there are none yet.
         recorded: In offset mode, the windows that were landed before, newest first.
         position: Where the stream stands that feeds the table; None for a table of windows.
     """
@@ -268,13 +268,15 @@ class RepairedTable(WindowedTable):
 
 
 def _logs(documents: Sequence[WindowsDocument]) -> EnumeratorState | None:
-    """Cluster and topics that the rows are of, of each topic as the newest commit tells it."""
+    """Cluster and topics that the rows are of, and how far they were read: of each as the newest commit tells it."""
     if not documents:
         return None
     topic_ids: dict[str, str] = {}
+    position: dict[TopicPartition, int] = {}
     for document in reversed(documents):
         topic_ids.update(document.state.topic_ids)
-    return EnumeratorState({}, documents[0].state.cluster_id, topic_ids)
+        position.update(document.state.position)
+    return EnumeratorState(position, documents[0].state.cluster_id, topic_ids)
 
 
 _MOVES_BACK = frozenset({Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN})

@@ -9,6 +9,7 @@ import pytest
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ConfigurationError,
+    EndBeforePositionError,
     RecordsFromFutureError,
     TimestampTypeChangedError,
     TopicNotFoundError,
@@ -588,6 +589,17 @@ def test_bounds_of_a_topic_that_is_gone_mean_nothing_in_its_namesake():
     assert _ranges(_plan(again, 2, mode="offset", recorded=recorded)) == [(2, 4)]
 
 
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_a_log_that_ends_before_what_was_read_of_it_is_refused_also_where_topics_have_no_ids(mode):
+    cluster = _cluster(_log(0.5, 1.5), topic_id=None)
+    known = EnumeratorState({T0: 9}, "cluster", {})
+    with pytest.raises(EndBeforePositionError, match=r"t-0: the log ends at offset 2, and the table holds .* up to 9:"):
+        _plan(cluster, known=known, mode=mode)
+    plan = _plan(cluster, known=known, mode=mode, tolerated=[EndBeforePositionError])
+    assert _incident(plan).error == "EndBeforePositionError"
+    assert _ranges(plan) == [(1, 2)]
+
+
 # --- where a stream feeds the table ---------------------------------------------------------------------------------
 
 
@@ -647,7 +659,7 @@ def test_rows_of_another_log_are_not_replaced_unless_that_is_tolerated(known, er
         None,
         EnumeratorState({}),
         EnumeratorState({T0: 2}, "cluster", {"t": "topic-id"}),
-        EnumeratorState({T0: 99}, None, {"another": "id"}),
+        EnumeratorState({T0: 2}, None, {"another": "id"}),
     ],
 )
 def test_nothing_is_wrong_with_the_same_log_or_one_that_is_not_known(known):
