@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import RecordsRejectedError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.target import DeltaTarget
 from tests.kafka_topic import Kafka
+from tests.windows.conftest import START, hours
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
@@ -46,6 +54,7 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
     def version() -> int:
         return session.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").collect()[0]["version"]
 
+    kafka.create(f"{topic}-times")
     kafka.create(topic, partitions=2)
     kafka.produce(topic, [(None, f'{{"id": {number}, "name": "ü{number}"}}') for number in range(3)])
     seen: dict[str, object] = {"first": run()}
@@ -64,8 +73,30 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
     dead = session.read.format("delta").load(f"{table}-dead-letters").orderBy("kafka_offset").collect()
     seen["dead letters"] = [landed["rows"], *([row["kafka_offset"], row["error"]] for row in dead)]
     seen["session"] = type(session).__module__
+
+    for minute in range(0, 180, 20):
+        kafka.produce(f"{topic}-times", [(None, str(minute))], timestamp=START + minute * 60_000)
+    seen["windows"] = {
+        mode: _land_windows(f"{topic}-times", f"{table}-{mode}", session, connection, Windows(mode=mode))
+        for mode in ("exact", "offset")
+    }
     kafka.close()
     print(json.dumps(seen))
+
+
+def _land_windows(
+    topic: str, table: str, session: SparkSession, connection: KafkaConnection, rules: Windows
+) -> list[list[object]]:
+    """Lands three windows at once, and one of them again; rows by window, what was seen, and the table's rows."""
+    source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, partition_by=("kafka_window",))
+    landed = []
+    for windows in (hours(0, 3), hours(1, 2)):
+        (result,) = rewrite_windows(
+            source, target, windows, spark=lambda: session, rules=rules, connection=connection, definition="hours"
+        )
+        seen = None if result.seen is None else [dict(result.seen.late), result.seen.stragglers]
+        landed.append([result.rows, seen])
+    return [*landed, [session.read.format("delta").load(table).count()]]
 
 
 if __name__ == "__main__":
