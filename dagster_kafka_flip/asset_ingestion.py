@@ -13,6 +13,7 @@ from dagster_kafka_flip.checks import Findings, check_names, check_results
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.metadata import data_version, result_metadata
+from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.record import last_record
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.dead_letters import DeadLetters
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
-    from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -244,7 +244,7 @@ class Ingestion:
         if not (target.partition_by or target.cluster_by or partitions.rules.repair):
             names = [partitions.rules.column]
             if partitions.has_topics:
-                names.append("kafka_topic" if self.columns is None else self.columns.name("topic"))
+                names.append((self.columns or KafkaColumns()).name("topic"))
             target = target.model_copy(update={"partition_by": tuple(names)})
         return replace(self, target=target, partitions=partitions)
 

@@ -6,7 +6,6 @@ no position to keep, and no fence but for what Delta itself refuses.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -148,9 +147,9 @@ class _Run:
 
     def results(self) -> Iterator[WindowsResult]:
         """Lands group after group, batch after batch."""
-        with contextlib.closing(self.source.create_enumerator(self.context)) as enumerator:
-            # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
-            enumerator.discover()
+        self._enumerator = self.source.window_enumerator(self.rules, self.context)
+        # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
+        self._enumerator.discover()
         session = self.spark()
         self.context.current_parallelism = parallelism(session)
         if self.rules.repair:
@@ -163,7 +162,6 @@ class _Run:
                 is_tiled=self.rules.mode == "offset",
                 has_topics=self.topics is not None,
             )
-        self._enumerator = self.source.window_enumerator(self.rules, self.context)
         self._landing = WindowLanding(
             spark=session,
             source=self.source,

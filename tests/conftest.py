@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from dagster import DagsterInstance
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -91,6 +92,24 @@ def spark() -> Iterator[SparkSession]:
 def spark_of(spark: SparkSession) -> Callable[[], SparkSession]:
     """What `ingest(spark=...)` takes."""
     return lambda: spark
+
+
+@pytest.fixture
+def instance() -> Iterator[DagsterInstance]:
+    """A Dagster instance that is gone with the test."""
+    from dagster import DagsterInstance
+
+    with DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@pytest.fixture
+def resources(broker: str, spark: SparkSession) -> dict[str, Any]:
+    """What an asset asks for: the session's broker and the session's Spark."""
+    from dagster_kafka_flip import KafkaResource, SparkResource
+
+    del spark  # that it is there is enough
+    return {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from dagster._core.definitions.observe import observe
 
 from dagster_kafka_flip import (
     JsonFormat,
-    KafkaResource,
     KafkaSource,
     SparkResource,
     StringFormat,
@@ -38,17 +37,6 @@ class Greeting(ConfigurableResource[Any]):
     """A resource that a transform asks for."""
 
     text: str
-
-
-@pytest.fixture
-def instance():
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
-
-
-@pytest.fixture
-def resources(broker, spark):
-    return {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
 
 
 @pytest.fixture

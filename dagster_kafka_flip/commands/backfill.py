@@ -7,21 +7,27 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagster_kafka_flip.commands.options import check_definitions_have_asset, json_option, limit_rows_option
+from dagster_kafka_flip.commands.options import (
+    check_definitions_have_asset,
+    definitions_options,
+    json_option,
+    limit_rows_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from dagster import DagsterInstance, ExecuteInProcessResult
 
     from dagster_kafka_flip.asset_partitions import AssetPartitions
     from dagster_kafka_flip.commands.asset import LandingAsset
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.window import Window, Windows
     from dagster_kafka_flip.source.window_plan import WindowPlan
@@ -123,13 +129,7 @@ class FinishedRun:
     help="Start of the range, in ISO 8601 with an offset from UTC, such as 2026-01-31T00:00:00Z.",
 )
 @click.option("--to", "stop", metavar="TIME", required=True, help="Its end, likewise: the first moment not in it.")
-@click.option("-m", "--module-name", help="Module with the asset's definitions, instead of a file.")
-@click.option(
-    "-f",
-    "--python-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the asset's definitions. Default: definitions.py in the working directory.",
-)
+@definitions_options
 @click.option("--time-column", metavar="NAME", help="Of a stream: the table's column with the record's time.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and run nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -229,7 +229,7 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
     source = found.source.connected(found.connection())
     if partitions is None:
         rules = Windows(repair=True, time_column=time_column)
-        plans = _plans(found, rules, [(None, (span,))])
+        plans = _plans(source, found, rules, [(None, (span,))])
         windows, left_out = (span,), ()
         runs = (RunRequest(config=_replace_config(span, time_column)),)
     else:
@@ -238,7 +238,10 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         groups = partitions.groups(keys)
         windows = tuple(sorted({window for group in groups for window in group.windows}, key=lambda w: w.start_ms))
         plans = _plans(
-            found, rules, [(group.topics, each) for group in groups for each in contiguous_groups(group.windows)]
+            source,
+            found,
+            rules,
+            [(group.topics, each) for group in groups for each in contiguous_groups(group.windows)],
         )
         runs = tuple(RunRequest(each) for each in _per_run(keys, len(windows), found.partitions_per_run))
     notes = {_CUT_OFF: rules.repair, _RECORDED: rules.mode == "offset"}
@@ -257,11 +260,13 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
 
 
 def _plans(
-    found: LandingAsset, rules: Windows, groups: Sequence[tuple[Sequence[str] | None, Sequence[Window]]]
+    source: KafkaSource,
+    found: LandingAsset,
+    rules: Windows,
+    groups: Sequence[tuple[Sequence[str] | None, Sequence[Window]]],
 ) -> tuple[WindowPlan, ...]:
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
 
-    source = found.source.connected(found.connection())
     about = SplitEnumeratorContext(tolerated=found.ingestion.tolerated)
     return tuple(
         (source if topics is None else source.only(topics)).window_enumerator(rules, about).plan(windows)

@@ -37,8 +37,8 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def asset_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--asset` and where it is defined, as the `dagster` command asks for it."""
+def definitions_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Where an asset is defined, as the `dagster` command asks for it."""
     for option in (
         click.option(
             "-f",
@@ -47,10 +47,15 @@ def asset_options(command: Callable[..., None]) -> Callable[..., None]:
             help="File with the asset's definitions. Default: definitions.py in the working directory.",
         ),
         click.option("-m", "--module-name", help="Module with the asset's definitions, instead."),
-        click.option("--asset", help="Key of an asset of this package, such as lake/flights."),
     ):
         command = option(command)
     return command
+
+
+def asset_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--asset` and where it is defined."""
+    asset = click.option("--asset", help="Key of an asset of this package, such as lake/flights.")
+    return asset(definitions_options(command))
 
 
 def given_options(context: click.Context, names: frozenset[str]) -> list[str]:

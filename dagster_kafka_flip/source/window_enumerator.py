@@ -97,6 +97,15 @@ class WindowEnumerator:
         self._trusted_logs: Collection[TopicPartition] = frozenset()
         self._recorded: Bounds = {}
 
+    def discover(self) -> None:
+        """Looks whether the topics are there.
+
+        Raises:
+            TopicNotFoundError: A topic is missing.
+            ClusterUnreachableError: No broker answered.
+        """
+        found_topics(self._source.subscription, self._cluster, self._context.tolerated)
+
     def plan(
         self,
         windows: Sequence[Window],

@@ -11,6 +11,7 @@ from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
+from dagster_kafka_flip.table.marked_json import marked_object
 from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
@@ -113,13 +114,8 @@ class CommitDocument:
         Raises:
             DocumentVersionError: A newer version of this package wrote it, or it is ours and can't be read.
         """
-        if text is None or _MARK not in text:
-            return None
-        try:
-            document = json.loads(text)
-        except ValueError:
-            return None
-        if not isinstance(document, dict) or _MARK not in document:
+        document = marked_object(text, _MARK)
+        if document is None:
             return None
         if isinstance(document[_MARK], int) and document[_MARK] > DOCUMENT_VERSION:
             msg = (

@@ -17,6 +17,7 @@ from dagster_kafka_flip.source.state import (
 )
 from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.table.marked_json import marked_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,13 +108,8 @@ class WindowsDocument:
         Raises:
             DocumentVersionError: A newer version of this package wrote it, or it can't be read.
         """
-        if text is None or _MARK not in text:
-            return None
-        try:
-            document = json.loads(text)
-        except ValueError:
-            return None
-        if not isinstance(document, dict) or _MARK not in document:
+        document = marked_object(text, _MARK)
+        if document is None:
             return None
         if isinstance(document[_MARK], int) and document[_MARK] > WINDOWS_DOCUMENT_VERSION:
             msg = (

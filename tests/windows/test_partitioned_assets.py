@@ -9,7 +9,6 @@ from dagster import (
     AssetKey,
     AssetRecordsFilter,
     BackfillPolicy,
-    DagsterInstance,
     DailyPartitionsDefinition,
     HourlyPartitionsDefinition,
     MultiPartitionKey,
@@ -19,9 +18,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip import (
-    KafkaResource,
     KafkaSource,
-    SparkResource,
     StringFormat,
     Windows,
     build_kafka_delta_asset,
@@ -35,17 +32,6 @@ from dagster_kafka_flip.errors import (
 from tests.windows.conftest import DAY, HOUR, START
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-
-@pytest.fixture
-def instance():
-    with DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
-
-
-@pytest.fixture
-def resources(broker, spark):
-    return {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
 
 
 @pytest.fixture
