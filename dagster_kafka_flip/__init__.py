@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.raw import RawFormat
     from dagster_kafka_flip.formats.string import StringFormat
     from dagster_kafka_flip.ingestion import ingest
+    from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
@@ -46,6 +47,7 @@ _HOMES = {
     "IngestResult": "result",
     "IngestRunConfig": "run_config",
     "JsonFormat": "formats.json",
+    "KafkaClusterConfig": "kafka_cluster_config",
     "KafkaColumns": "reader.columns",
     "KafkaConnection": "source.connection",
     "KafkaFlipError": "errors",
@@ -87,6 +89,7 @@ __all__ = [
     "IngestResult",
     "IngestRunConfig",
     "JsonFormat",
+    "KafkaClusterConfig",
     "KafkaColumns",
     "KafkaConnection",
     "KafkaFlipError",

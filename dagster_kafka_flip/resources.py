@@ -5,62 +5,57 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster import ConfigurableResource, InitResourceContext
-from pydantic import ConfigDict, Field, PrivateAttr, SecretStr
+from pydantic import ConfigDict, Field, PrivateAttr
 
-from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from dagster_kafka_flip.source.connection import KafkaConnection
 
-class KafkaResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
-    """One Kafka cluster. Give passwords as `EnvVar`, so that they are in no code and no run config.
 
-    The fields are those of KafkaConnection, which `connection()` makes of them.
+class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
+    """One Kafka cluster, or several by name. Give passwords as `EnvVar`, so that they are in no code and no run config.
+
+    The fields are those of KafkaConnection, for the cluster of sources that name none; `clusters` has one set of them
+    for each cluster that sources name with `set_cluster`.
     """
 
-    # A misspelt field must not be passed over: it may be the one that asks for encryption.
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    bootstrap_servers: str = Field(description="Comma-separated host:port pairs.")
-    security_protocol: str = Field(
-        default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as in Kafka's security.protocol."
+    bootstrap_servers: str | None = Field(  # pyright: ignore[reportIncompatibleVariableOverride]
+        default=None, description="Comma-separated host:port pairs. Needed unless every source names its cluster."
     )
-    sasl_mechanism: str | None = Field(
-        default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER."
-    )
-    sasl_username: str | None = Field(default=None, description="Needed with PLAIN and SCRAM.")
-    sasl_password: str | None = Field(default=None, description="Needed with PLAIN and SCRAM. Give it as an EnvVar.")
-    ssl_ca_location: str | None = Field(default=None, description="PEM file of the authorities to trust.")
-    ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
-    ssl_key_location: str | None = Field(default=None, description="PEM file of the client's private key.")
-    ssl_key_password: str | None = Field(default=None, description="The private key's password, as an EnvVar.")
-    client_id: str = Field(default="dagster-kafka-flip", description="The client's name in the broker's logs.")
-    request_timeout: float = Field(default=20.0, description="Seconds to wait for one metadata or offsets request.")
-    read_timeout: float = Field(
-        default=120.0, description="Seconds that a Spark task waits for records before it fails."
-    )
-    properties: dict[str, str] = Field(
-        default_factory=dict[str, str],
-        description="Client settings without a field, for planning and reading, under the Java consumer's names.",
-    )
-    librdkafka_properties: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Settings of the client that plans, under librdkafka's names."
-    )
-    java_properties: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Settings of the client that reads inside Spark."
+    clusters: dict[str, KafkaClusterConfig] = Field(
+        default_factory=dict[str, KafkaClusterConfig],
+        description="Clusters by the name that sources give in set_cluster.",
     )
 
-    def connection(self) -> KafkaConnection:
-        """How to reach the cluster.
+    def connection(self, cluster: str | None = None) -> KafkaConnection:
+        """How to reach a cluster.
+
+        Args:
+            cluster: Its name in `clusters`. Default: the one that the resource's own fields describe.
 
         Raises:
-            ConfigurationError: A field is malformed or contradicts another.
+            ConfigurationError: There is no such cluster, or a field is malformed or contradicts another.
         """
-        values: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
-        for name in ("sasl_password", "ssl_key_password"):
-            values[name] = None if values[name] is None else SecretStr(values[name])
-        return KafkaConnection(**values)
+        if cluster is not None and cluster not in self.clusters:
+            msg = (
+                f"the source reads the cluster {cluster!r}, and the KafkaResource knows "
+                f"{', '.join(map(repr, sorted(self.clusters))) or 'no cluster by name'}: add it to `clusters`, or "
+                "leave set_cluster out of the source"
+            )
+            raise ConfigurationError(msg)
+        if cluster is None and self.bootstrap_servers is None:
+            msg = "the KafkaResource has no bootstrap_servers" + (
+                f", and the source names none of its clusters ({', '.join(map(repr, sorted(self.clusters)))}): call "
+                "set_cluster on the source, or give the resource bootstrap_servers"
+                if self.clusters
+                else ": give it the addresses of the cluster"
+            )
+            raise ConfigurationError(msg)
+        return super().connection() if cluster is None else self.clusters[cluster].connection()
 
 
 class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]

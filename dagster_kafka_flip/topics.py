@@ -36,17 +36,22 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.subscription import TopicMetadata
 
 
-def topic_asset_key(topic: str) -> AssetKey:
-    """The asset key of a topic: `kafka/<topic>`."""
-    return AssetKey(["kafka", topic])
+def topic_asset_key(topic: str, cluster: str | None = None) -> AssetKey:
+    """The asset key of a topic: `kafka/<topic>`, or `kafka/<cluster>/<topic>` where a source names its cluster.
+
+    Args:
+        topic: Its name.
+        cluster: What the source gives in `set_cluster`. Default: nothing.
+    """
+    return AssetKey(["kafka", *([] if cluster is None else [cluster]), topic])
 
 
 def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
     """The asset keys of what a source reads: one for each topic, or one for a pattern, whose topics come and go."""
     subscription = source.subscription
     if isinstance(subscription, TopicPatternSubscription):
-        return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern)),)
-    return tuple(topic_asset_key(topic) for topic in subscription.topics)
+        return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern), source.cluster),)
+    return tuple(topic_asset_key(topic, source.cluster) for topic in subscription.topics)
 
 
 def kafka_topic_asset(source: KafkaSource, *, group_name: str | None = None, kafka: str = "kafka") -> AssetsDefinition:
@@ -62,7 +67,7 @@ def kafka_topic_asset(source: KafkaSource, *, group_name: str | None = None, kaf
     """
     keys = upstream_asset_keys(source)
     is_pattern = source.topic_pattern is not None
-    name = "observe_" + re.sub(r"[^A-Za-z0-9_]", "_", "_".join(key.path[-1] for key in keys))
+    name = "observe_" + re.sub(r"[^A-Za-z0-9_]", "_", "_".join(["_".join(key.path[1:]) for key in keys]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)
 
@@ -81,7 +86,7 @@ def kafka_topic_asset(source: KafkaSource, *, group_name: str | None = None, kaf
         )
         # Without types: Dagster looks at the annotations themselves, which are only text in this module.
         def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-            connection = getattr(context.resources, kafka).connection()
+            connection = getattr(context.resources, kafka).connection(source.cluster)
             cluster = KafkaCluster(connection, source.librdkafka_config())
             described = source.subscription.describe(cluster)
             partitions = [tp for topic in described.values() for tp in topic.partitions]
@@ -91,7 +96,7 @@ def kafka_topic_asset(source: KafkaSource, *, group_name: str | None = None, kaf
             observed = (
                 [(keys[0], tuple(described.values()))]
                 if is_pattern
-                else [(topic_asset_key(topic.name), (topic,)) for topic in described.values()]
+                else [(topic_asset_key(topic.name, source.cluster), (topic,)) for topic in described.values()]
             )
             for key, topics in observed:
                 found = _Topics(topics, beginning, end, settings)

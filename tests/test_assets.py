@@ -20,6 +20,8 @@ from dagster._core.definitions.observe import observe
 
 from dagster_kafka_flip import (
     JsonFormat,
+    KafkaClusterConfig,
+    KafkaResource,
     KafkaSource,
     SparkResource,
     StringFormat,
@@ -28,7 +30,7 @@ from dagster_kafka_flip import (
     kafka_topic_asset,
     topic_asset_key,
 )
-from dagster_kafka_flip.errors import RecordsRejectedError
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -230,6 +232,29 @@ def test_lineage_kinds_and_table_metadata(source, topic, table):
     assert by_name.specs_by_key[AssetKey("by_name")].metadata["dagster/table_name"] == "lake.numbers"
     topics = kafka_topic_asset(source)
     assert topics.specs_by_key[topic_asset_key(topic)].kinds == {"kafka"}
+
+
+def test_a_source_of_a_named_cluster_is_read_from_there_and_its_topics_are_assets_of_their_own(
+    broker, instance, source, topic, table
+):
+    clusters = {"eu": KafkaClusterConfig(bootstrap_servers=broker)}
+    resources = {"kafka": KafkaResource(clusters=clusters), "spark": SparkResource()}
+    of_eu = source.model_copy(update={"cluster": "eu"})
+    asset = build_kafka_delta_asset(name="eu_numbers", source=of_eu, table=table)
+    metadata = run(asset, instance, resources)
+    assert metadata is not None
+    assert metadata["delta/rows_written"] == 3
+    topics = kafka_topic_asset(of_eu)
+    assert asset.asset_deps[asset.key] == topics.keys == {AssetKey(["kafka", "eu", topic])}
+    observed = observe([topics], instance=instance, resources=resources)
+    (observation,) = observed.asset_observations_for_node(topics.op.name)
+    assert observation.metadata["kafka/offset_span"].value == 3
+    with pytest.raises(ConfigurationError, match="the source reads the cluster 'us', and the KafkaResource knows 'eu'"):
+        run(
+            build_kafka_delta_asset(name="us", source=source.model_copy(update={"cluster": "us"}), table=table),
+            instance,
+            resources,
+        )
 
 
 def test_the_literal_metadata_keys_are_dagsters_own():

@@ -69,7 +69,7 @@ class LandingAsset:
             ConfigurationError: The resource is not there, or can't be made.
         """
         with self._resource(self.ingestion.kafka) as kafka:
-            return kafka.connection()
+            return kafka.connection(self.source.cluster)
 
     @contextlib.contextmanager
     def session(self, master: str | None = None, remote: str | None = None) -> Generator[SparkSession, None, None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
 
 class KafkaSource(Settings):
     """What to read from Kafka: topics, where to start, where to stop. Immutable.
@@ -67,6 +70,7 @@ class KafkaSource(Settings):
         java_properties: Settings of the client that reads inside Spark alone.
         overrides_position: Whether a run starts at `starting_offsets` even if the stream has a position. For one run;
             see `with_overrides`.
+        cluster: Which of the clusters of a KafkaResource it reads, by name. Default: the resource's own.
         connection: Only outside Dagster.
     """
 
@@ -85,6 +89,7 @@ class KafkaSource(Settings):
     librdkafka_properties: Mapping[str, str] = Field(default_factory=dict[str, str])
     java_properties: Mapping[str, str] = Field(default_factory=dict[str, str])
     overrides_position: bool = False
+    cluster: str | None = None
     connection: KafkaConnection | None = None
 
     @classmethod
@@ -103,6 +108,15 @@ class KafkaSource(Settings):
         for topic in topics:
             check_topic_name(topic)
         return tuple(sorted(set(topics)))
+
+    @field_validator("cluster")
+    @classmethod
+    def _check_cluster(cls, cluster: str | None) -> str | None:
+        # It is a part of the topics' asset keys.
+        if cluster is not None and not _PLAIN_NAME.fullmatch(cluster):
+            msg = f"the cluster's name {cluster!r} can't be: letters, digits, '.', '_' and '-'"
+            raise ValueError(msg)
+        return cluster
 
     @field_validator("topic_pattern")
     @classmethod
@@ -367,6 +381,10 @@ class KafkaSourceBuilder:
     def set_connection(self, connection: KafkaConnection) -> KafkaSourceBuilder:
         """For use without Dagster: addresses and credentials."""
         return self._with(connection=connection)
+
+    def set_cluster(self, cluster: str) -> KafkaSourceBuilder:
+        """Which of the clusters of the KafkaResource, by its name there. Default: the resource's own."""
+        return self._with(cluster=cluster)
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
         """The topics to read, all partitions of each."""

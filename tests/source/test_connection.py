@@ -9,6 +9,7 @@ from dagster import EnvVar, build_resources
 from pydantic import ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.resources import KafkaResource
 from dagster_kafka_flip.source.connection import KafkaConnection
 
@@ -178,9 +179,10 @@ def test_properties_of_a_connection_do_not_change_with_what_was_given():
 
 
 def test_a_resource_makes_the_connection_of_its_fields():
-    assert set(KafkaResource.model_fields) == set(KafkaConnection.model_fields)
+    assert set(KafkaResource.model_fields) == {*KafkaConnection.model_fields, "clusters"}
+    assert set(KafkaClusterConfig.model_fields) == set(KafkaConnection.model_fields)
     for name, field in KafkaConnection.model_fields.items():
-        assert KafkaResource.model_fields[name].get_default(call_default_factory=True) == field.get_default(
+        assert KafkaClusterConfig.model_fields[name].get_default(call_default_factory=True) == field.get_default(
             call_default_factory=True
         )
     other: dict[str, Any] = {"bootstrap_servers": "a:1", "read_timeout": 7, "request_timeout": 3, "client_id": "me"}
@@ -196,6 +198,49 @@ def test_a_resource_takes_the_value_of_a_property_from_the_environment(monkeypat
     assert SECRET not in repr(resource.librdkafka_properties)
     with build_resources({"kafka": resource}) as resources:
         assert resources.kafka.connection().librdkafka_config()["sasl.oauthbearer.client.secret"] == SECRET
+
+
+def test_one_resource_knows_several_clusters_by_name(monkeypatch):
+    monkeypatch.setenv("FLIP_TEST_SECRET", SECRET)
+    eu: dict[str, Any] = {
+        "bootstrap_servers": "eu:1",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "me",
+        "sasl_password": EnvVar("FLIP_TEST_SECRET"),
+    }
+    clusters = {"eu": KafkaClusterConfig(**eu), "us": KafkaClusterConfig(bootstrap_servers="us:1")}
+    with build_resources({"kafka": KafkaResource(bootstrap_servers="own:1", clusters=clusters)}) as resources:
+        kafka = resources.kafka
+        assert SECRET not in repr(kafka.clusters)
+        assert kafka.connection().bootstrap_servers == "own:1"
+        assert kafka.connection("us").bootstrap_servers == "us:1"
+        assert kafka.connection("eu").librdkafka_config()["sasl.password"] == SECRET
+        with pytest.raises(ConfigurationError) as error:
+            kafka.connection("asia")
+    assert str(error.value) == (
+        "the source reads the cluster 'asia', and the KafkaResource knows 'eu', 'us': add it to `clusters`, or leave "
+        "set_cluster out of the source"
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "message"),
+    [
+        (KafkaResource(), "the KafkaResource has no bootstrap_servers: give it the addresses of the cluster"),
+        (
+            KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="eu:1")}),
+            (
+                "the KafkaResource has no bootstrap_servers, and the source names none of its clusters ('eu'): call "
+                "set_cluster on the source, or give the resource bootstrap_servers"
+            ),
+        ),
+    ],
+)
+def test_a_resource_without_a_cluster_of_its_own_says_so(resource, message):
+    with pytest.raises(ConfigurationError) as error:
+        resource.connection()
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("make", [_sasl, lambda: KafkaConnection(**_OAUTH)])

@@ -1,0 +1,64 @@
+"""KafkaClusterConfig: where one Kafka cluster is, as Dagster's configuration."""
+
+# Without `from __future__ import annotations`: Dagster looks at the types of the fields.
+
+from typing import Any
+
+from dagster import Config
+from pydantic import ConfigDict, Field, SecretStr
+
+from dagster_kafka_flip.source.connection import KafkaConnection
+
+
+class KafkaClusterConfig(Config):
+    """One of the clusters of a KafkaResource that knows several by name.
+
+    The fields are those of KafkaConnection. Give passwords as `EnvVar`, so that they are in no code and no run config.
+    """
+
+    # A misspelt field must not be passed over: it may be the one that asks for encryption.
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    bootstrap_servers: str = Field(description="Comma-separated host:port pairs.")
+    security_protocol: str = Field(
+        default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as in Kafka's security.protocol."
+    )
+    sasl_mechanism: str | None = Field(
+        default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER."
+    )
+    sasl_username: str | None = Field(default=None, description="Needed with PLAIN and SCRAM.")
+    sasl_password: str | None = Field(
+        default=None, repr=False, description="Needed with PLAIN and SCRAM. Give it as an EnvVar."
+    )
+    ssl_ca_location: str | None = Field(default=None, description="PEM file of the authorities to trust.")
+    ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
+    ssl_key_location: str | None = Field(default=None, description="PEM file of the client's private key.")
+    ssl_key_password: str | None = Field(
+        default=None, repr=False, description="The private key's password, as an EnvVar."
+    )
+    client_id: str = Field(default="dagster-kafka-flip", description="The client's name in the broker's logs.")
+    request_timeout: float = Field(default=20.0, description="Seconds to wait for one metadata or offsets request.")
+    read_timeout: float = Field(
+        default=120.0, description="Seconds that a Spark task waits for records before it fails."
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict[str, str],
+        description="Client settings without a field, for planning and reading, under the Java consumer's names.",
+    )
+    librdkafka_properties: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Settings of the client that plans, under librdkafka's names."
+    )
+    java_properties: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Settings of the client that reads inside Spark."
+    )
+
+    def connection(self) -> KafkaConnection:
+        """How to reach the cluster.
+
+        Raises:
+            ConfigurationError: A field is malformed or contradicts another.
+        """
+        values: dict[str, Any] = {name: getattr(self, name) for name in KafkaClusterConfig.model_fields}
+        for name in ("sasl_password", "ssl_key_password"):
+            values[name] = None if values[name] is None else SecretStr(values[name])
+        return KafkaConnection(**values)
