@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.string import StringFormat
     from dagster_kafka_flip.ingestion import ingest
     from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
+    from dagster_kafka_flip.kafka_delta_table import KafkaDeltaTable
+    from dagster_kafka_flip.multi_assets import build_kafka_delta_multi_asset
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
@@ -51,6 +53,7 @@ _HOMES = {
     "KafkaColumns": "reader.columns",
     "KafkaConnection": "source.connection",
     "KafkaFlipError": "errors",
+    "KafkaDeltaTable": "kafka_delta_table",
     "KafkaPartitionSplit": "source.split",
     "KafkaResource": "resources",
     "KafkaSource": "source.kafka_source",
@@ -70,6 +73,7 @@ _HOMES = {
     "WindowsResult": "window_result",
     "WindowsRunConfig": "run_config",
     "build_kafka_delta_asset": "assets",
+    "build_kafka_delta_multi_asset": "multi_assets",
     "build_session": "session",
     "decode_dead_letters": "dead_letters",
     "ingest": "ingestion",
@@ -92,6 +96,7 @@ __all__ = [
     "KafkaClusterConfig",
     "KafkaColumns",
     "KafkaConnection",
+    "KafkaDeltaTable",
     "KafkaFlipError",
     "KafkaPartitionSplit",
     "KafkaResource",
@@ -112,6 +117,7 @@ __all__ = [
     "WindowsResult",
     "WindowsRunConfig",
     "build_kafka_delta_asset",
+    "build_kafka_delta_multi_asset",
     "build_session",
     "decode_dead_letters",
     "ingest",

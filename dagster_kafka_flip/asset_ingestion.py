@@ -6,13 +6,15 @@ import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from dagster import AssetMaterialization, MaterializeResult
+from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
 
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.checks import Findings, check_names, check_results
+from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.metadata import data_version, result_metadata
+from dagster_kafka_flip.landing_assets import check_alone
+from dagster_kafka_flip.metadata import COLUMN_SCHEMA, data_version, result_metadata
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.record import last_record
 from dagster_kafka_flip.rewriting import rewrite_windows
@@ -21,6 +23,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.tolerance import tolerated_errors
+from dagster_kafka_flip.topics import upstream_asset_keys
 from dagster_kafka_flip.window_metadata import (
     incidents,
     rejected_records,
@@ -33,13 +36,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
-    from dagster import AssetCheckResult, AssetExecutionContext
+    from dagster import AssetCheckResult, AssetExecutionContext, AssetKey
     from pyspark.sql import DataFrame
 
     from dagster_kafka_flip.asset_partitions import AssetPartitions, WindowGroup
     from dagster_kafka_flip.dead_letters import DeadLetters
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.result import IngestResult
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -88,7 +92,12 @@ class Ingestion:
         Args:
             context: Of the run.
             values: What is set for it.
+
+        Raises:
+            ConfigurationError: What is set can't be, or another asset feeds the same stream.
+            KafkaFlipError: Whatever else is in the way.
         """
+        check_alone(context, context.asset_key, self)
         if self.partitions is not None:
             yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
             return
@@ -107,7 +116,7 @@ class Ingestion:
         event, known = last_record(context.instance, context.asset_key)
         previous = None if event is None else event.asset_materialization
         result = ingest(
-            _overridden(self.source, config),
+            overridden_source(self.source, config),
             self.target,
             spark=getattr(context.resources, self.spark).session,
             connection=getattr(context.resources, self.kafka).connection(self.source.cluster),
@@ -116,7 +125,7 @@ class Ingestion:
             columns=self.columns,
             transform=self.bound_transform(context),
             dead_letter=self.dead_letter,
-            limits=_limits(self.limits, config),
+            limits=overridden_limits(self.limits, config),
             starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
             known=None if config.verify else known,
             verify_after=self.verify_after,
@@ -124,23 +133,35 @@ class Ingestion:
             run_id=context.run_id,
             logger=context.log,
         )
+        yield from self.tell(context.asset_key, result, previous)
+
+    def tell(
+        self, key: AssetKey, result: IngestResult, previous: AssetMaterialization | None
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        """What Dagster is told of a run of the stream.
+
+        Args:
+            key: The asset.
+            result: What was done.
+            previous: The asset's materialization before.
+        """
         # A look at the table is worth a record even then: without one, every later idle run would have to look again.
         if not result.is_idle or result.started_spark or self.on_idle == "materialize":
             yield MaterializeResult(
-                metadata=result_metadata(result, previous),
+                asset_key=key,
+                metadata=self._with_lineage(result_metadata(result, previous)),
                 data_version=data_version(result.state),
             )
         # After it: Dagster takes a check to be about the newest materialization.
-        findings = Findings(result.incidents, result.rejected_records)
-        yield from check_results(self.checks, context.asset_key, findings)
+        yield from check_results(self.checks, key, Findings(result.incidents, result.rejected_records))
 
     def _replace(
         self, context: AssetExecutionContext, config: IngestRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        limits = _limits(self.limits, config)
+        limits = overridden_limits(self.limits, config)
         rules = Windows(repair=True, time_column=config.time_column)
         results = tuple(self._rewrite(context, rules, [config.window()], limits=limits, tolerated=self.tolerated))
-        yield MaterializeResult(metadata=windows_metadata(results))
+        yield MaterializeResult(metadata=self._with_lineage(windows_metadata(results)))
         yield from check_results(self.checks, context.asset_key, _findings(results))
 
     def _land_partitions(
@@ -168,11 +189,21 @@ class Ingestion:
                 # With the last commit, the run itself is about to say so.
                 _tell(context, group, result, at_once=left > 0)
         # Behind what each partition has of its own, and not before it, as the result's would be.
-        of_the_run = windows_metadata(results)
+        of_the_run = self._with_lineage(windows_metadata(results))
         for partition_key in context.partition_keys:
             context.add_asset_metadata(of_the_run, partition_key=partition_key)
         yield MaterializeResult()
         yield from check_results(self.checks, context.asset_key, _findings(results))
+
+    def _with_lineage(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """The same, and which part of a record each column comes from, as far as no transform comes in between."""
+        schema = metadata.get(COLUMN_SCHEMA)
+        if isinstance(schema, TableSchemaMetadataValue):
+            schema = schema.schema
+        if self.transform is not None or schema is None:
+            return metadata
+        lineage = column_lineage(schema, self.columns or KafkaColumns(), upstream_asset_keys(self.source))
+        return {**metadata, COLUMN_LINEAGE: lineage}
 
     def _rewrite(
         self,
@@ -273,13 +304,15 @@ def _findings(results: Sequence[WindowsResult]) -> Findings:
     return Findings(incidents(results), rejected_records(results), stragglers(results))
 
 
-def _overridden(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
+def overridden_source(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
+    """A source, stopping where one run is to stop."""
     if config.stop is None:
         return source
     return source.with_overrides(stopping_offsets=OffsetsInitializer.parse(config.stop))
 
 
-def _limits(limits: Limits, config: IngestRunConfig) -> Limits:
+def overridden_limits(limits: Limits, config: IngestRunConfig) -> Limits:
+    """Limits, with what is set for one run."""
     names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
     overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
     return Limits(**{**limits.model_dump(), **overrides})

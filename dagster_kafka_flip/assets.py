@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary
 
 from dagster import (
     AssetKey,
     AssetsDefinition,
     BackfillPolicy,
     BetaWarning,
-    OpDefinition,
     asset,
 )
 
@@ -22,6 +20,8 @@ from dagster_kafka_flip.checks import check_specs
 from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
+from dagster_kafka_flip.landing_assets import register
+from dagster_kafka_flip.metadata import table_metadata
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-
-# By op: Dagster binds resources, adds tags and makes subsets in copies of an AssetsDefinition, which share their op.
-_INGESTIONS: WeakKeyDictionary[OpDefinition, Ingestion] = WeakKeyDictionary()
 
 
 def kafka_delta_asset(
@@ -206,7 +203,7 @@ def kafka_delta_asset(
                 f"takes {', '.join(names) or 'none'}"
             )
             raise ConfigurationError(msg)
-        ingestion = Ingestion(**ingestion_options, transform=transform)
+        ingestion = Ingestion(**ingestion_options, transform=None if transform is _as_it_is else transform)
         return _asset(
             ingestion if partitions is None else ingestion.with_partitions(partitions),
             name=name or (None if key is not None else transform.__name__),
@@ -239,11 +236,11 @@ def build_kafka_delta_asset(
         msg = "build_kafka_delta_asset needs a name or a key for the asset"
         raise ConfigurationError(msg)
     options.setdefault("description", f"Landed from Kafka as it is: {source}.")
+    return kafka_delta_asset(source=source, table=table, name=name, **options)(_as_it_is)
 
-    def as_it_is(records: DataFrame) -> DataFrame:
-        return records
 
-    return kafka_delta_asset(source=source, table=table, name=name, **options)(as_it_is)
+def _as_it_is(records: DataFrame) -> DataFrame:
+    return records
 
 
 def _target(table: str | DeltaTarget, **settings: Any) -> DeltaTarget:
@@ -267,14 +264,7 @@ def _asset(
     extra_resources: Iterable[str],
     options: Mapping[str, Any],
 ) -> AssetsDefinition:
-    target = ingestion.target
     asset_key = AssetKey([*_parts(key_prefix), name or ""]) if key is None else AssetKey.from_coercible(key)
-    table_metadata: dict[str, Any] = {"delta/stream": target.stream}
-    if target.uri is not None:
-        table_metadata["dagster/uri"] = target.uri
-    else:
-        table_metadata["dagster/table_name"] = target.table
-
     with warnings.catch_warnings():
         # Backfill policies are in beta; whoever uses partitions gets one, and did not ask for it.
         warnings.simplefilter("ignore", BetaWarning)
@@ -284,7 +274,7 @@ def _asset(
             key_prefix=key_prefix,
             check_specs=check_specs(ingestion.checks, asset_key),
             description=description,
-            metadata={**table_metadata, **(metadata or {})},
+            metadata={**table_metadata(ingestion.target), **(metadata or {})},
             required_resource_keys={ingestion.kafka, ingestion.spark, *extra_resources},
             config_schema=ingestion.config.to_config_schema(),
             output_required=ingestion.on_idle == "materialize",
@@ -295,15 +285,7 @@ def _asset(
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from ingestion.run(context, context.op_execution_context.op_config)
 
-    assets_def: AssetsDefinition = make_asset(land)
-    _INGESTIONS[assets_def.op] = ingestion
-    return assets_def
-
-
-def ingestion_of(assets_def: AssetsDefinition) -> Ingestion | None:
-    """What an asset lands, and where; None if it was not made here. For whoever looks at an asset without a run."""
-    node = assets_def.node_def if assets_def.is_executable else None
-    return _INGESTIONS.get(node) if isinstance(node, OpDefinition) else None
+    return register(make_asset(land), {asset_key: ingestion})
 
 
 def _partitions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import WriteFailedError
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.table_version import TableVersion
     from dagster_kafka_flip.table.target import DeltaTarget
 
+Read: TypeAlias = "Callable[[Source, SparkSession, SplitAssignment], DataFrame]"
+
 
 class Landing:
     """What one run does with a batch once it is planned.
@@ -47,6 +49,7 @@ class Landing:
         transform: From the batch's records to the rows to land; None for all as they are.
         letters: What becomes of records that can't be decoded; None if they stop the run or are kept.
         leave_out_rejected: Whether they are left out although they go nowhere.
+        read: How records are read.
         run_id: Kept in the commits.
         log: Where to tell each step.
 
@@ -68,6 +71,7 @@ class Landing:
         run_id: str,
         log: logging.Logger | logging.LoggerAdapter[Any],
         leave_out_rejected: bool = False,
+        read: Read = read,
     ) -> None:
         self.columns: tuple[tuple[str, str], ...] = ()
         self._spark = spark
@@ -81,6 +85,7 @@ class Landing:
         self._run_id = run_id
         self._log = log
         self._leave_out_rejected = leave_out_rejected or letters is not None
+        self._read = read
 
     def schema(self) -> StructType:
         """The columns of the rows to land; nothing is read."""
@@ -182,7 +187,7 @@ class Landing:
     def _records(self, assignment: SplitAssignment) -> DataFrame:
         if assignment.plan.is_empty:
             return no_records(self._spark)
-        return read(self._source, self._spark, assignment)
+        return self._read(self._source, self._spark, assignment)
 
     def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
         staged = self._decoder.stage(records)

@@ -17,6 +17,7 @@ from dagster import (
     TableMetadataValue,
     TableRecord,
     TableSchema,
+    TimestampMetadataValue,
 )
 
 from dagster_kafka_flip.result import KnownPosition
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.target import DeltaTarget
 
 POSITION = "kafka/position"
 POSITION_SET = "kafka/position_set"
 ROW_COUNT = "dagster/row_count"
 COLUMN_SCHEMA = "dagster/column_schema"
+WATERMARK = "kafka/watermark"
 
 # More would fill a page, and say no more than their number does.
 _NAMED_PARTITIONS = 20
@@ -50,6 +53,12 @@ _SPLIT_COLUMNS = (
     ("lag_before", "int"),
     ("lag_after", "int"),
 )
+
+
+def table_metadata(target: DeltaTarget) -> dict[str, Any]:
+    """Definition metadata of an asset that is landed in a table."""
+    where = {"dagster/table_name": target.table} if target.uri is None else {"dagster/uri": target.uri}
+    return {"delta/stream": target.stream, **where}
 
 
 def data_version(state: EnumeratorState) -> DataVersion:
@@ -84,12 +93,16 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "spark/started": result.started_spark,
         "seconds/plan": round(result.plan_seconds, 3),
         "seconds/spark_start": round(result.spark_seconds, 3),
-        "seconds/read_and_write": round(sum(batch.read_and_write_seconds for batch in result.batches), 3),
-        "seconds/commit": round(sum(batch.confirm_seconds for batch in result.batches), 3),
+        "seconds/read_and_write": round(seconds := sum(batch.read_and_write_seconds for batch in result.batches), 3),
+        "seconds/commit": round(confirming := sum(batch.confirm_seconds for batch in result.batches), 3),
+        "seconds/total": round(result.plan_seconds + result.spark_seconds + seconds + confirming, 3),
     }
     if metadata["kafka/records_read"] is None:
         del metadata["kafka/records_read"]
+    else:
+        metadata["kafka/records_per_second"] = per_second(metadata["kafka/records_read"], seconds)
     metadata |= _now_and_then(result)
+    metadata |= _event_time(result, previous)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:
@@ -106,9 +119,6 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
 def _now_and_then(result: IngestResult) -> dict[str, Any]:
     """What only some runs have to tell."""
     metadata: dict[str, Any] = {}
-    watermark = _watermark(result)
-    if watermark is not None:
-        metadata["kafka/watermark"] = MetadataValue.timestamp(watermark)
     if result.state.watermark is not None:
         low = datetime.fromtimestamp(result.state.watermark / 1000, tz=timezone.utc)
         metadata["kafka/low_watermark"] = MetadataValue.timestamp(low)
@@ -127,6 +137,24 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
     if result.overrides_start:
         metadata["kafka/start_overridden"] = True
     return metadata
+
+
+def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
+    """How far the table has got in event time; a run that read nothing has got as far as the one before."""
+    watermark = _watermark(result)
+    if watermark is None and result.is_idle and previous is not None:
+        told = previous.metadata.get(WATERMARK)
+        if isinstance(told, TimestampMetadataValue):
+            watermark = datetime.fromtimestamp(told.value, tz=timezone.utc)
+    if watermark is None:
+        return {}
+    delay = (datetime.now(tz=timezone.utc) - watermark).total_seconds()
+    return {WATERMARK: MetadataValue.timestamp(watermark), "seconds/end_to_end_delay": round(delay, 3)}
+
+
+def per_second(records: int, seconds: float) -> float:
+    """Records per second; 0 where nothing was read."""
+    return round(records / seconds, 3) if records and seconds > 0 else 0.0
 
 
 def _some(partitions: Sequence[TopicPartition]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
 
-from dagster_kafka_flip.metadata import COLUMN_SCHEMA, uri
+from dagster_kafka_flip.metadata import COLUMN_SCHEMA, per_second, uri
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +51,12 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
     """
     commits = [result.committed for result in results if result.committed is not None]
     observed = [result.observed for result in results if result.observed is not None]
+    records = sum(seen.records for seen in observed)
+    planning = sum(result.plan_seconds for result in results)
+    seconds = sum(result.read_and_write_seconds for result in results)
+    confirming = sum(result.confirm_seconds for result in results)
     metadata: dict[str, Any] = {
-        "kafka/records_read": sum(seen.records for seen in observed),
+        "kafka/records_read": records,
         "kafka/bytes_read": sum(seen.bytes for seen in observed),
         "kafka/rejected_records": rejected_records(results),
         "kafka/stragglers": stragglers(results),
@@ -60,9 +64,11 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         "delta/rows_written": sum(commit.rows for commit in commits),
         "delta/bytes_written": sum(commit.bytes for commit in commits),
         "delta/commits": len(commits),
-        "seconds/plan": round(sum(result.plan_seconds for result in results), 3),
-        "seconds/read_and_write": round(sum(result.read_and_write_seconds for result in results), 3),
-        "seconds/commit": round(sum(result.confirm_seconds for result in results), 3),
+        "kafka/records_per_second": per_second(records, seconds),
+        "seconds/plan": round(planning, 3),
+        "seconds/read_and_write": round(seconds, 3),
+        "seconds/commit": round(confirming, 3),
+        "seconds/total": round(planning + seconds + confirming, 3),
         "dagster/uri": uri(results[-1].location),
     }
     if commits:

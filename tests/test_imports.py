@@ -21,6 +21,8 @@ _ABOVE = tuple(
     f"{_PACKAGE}.{name}"
     for name in (
         "ingestion",
+        "together",
+        "stream_run",
         "landing",
         "replaying",
         "result",
@@ -37,7 +39,7 @@ _ABOVE = tuple(
 _COMMANDS = tuple(f"{_PACKAGE}.{name}" for name in ("commands", "cli"))
 
 # The use case, from its door to what it is made of.
-_USE_CASE = {"ingestion", "replaying", "landing", "result", "dead_letters", "observation"}
+_USE_CASE = {"ingestion", "together", "stream_run", "replaying", "landing", "result", "dead_letters", "observation"}
 
 # What a part of the package must not import: not at its top, not inside a function, not for type checkers.
 _FORBIDDEN = {
@@ -45,13 +47,21 @@ _FORBIDDEN = {
     "reader": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.table", f"{_PACKAGE}.formats"),
     "formats": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.table"),
     "table": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.reader", f"{_PACKAGE}.formats"),
-    "ingestion.py": (
-        *_DAGSTER,
-        *(name for name in _ABOVE if name.rpartition(".")[2] not in _USE_CASE),
-    ),
+    **{
+        door: (*_DAGSTER, *(name for name in _ABOVE if name.rpartition(".")[2] not in _USE_CASE - others))
+        for door, others in {
+            "ingestion.py": {"together"},
+            "together.py": {"ingestion"},
+            "stream_run.py": {"ingestion", "together", "replaying"},
+        }.items()
+    },
     "landing.py": (
         *_DAGSTER,
-        *(name for name in _ABOVE if name.rpartition(".")[2] not in _USE_CASE - {"ingestion", "replaying"}),
+        *(
+            name
+            for name in _ABOVE
+            if name.rpartition(".")[2] not in _USE_CASE - {"ingestion", "together", "stream_run", "replaying"}
+        ),
     ),
     "result.py": (*_DAGSTER, *(name for name in _ABOVE if name.rpartition(".")[2] != "observation")),
     "dead_letters.py": (

@@ -15,9 +15,9 @@ from dagster._core.definitions.reconstruct import repository_def_from_target_def
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
 
-from dagster_kafka_flip.assets import ingestion_of
 from dagster_kafka_flip.commands.spark_session import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.landing_assets import check_streams, ingestions_of
 from dagster_kafka_flip.record import last_record, void_record
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
     where, repositories = _load(module_name, python_file)
     wanted = AssetKey.from_user_string(key)
     found = {name: (definition, repo) for repo in repositories for name, definition in repo.assets_defs_by_key.items()}
-    landing = {name: made for name, (definition, _) in found.items() if (made := ingestion_of(definition)) is not None}
+    landing = {name: made for name, (definition, _) in found.items() if (made := ingestions_of(definition).get(name))}
     if wanted not in landing:
         names = ", ".join(sorted(name.to_user_string() for name in landing))
         msg = (
@@ -285,6 +285,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         ) + (f"; there is {names}" if names else "; there is no asset that lands a topic in a table")
         raise ConfigurationError(msg)
     ingestion, (definition, repo) = landing[wanted], found[wanted]
+    check_streams({wanted: ingestion}, repo.assets_defs_by_key)
     return LandingAsset(
         key=wanted,
         ingestion=ingestion,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
 
 __all__ = [
@@ -141,15 +141,28 @@ class SplitEnumerator(ABC):
         )
         return self._planned
 
-    def assign(self, limits: Limits) -> SplitAssignment | None:
+    @property
+    def has_pending(self) -> bool:
+        """Whether something of what was planned is not assigned yet."""
+        return self._pending is not None
+
+    def assign(self, limits: Limits, until: Position | None = None) -> SplitAssignment | None:
         """Hands out the next batch; None if all that was planned is assigned.
 
         The first batch of a plan is handed out even if it has no splits: it fixes the position of a stream that begins
         at the end.
+
+        Args:
+            limits: How large it may be.
+            until: Offsets that it does not pass, as long as something is to be read before them. Default: none.
         """
-        if self._pending is None:
+        pending = self._pending
+        if pending is None:
             return None
-        batch, self._pending = self._cut(self._pending, limits)
+        before = None if until is None else _before(pending, until)
+        batch, self._pending = self._cut(before or pending, limits)
+        if before is not None:
+            self._pending = pending.continued_at(batch.state.position)
         self._state = batch.state
         return self._assignment(batch)
 
@@ -225,6 +238,19 @@ class SplitEnumerator(ABC):
         if max_offsets is None or plan.offset_span <= max_offsets or limits.spread is Spread.BACKLOG:
             return plan.take(max_offsets)
         return self.cut_by_time(plan, max_offsets)
+
+
+def _before(plan: ReadPlan, offsets: Position) -> ReadPlan | None:
+    """What a plan reads before given offsets; None if that is nothing."""
+    cuts = {
+        split.topic_partition: max(
+            split.starting_offset,
+            min(split.stopping_offset, offsets.get(split.topic_partition, split.stopping_offset)),
+        )
+        for split in plan.splits
+    }
+    batch, _ = plan.cut_at(cuts)
+    return None if batch.is_empty else batch
 
 
 class Source(Protocol):

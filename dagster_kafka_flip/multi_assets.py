@@ -1,0 +1,261 @@
+"""build_kafka_delta_multi_asset: several tables from one read of a source, each an asset with a position of its own."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from dagster import AssetsDefinition, multi_asset
+
+from dagster_kafka_flip.asset_ingestion import (
+    Ingestion,
+    OnIdle,
+    overridden_limits,
+    overridden_source,
+    parameters,
+)
+from dagster_kafka_flip.checks import check_specs
+from dagster_kafka_flip.dead_letters import dead_letters_of
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
+from dagster_kafka_flip.landing_assets import check_alone, register
+from dagster_kafka_flip.metadata import table_metadata
+from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.record import last_record
+from dagster_kafka_flip.run_config import IngestRunConfig
+from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.together import TogetherTable, ingest_together
+from dagster_kafka_flip.tolerance import tolerated_errors
+from dagster_kafka_flip.topics import upstream_asset_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from dagster import (
+        AssetCheckResult,
+        AssetExecutionContext,
+        AssetKey,
+        AssetMaterialization,
+        AssetSpec,
+        MaterializeResult,
+        RetryPolicy,
+    )
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.kafka_delta_table import KafkaDeltaTable
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+
+def build_kafka_delta_multi_asset(
+    *,
+    name: str,
+    source: KafkaSource,
+    tables: Sequence[KafkaDeltaTable],
+    max_records_per_batch: int | None = None,
+    max_bytes_per_batch: int | None = None,
+    max_batches: int | None = None,
+    spread: Spread | Literal["backlog", "time"] = Spread.BACKLOG,
+    on_idle: OnIdle = "materialize",
+    verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
+    kafka: str = "kafka",
+    spark: str = "spark",
+    retry_policy: RetryPolicy | None = None,
+    pool: str | None = None,
+) -> AssetsDefinition:
+    """Makes one asset for each table, all landed from one read of a source.
+
+    Each table has a position of its own, in its own commits, and any of them can be materialized without the others.
+    Those that stand at the same offsets share a read; one that is behind (a table that is new, or one that failed)
+    catches up first. What fails for one table ends its part of the run and leaves the others alone; the run fails when
+    they are done.
+
+    Args:
+        name: The op's name.
+        source: What to read.
+        tables: Where to; at least one.
+        max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
+        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit. Default: no limit.
+        max_batches: Largest number of commits in one run, in each table. Default: no limit.
+        spread: How a batch that can't hold everything is spread over the topic partitions, as in `kafka_delta_asset`.
+        on_idle: What is left of a table with nothing new: `materialize` (default) a materialization with an unchanged
+            data version, `skip` nothing.
+        verify_after: How long Dagster's record of a position is believed when it says that nothing is new. Default 24
+            hours.
+        tolerate: Errors that don't end a run. Default: none.
+        kafka: Key of the KafkaResource.
+        spark: Key of the SparkResource.
+        retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
+        pool: Concurrency pool. Default: `delta:` and the name.
+
+    Raises:
+        ConfigurationError: There is no table, two are the same, or the options contradict each other.
+    """
+    if not tables:
+        msg = f"{name} lands no table; give it at least one KafkaDeltaTable"
+        raise ConfigurationError(msg)
+    shared: dict[str, Any] = {
+        "source": source,
+        "limits": Limits(
+            max_records_per_batch=max_records_per_batch,
+            max_bytes_per_batch=max_bytes_per_batch,
+            max_batches=max_batches,
+            spread=spread,  # pyright: ignore[reportArgumentType] - pydantic takes its text as well
+        ),
+        "on_idle": on_idle,
+        "verify_after": verify_after,
+        "tolerated": tolerated_errors(tolerate),
+        "kafka": kafka,
+        "spark": spark,
+    }
+    ingestions: dict[AssetKey, Ingestion] = {}
+    specs: list[AssetSpec] = []
+    for table in tables:
+        spec, ingestion = table.asset_spec, _ingestion(table, shared)
+        if spec.key in ingestions:
+            msg = f"{name} has two tables of the asset {spec.key.to_user_string()}"
+            raise ConfigurationError(msg)
+        ingestions[spec.key] = ingestion
+        specs.append(_spec(spec, ingestion))
+    _check_apart(name, ingestions)
+
+    resources = {kafka, spark}.union(*(ingestion.transform_resources for ingestion in ingestions.values()))
+    config: Any = IngestRunConfig.to_fields_dict()
+    make_assets: Any = multi_asset(
+        name=name,
+        specs=specs,
+        can_subset=True,
+        check_specs=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
+        required_resource_keys=resources,
+        config_schema=config,
+        retry_policy=retry_policy,
+        pool=pool or f"delta:{name}",
+    )
+    landed = _SharedIngestion(ingestions)
+
+    # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+    def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+        yield from landed.run(context, IngestRunConfig(**context.op_execution_context.op_config))
+
+    return register(make_assets(land), ingestions)
+
+
+def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
+    target = table.table if isinstance(table.table, DeltaTarget) else DeltaTarget(table=table.table)
+    if table.transform is not None and "records" not in (names := parameters(table.transform)):
+        msg = (
+            f"{table.transform.__name__}() has to take an argument `records`, the DataFrame of the run's records; it "
+            f"takes {', '.join(names) or 'none'}"
+        )
+        raise ConfigurationError(msg)
+    return Ingestion(
+        **shared,
+        target=target,
+        key_format=table.key_format,
+        value_format=table.value_format,
+        columns=table.columns,
+        dead_letter=dead_letters_of(table.dead_letter, target, table.key_format, table.value_format),
+        transform=table.transform,
+    )
+
+
+def _spec(spec: AssetSpec, ingestion: Ingestion) -> AssetSpec:
+    described = None if ingestion.transform is None else inspect.getdoc(ingestion.transform)
+    return spec.replace_attributes(
+        deps=[*upstream_asset_keys(ingestion.source), *spec.deps],
+        kinds={"deltalake", "spark", *spec.kinds},
+        metadata={**table_metadata(ingestion.target), **spec.metadata},
+        description=spec.description or described or f"Landed from Kafka as it is: {ingestion.source}.",
+        skippable=True,
+    )
+
+
+def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
+    seen: dict[str, AssetKey] = {}
+    for key, ingestion in ingestions.items():
+        table = str(ingestion.target)
+        if table in seen:
+            msg = (
+                f"{name}: the assets {seen[table].to_user_string()} and {key.to_user_string()} are both landed in "
+                f"{table}; give each a table of its own"
+            )
+            raise ConfigurationError(msg)
+        seen[table] = key
+
+
+@dataclass(frozen=True)
+class _SharedIngestion:
+    """What several assets land from one read."""
+
+    ingestions: Mapping[AssetKey, Ingestion]
+
+    def run(
+        self, context: AssetExecutionContext, config: IngestRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        """One materialization of the assets that were selected.
+
+        Args:
+            context: Of the run.
+            config: What is set for it.
+
+        Raises:
+            ConfigurationError: What is set can't be, or another asset feeds a stream of these.
+            KafkaFlipError: What was in the way of one of the tables, after the others were landed.
+        """
+        if config.mode != "append":
+            msg = (
+                f"mode: {config.mode!r} is for an asset that lands one table; several tables of one read know append "
+                "alone. Land the range in each with `dagster-kafka-flip backfill`, or rewrite_windows"
+            )
+            raise ConfigurationError(msg)
+        # Keys may have got a prefix since they were defined; the outputs' names are as they were.
+        here = {context.asset_key_for_output(output): made for output, made in self._by_output(context).items()}
+        chosen = {key: made for key, made in here.items() if key in context.selected_asset_keys}
+        for key, ingestion in chosen.items():
+            check_alone(context, key, ingestion)
+        previous: dict[AssetKey, AssetMaterialization | None] = {}
+        tables: dict[str, TogetherTable] = {}
+        for key, ingestion in chosen.items():
+            event, known = last_record(context.instance, key)
+            previous[key] = None if event is None else event.asset_materialization
+            tables[key.to_user_string()] = TogetherTable(
+                target=ingestion.target,
+                decoder=Decoder(
+                    ingestion.key_format or RawFormat(),
+                    ingestion.value_format or RawFormat(),
+                    ingestion.columns or KafkaColumns(),
+                ),
+                transform=ingestion.bound_transform(context),
+                dead_letters=ingestion.dead_letter,
+                known=None if config.verify else known,
+            )
+        first = next(iter(chosen.values()))
+        connection = getattr(context.resources, first.kafka).connection(first.source.cluster)
+        done = ingest_together(
+            overridden_source(first.source, config).connected(connection),
+            tables,
+            spark=getattr(context.resources, first.spark).session,
+            limits=overridden_limits(first.limits, config),
+            verify_after=first.verify_after,
+            tolerated=first.tolerated,
+            run_id=context.run_id,
+            log=context.log,
+            starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+        )
+        for key, ingestion in chosen.items():
+            if (result := done.results.get(key.to_user_string())) is not None:
+                yield from ingestion.tell(key, result, previous[key])
+        for name, failure in done.failures.items():
+            context.log.error("%s is not landed as far as the others: %s", name, failure)
+        for failure in done.failures.values():
+            raise failure
+
+    def _by_output(self, context: AssetExecutionContext) -> dict[str, Ingestion]:
+        outputs = context.assets_def.keys_by_output_name
+        return dict(zip(outputs, self.ingestions.values(), strict=True))

@@ -1,0 +1,528 @@
+"""StreamRun: one bounded run of one stream, from its position to the stop, in steps.
+
+The order of steps is what makes it exactly once: the position is read from the table, the plan is fixed, and one Delta
+commit carries the rows and the new position. Everything after that commit is telling.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.clock import Clock
+from dagster_kafka_flip.dead_letters import DeadLetters, DeadLetterTable, check_nothing_owed
+from dagster_kafka_flip.errors import (
+    ClusterUnreachableError,
+    ConcurrentIngestionError,
+    KafkaFlipError,
+    TableError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.landing import Landing, Read
+from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
+from dagster_kafka_flip.session import parallelism
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.incident import Incident, incident_of
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
+from dagster_kafka_flip.table.history import Anchor
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator
+    from dagster_kafka_flip.source.limits import Limits
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+# A plan is made anew this often after somebody else's change to the table came in between.
+_MAX_PLANS = 4
+
+
+def stream_run(
+    source: Source,
+    target: DeltaTarget,
+    *,
+    spark: Callable[[], SparkSession],
+    decoder: Decoder,
+    transform: Callable[[DataFrame], DataFrame] | None,
+    dead_letters: DeadLetters | None,
+    limits: Limits,
+    starting_offsets: OffsetsInitializer | None,
+    known: KnownPosition | None,
+    tolerated: frozenset[type[KafkaFlipError]],
+    run_id: str,
+    log: logging.Logger | logging.LoggerAdapter[Any],
+    read: Read = read,
+) -> StreamRun:
+    """A run that has not begun.
+
+    Args:
+        source: What to read, connected.
+        target: The table.
+        spark: Gives a Spark session.
+        decoder: From bytes to columns.
+        transform: From the batch's records to the rows to land; None for all as they are.
+        dead_letters: Where records go that can't be decoded; None if they stop the run or are kept.
+        limits: How much to do at once.
+        starting_offsets: Start here instead of at the position; None to go on.
+        known: A copy of the position.
+        tolerated: Errors that don't end the run.
+        run_id: Kept in the commits.
+        log: Where to tell each step.
+        read: How records are read.
+    """
+    overriding = None
+    if isinstance(source, KafkaSource) and starting_offsets is not None:
+        overriding = source.with_overrides(starting_offsets=starting_offsets)
+    record_bytes = None if known is None else known.record_bytes
+    return StreamRun(
+        source=source,
+        overriding=overriding,
+        target=target,
+        spark=spark,
+        decoder=decoder,
+        transform=transform,
+        dead_letters=dead_letters,
+        limits=limits,
+        run_id=run_id,
+        log=log,
+        context=SplitEnumeratorContext(record_bytes=record_bytes, tolerated=tolerated),
+        record=_record(known, target),
+        read=read,
+    )
+
+
+def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPosition | None:
+    """What a copy of the position tells of it, if it is of this stream and table."""
+    if known is None or known.stream != target.stream or known.table != str(target) or known.anchor_version is None:
+        return None
+    return RecordedPosition(
+        known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_owed
+    )
+
+
+@dataclass
+class StreamRun:
+    """One run of one stream, step by step; `ingest()` and `ingest_together()` take the steps.
+
+    Attributes:
+        source: What to read, connected.
+        overriding: The same, where this run starts elsewhere than at the position.
+        target: The table.
+        spark: Gives a Spark session; called only if there is something to do.
+        decoder: From bytes to columns.
+        transform: From the batch's records to the rows to land; None for all as they are.
+        dead_letters: Where records go that can't be decoded; None if they stop the run or are kept.
+        limits: How much to do at once.
+        run_id: Kept in the commits.
+        log: Where to tell each step.
+        context: What enumerators are told.
+        record: A copy of the position, if it is of this stream and table.
+        read: How records are read; other than by itself where several runs share what is read.
+    """
+
+    source: Source
+    overriding: KafkaSource | None
+    target: DeltaTarget
+    spark: Callable[[], SparkSession]
+    decoder: Decoder
+    transform: Callable[[DataFrame], DataFrame] | None
+    dead_letters: DeadLetters | None
+    limits: Limits
+    run_id: str
+    log: logging.Logger | logging.LoggerAdapter[Any]
+    context: SplitEnumeratorContext
+    record: RecordedPosition | None
+    read: Read = read
+    _reachable: bool = field(default=False, init=False)
+    _session: SparkSession = field(init=False)
+    _table: DeltaTable = field(init=False)
+    _letters: DeadLetterTable | None = field(default=None, init=False)
+    _landing: Landing = field(init=False)
+    _looking: _Look = field(init=False)
+    _assigned: SplitAssignment | None = field(default=None, init=False)
+    _plan: ReadPlan = field(init=False)
+    _plan_seconds: float = field(default=0.0, init=False)
+    _spark_seconds: float = field(default=0.0, init=False)
+    _batches: list[BatchResult] = field(default_factory=list["BatchResult"], init=False)
+    _conflicts: int = field(default=0, init=False)
+    _group_commit_failures: int = field(default=0, init=False)
+    # By their text: a plan that is made again meets the same ones.
+    _incidents: dict[str, Incident] = field(default_factory=dict[str, "Incident"], init=False)
+    _in_commits: int = field(default=0, init=False)
+
+    def idle(self, known: KnownPosition | None, verify_after: timedelta) -> IngestResult | None:
+        """The result of a run with nothing to do, if that can be told without Spark; else None."""
+        if known is None or self.overriding is not None or known.dead_letters_owed:
+            return None
+        if known.stream != self.target.stream or known.table != str(self.target):
+            return None
+        now = datetime.now(tz=timezone.utc)
+        if now - known.verified_at >= verify_after or (known.kept_until is not None and now >= known.kept_until):
+            return None
+        clock = Clock()
+        try:
+            with contextlib.closing(self.source.restore_enumerator(self.context, known.state)) as enumerator:
+                plan = enumerator.start()
+        except ClusterUnreachableError:
+            raise
+        except KafkaFlipError as error:
+            # The copy may be out of date. The table has the last word, and will raise the same if it agrees.
+            self.log.info("the last known position does not fit the log (%s); asking the table", type(error).__name__)
+            return None
+        self._reachable = True
+        if not _changes_nothing(plan, known.state):
+            return None
+        self.log.info(
+            "nothing new on %s: %d topic partitions stand at their stop; Spark is not started",
+            self.source,
+            len(plan.end_offsets),
+        )
+        return IngestResult(
+            plan=plan,
+            batches=(),
+            known=known,
+            location=self.target.uri,
+            dead_letter_table=self._dead_letter_table(),
+            incidents=self._met(plan.incidents),
+            plan_seconds=clock.lap(),
+        )
+
+    def execute(self) -> IngestResult:
+        """All the steps: plans with the position that the table holds, and commits batch after batch."""
+        self.discover()
+        self.open()
+        while self.assign():
+            self.land()
+        return self.finish()
+
+    def discover(self) -> None:
+        """Before Spark is started: a wrong address or topic is found out in a second, not in ten."""
+        if not self._reachable:
+            with contextlib.closing(self.source.create_enumerator(self.context)) as enumerator:
+                enumerator.discover()
+
+    def open(self) -> None:
+        """Looks up in the table where the stream stands, and plans from there; makes the table if there is none."""
+        clock = Clock()
+        self._session = self.spark()
+        self._spark_seconds = clock.lap()
+        self.log.info("a Spark session is there after %.1f s", self._spark_seconds)
+        self.context.current_parallelism = parallelism(self._session)
+        self._table = DeltaTable(self._session, self.target, self.context.tolerated, self.record)
+        if self.dead_letters is not None:
+            self._letters = DeadLetterTable(
+                spark=self._session,
+                letters=self.dead_letters,
+                source=self.source,
+                context=self.context,
+                decoder=self.decoder,
+                main=self._table,
+                main_target=self.target,
+                run_id=self.run_id,
+                log=self.log,
+            )
+        self._landing = Landing(
+            spark=self._session,
+            source=self.source,
+            context=self.context,
+            table=self._table,
+            target=self.target,
+            decoder=self.decoder,
+            transform=self.transform,
+            letters=self._letters,
+            run_id=self.run_id,
+            log=self.log,
+            read=self.read,
+        )
+        self._looking = self._look(self.overriding or self.source)
+        self._plan = self._looking.plan
+        self._plan_seconds = clock.lap()
+
+    @property
+    def plan(self) -> ReadPlan:
+        """What was planned when the run was opened."""
+        return self._plan
+
+    @property
+    def position(self) -> Position:
+        """Where the stream stands once all that was assigned is committed."""
+        state = self._looking.enumerator.snapshot_state()
+        return {} if state is None else state.position
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something left to assign."""
+        return (
+            self._looking.enumerator.has_pending
+            and self._is_worth_doing(self._looking)
+            and len(self._batches) != self.limits.max_batches
+        )
+
+    def stop_at(self, stop: Position) -> None:
+        """What is planned from now on stops at these offsets; a topic partition without one is not read."""
+        initializer = OffsetsInitializer.specific_offsets(stop)
+        if isinstance(self.source, KafkaSource):
+            self.source = self.source.with_overrides(stopping_offsets=initializer)
+        if self.overriding is not None:
+            self.overriding = self.overriding.with_overrides(stopping_offsets=initializer)
+
+    def assign(self, until: Position | None = None) -> bool:
+        """Fixes the next batch; whether there is one.
+
+        Args:
+            until: No further than to these offsets, as long as there is something before them. Default: as planned.
+        """
+        self._assigned = self._looking.enumerator.assign(self.limits, until) if self.has_more else None
+        return self._assigned is not None
+
+    def land(self) -> None:
+        """Lands the batch, if there is one.
+
+        Where somebody else's change came in between, nothing is landed, and what follows is planned anew.
+        """
+        look, assignment = self._looking, self._assigned
+        if assignment is None:
+            return
+        try:
+            done = self._landing.land(
+                look.anchor,
+                assignment,
+                previous=self._batches[-1].observed if self._batches else None,
+                overrides_start=self.overriding is not None and not self._batches,
+                incidents=tuple(self._incidents.values())[self._in_commits :],
+            )
+        except (ForeignConflictError, *self.context.tolerated) as conflict:
+            self._conflicts += 1
+            self._tell_conflict(self._conflicts, conflict)
+            look.enumerator.add_splits_back(assignment.plan.splits)
+            source = self.source if self._batches else self.overriding or self.source
+            self._looking = self._look_again(look, source)
+            return
+        self._batches.append(done)
+        self._in_commits = len(self._incidents)
+        self._group_commit_failures += self._notify(look.enumerator)
+        if done.observed is not None and done.observed.records:
+            self.context.record_bytes = done.observed.bytes / done.observed.records
+        look.anchor = Anchor(
+            table_version=done.committed.version,
+            version=done.committed.version,
+            state=assignment.plan.state,
+            table_rows=done.committed.table_rows,
+            other_streams=look.anchor.other_streams,
+            committed_ms=int(time.time() * 1000),
+            transaction_version=look.anchor.version,
+        )
+
+    def finish(self) -> IngestResult:
+        """What was done, and where the stream stands."""
+        self._looking.enumerator.close()
+        anchor = self._looking.anchor
+        if anchor.state is None:
+            msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
+            raise KafkaFlipError(msg)
+        dead_letters_owed = self._letters is not None and self._letters.finish()
+        return IngestResult(
+            plan=self._plan,
+            batches=tuple(self._batches),
+            known=KnownPosition(
+                stream=self.target.stream,
+                table=str(self.target),
+                state=anchor.state,
+                verified_at=datetime.now(tz=timezone.utc),
+                table_version=anchor.table_version,
+                table_rows=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+                record_bytes=self.context.record_bytes,
+                kept_until=self._table.kept_until(anchor),
+                dead_letters_owed=dead_letters_owed,
+                anchor_version=anchor.version,
+                transaction_version=anchor.transaction_version,
+            ),
+            location=self._table.location(),
+            columns=self._landing.columns,
+            overrides_start=self.overriding is not None,
+            started_spark=True,
+            group_commit_failures=self._group_commit_failures,
+            dead_letters=0 if self._letters is None else self._letters.landed,
+            dead_letter_table=self._dead_letter_table(),
+            incidents=tuple(self._incidents.values()),
+            plan_seconds=self._plan_seconds,
+            spark_seconds=self._spark_seconds,
+        )
+
+    def _tell_conflict(self, conflicts: int, conflict: KafkaFlipError) -> None:
+        if conflicts == _MAX_PLANS:
+            msg = (
+                f"{conflicts} plans in a row met somebody else's change to {self.target}, the last one with "
+                f"{conflict}; nothing of the batch was written. Run again when the table is quiet"
+            )
+            raise WriteFailedError(msg) from conflict
+        if isinstance(conflict, ConcurrentIngestionError):
+            self._met((incident_of(conflict, "The run planned anew from there."),))
+        elif isinstance(conflict, ForeignConflictError):
+            self.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.target, conflict)
+        else:
+            self.log.warning("the batch can't be read as it was planned; planning anew: %s", conflict)
+
+    def _met(self, incidents: Iterable[Incident]) -> tuple[Incident, ...]:
+        """Notes what is tolerated, and gives all that was in this run."""
+        for incident in incidents:
+            if incident.message not in self._incidents:
+                self._incidents[incident.message] = incident
+                self.log.warning("tolerated %s: %s", incident.error, incident.message)
+        return tuple(self._incidents.values())
+
+    def _look(self, source: Source) -> _Look:
+        """Where the stream stands, and what there is to read from there; makes the table if there is none."""
+        anchor = self._settled_anchor()
+        if anchor is None:
+            # Planned before the table is made, so that a source that can't be read leaves nothing behind.
+            enumerator = source.create_enumerator(self.context)
+            plan = enumerator.start()
+            self._table.create(self._landing.schema())
+            anchor = self._settled_anchor()
+            if anchor is None:
+                msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
+                raise TableError(msg)
+            if anchor.state is None:
+                return self._tell(_Look(anchor, enumerator, plan))
+        if anchor.state is None:
+            self._table.check_takes_streams()
+            enumerator = source.create_enumerator(self.context)
+        else:
+            enumerator = source.restore_enumerator(self.context, anchor.state)
+        look = self._tell(_Look(anchor, enumerator, enumerator.start()))
+        if self.overriding is not None and source is self.overriding and anchor.state is not None:
+            self._tell_override(self.overriding.starting_offsets, anchor.state, look.plan)
+        return look
+
+    def _settled_anchor(self) -> Anchor | None:
+        """Where the stream stands; what its last commit left owing of dead letters is settled first."""
+        anchor = self._table.anchor()
+        routed = None if anchor is None else anchor.routed
+        if routed is not None and self._letters is not None:
+            self._letters.settle_debt(routed)
+        elif routed is not None:
+            check_nothing_owed(self._session, routed, self._table, self.target, self.log)
+        return anchor
+
+    def _dead_letter_table(self) -> str | None:
+        return None if self.dead_letters is None else str(self.dead_letters.target(self.target))
+
+    def _look_again(self, look: _Look, source: Source) -> _Look:
+        """As `_look`; if the position has not moved, the enumerator goes on with what it was handed back."""
+        anchor = self._settled_anchor()
+        if anchor is None or anchor.state != look.anchor.state:
+            look.enumerator.close()
+            return self._look(source)
+        return self._tell(_Look(anchor, look.enumerator, look.enumerator.start()))
+
+    def _tell(self, look: _Look) -> _Look:
+        plan = look.plan
+        self._met((*look.anchor.incidents, *plan.incidents))
+        self._table.check_overlap(look.anchor, plan)
+        for tp, offsets in sorted(plan.held_back.items()):
+            self.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
+        if plan.paused:
+            self.log.info(
+                "%d topic partitions are ahead of the slowest by more than the maximum drift; %d of their offsets are "
+                "left for a later run",
+                len(plan.paused),
+                sum(plan.paused.values()),
+            )
+        if plan.removed:
+            self.log.warning(
+                "%s: no longer read, because they are gone or no longer asked for; their position is kept",
+                ", ".join(map(str, plan.removed)),
+            )
+        self.log.info(
+            "planned %d splits of %s with %d offsets; lag %d",
+            len(plan.splits),
+            self.source,
+            plan.offset_span,
+            sum(plan.lag_before.values()),
+        )
+        return look
+
+    def _tell_override(self, start: OffsetsInitializer, state: EnumeratorState, plan: ReadPlan) -> None:
+        moved = {tp: plan.starting_position[tp] - state.position[tp] for tp in plan.end_offsets if tp in state.position}
+        again = -sum(offsets for offsets in moved.values() if offsets < 0)
+        skipped = sum(offsets for offsets in moved.values() if offsets > 0)
+        self.log.warning(
+            "this run starts at %s instead of at the position: up to %d records are read again, up to %d are skipped",
+            start,
+            again,
+            skipped,
+        )
+
+    def _notify(self, enumerator: SplitEnumerator) -> bool:
+        """Tells the outside of a commit; whether that failed, which takes nothing away from the commit."""
+        try:
+            enumerator.notify_checkpoint_complete()
+        except KafkaFlipError as error:
+            self.log.warning("the batch is committed; the consumer group could not be told: %s", error)
+            return True
+        return False
+
+    def _is_worth_doing(self, look: _Look) -> bool:
+        """Whether the plan reads anything, moves the position, or keeps it from being forgotten.
+
+        A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
+        stream that begins at "latest" must not begin later still the next time. And where Delta is about to forget the
+        commit that holds the position, because nothing has arrived for long. And where something about the table was
+        tolerated: the commit says so, and the next run need not tolerate it again. And where only a record still held
+        the position.
+        """
+        anchor = look.anchor
+        if (
+            anchor.state is None
+            or anchor.incidents
+            or anchor.is_recorded
+            or not _changes_nothing(look.plan, anchor.state)
+        ):
+            return True
+        kept_until = self._table.kept_until(anchor)
+        if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
+            return False
+        self.log.info(
+            "the position's commit is older than half the log's retention of %s (since %s); it is committed anew",
+            self.target,
+            kept_until.isoformat(timespec="seconds"),
+        )
+        return True
+
+
+@dataclass
+class _Look:
+    """Where the stream stands, and what there is to read from there.
+
+    Attributes:
+        anchor: Where it stands; moves on with each commit.
+        enumerator: Started from there.
+        plan: What the enumerator planned.
+    """
+
+    anchor: Anchor
+    enumerator: SplitEnumerator
+    plan: ReadPlan
+
+
+def _changes_nothing(plan: ReadPlan, state: EnumeratorState) -> bool:
+    return (
+        plan.is_empty
+        and dict(plan.state.position) == dict(state.position)
+        and plan.state.cluster_id == state.cluster_id
+        and dict(plan.state.topic_ids) == dict(state.topic_ids)
+    )

@@ -1,0 +1,273 @@
+"""Several tables from one read of a topic, on a real broker, with real Spark and a real instance."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetKey, AssetSpec, FreshnessPolicy, materialize
+from dagster._core.definitions.assets.definition.assets_definition import AssetsDefinition
+
+from dagster_kafka_flip import (
+    DeltaTarget,
+    JsonFormat,
+    KafkaDeltaTable,
+    KafkaSource,
+    StringFormat,
+    build_kafka_delta_multi_asset,
+    topic_asset_key,
+)
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
+
+RAW, TYPED = AssetKey("raw"), AssetKey("typed")
+
+
+def _tables(table: str, **typed: Any) -> list[KafkaDeltaTable]:
+    return [
+        KafkaDeltaTable("raw", table=f"{table}/raw"),
+        KafkaDeltaTable("typed", table=f"{table}/typed", value_format=JsonFormat("n INT NOT NULL"), **typed),
+    ]
+
+
+def _run(assets: AssetsDefinition, instance, resources, *, selection=None, **config) -> Any:
+    run_config = {"ops": {assets.op.name: {"config": config}}} if config else None
+    return materialize(
+        [assets],
+        instance=instance,
+        resources=resources,
+        selection=selection,
+        run_config=run_config,
+        raise_on_error=False,
+    )
+
+
+def _told(result) -> dict[AssetKey, dict[str, Any]]:
+    return {
+        event.asset_key: {key: value.value for key, value in event.materialization.metadata.items()}
+        for event in result.get_asset_materialization_events()
+    }
+
+
+def _offsets(spark, path: str) -> list[tuple[int, int]]:
+    rows = spark.read.format("delta").load(path).select("kafka_partition", "kafka_offset").collect()
+    return sorted((row[0], row[1]) for row in rows)
+
+
+@pytest.fixture
+def source(kafka, topic):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [("a", '{"n": 1}'), ("b", '{"n": 2}')], partition=0)
+    kafka.produce(topic, [("c", '{"n": 3}')], partition=1)
+    return KafkaSource.builder().set_topics(topic).build()
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
+    kafka, spark, instance, resources, source, topic, table
+):
+    assets = build_kafka_delta_multi_asset(name="both", source=source, tables=_tables(table))
+    first = _told(_run(assets, instance, resources))
+    assert {key: told["delta/rows_written"] for key, told in first.items()} == {RAW: 3, TYPED: 3}
+    assert {key: told["delta/commits"] for key, told in first.items()} == {RAW: 1, TYPED: 1}
+
+    idle = _told(_run(assets, instance, resources))
+    assert {key: (told["kafka/idle"], told["spark/started"]) for key, told in idle.items()} == {
+        RAW: (True, False),
+        TYPED: (True, False),
+    }
+
+    kafka.produce(topic, [("d", '{"n": 4}')] * 2, partition=0)
+    alone = _told(_run(assets, instance, resources, selection=[RAW]))
+    assert {key: told["kafka/records_read"] for key, told in alone.items()} == {RAW: 2}
+
+    kafka.produce(topic, [("e", '{"n": 5}')] * 3, partition=1)
+    both = _told(_run(assets, instance, resources))
+    assert {key: (told["kafka/records_read"], told["delta/commits"]) for key, told in both.items()} == {
+        RAW: (3, 1),
+        TYPED: (5, 2),
+    }
+    assert both[TYPED]["kafka/lag_before"] == 5
+    everything = [(0, offset) for offset in range(4)] + [(1, offset) for offset in range(4)]
+    assert _offsets(spark, f"{table}/raw") == _offsets(spark, f"{table}/typed") == everything
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_topic_is_read_once_for_all_tables(kafka, spark, instance, resources, source, topic, table):
+    # Whoever read it once more for the second table would find that retention took everything meanwhile.
+    def trimmed(records):
+        raw = spark.read.format("delta").load(f"{table}/raw") if _is_there(spark, f"{table}/raw") else None
+        if raw is not None and raw.count() == 3:
+            kafka.trim(topic, 0, 2)
+            kafka.trim(topic, 1, 1)
+        return records
+
+    assets = build_kafka_delta_multi_asset(name="once", source=source, tables=_tables(table, transform=trimmed))
+    result = _run(assets, instance, resources)
+    assert result.success
+    assert _offsets(spark, f"{table}/typed") == _offsets(spark, f"{table}/raw") == [(0, 0), (0, 1), (1, 0)]
+    # It was taken indeed: a table that begins now finds nothing.
+    late = _tables(f"{table}/late")[:1]
+    again = _told(
+        _run(build_kafka_delta_multi_asset(name="late", source=source, tables=late), instance, resources, verify=True)
+    )
+    assert again[RAW]["kafka/records_read"] == 0
+
+
+def _is_there(spark, path: str) -> bool:
+    from delta import DeltaTable
+
+    return DeltaTable.isDeltaTable(spark, path)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_what_fails_for_one_table_fails_the_run_when_the_others_are_landed(
+    kafka, spark, instance, resources, source, topic, table
+):
+    assets = build_kafka_delta_multi_asset(name="apart", source=source, tables=_tables(table), max_records_per_batch=3)
+    assert _run(assets, instance, resources).success
+    kafka.produce(topic, [("bad", "no json"), ("f", '{"n": 6}')], partition=0)
+    failed = _run(assets, instance, resources)
+    assert not failed.success
+    assert list(_told(failed)) == [RAW]
+    (step,) = failed.get_step_failure_events()
+    assert RecordsRejectedError.__name__ in str(step.step_failure_data.error)
+    assert f"{topic}-0 offset 2" in str(step.step_failure_data.error)
+    assert len(_offsets(spark, f"{table}/raw")) == 5
+    assert len(_offsets(spark, f"{table}/typed")) == 3
+
+    mended = build_kafka_delta_multi_asset(
+        name="apart",
+        source=source,
+        tables=[
+            KafkaDeltaTable("raw", table=f"{table}/raw"),
+            KafkaDeltaTable(
+                "typed", table=f"{table}/typed", value_format=JsonFormat("n INT NOT NULL"), dead_letter=f"{table}/dead"
+            ),
+        ],
+    )
+    told = _told(_run(mended, instance, resources))
+    assert (told[TYPED]["kafka/records_read"], told[TYPED]["kafka/dead_letters"]) == (2, 1)
+    assert told[RAW]["kafka/idle"]
+    assert len(_offsets(spark, f"{table}/typed")) == 4
+
+
+def test_what_dagster_shows_and_goes_by_passes_through(source_of_no_topic):
+    policy = FreshnessPolicy.cron(deadline_cron="0 9 * * *", lower_bound_delta=timedelta(minutes=30))
+    spec = AssetSpec(
+        ["lake", "typed"],
+        group_name="orders",
+        owners=["team:data"],
+        tags={"tier": "1"},
+        kinds={"json"},
+        deps=["customers"],
+        freshness_policy=policy,
+        metadata={"sla": "1 h"},
+    )
+
+    def only_large(records):
+        """Large orders alone."""
+        return records
+
+    assets = build_kafka_delta_multi_asset(
+        name="shown",
+        source=source_of_no_topic,
+        tables=[
+            KafkaDeltaTable("raw", table="lake.raw"),
+            KafkaDeltaTable(spec, table="warehouse/typed", transform=only_large, key_format=StringFormat()),
+        ],
+    )
+    typed = assets.specs_by_key[spec.key]
+    assert typed.kinds == {"deltalake", "spark", "json"}
+    assert (typed.group_name, typed.owners, typed.tags["tier"]) == ("orders", ["team:data"], "1")
+    assert typed.freshness_policy == policy
+    assert typed.description == "Large orders alone."
+    assert {dep.asset_key for dep in typed.deps} == {topic_asset_key("orders"), AssetKey("customers")}
+    assert typed.metadata["sla"] == "1 h"
+    assert str(typed.metadata["dagster/uri"]).endswith("/warehouse/typed")
+    assert assets.specs_by_key[RAW].metadata["dagster/table_name"] == "lake.raw"
+    assert assets.can_subset
+    assert assets.op.pool == "delta:shown"
+
+
+@pytest.fixture
+def source_of_no_topic():
+    return KafkaSource.builder().set_topics("orders").build()
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ([], "many lands no table; give it at least one KafkaDeltaTable"),
+        (
+            [KafkaDeltaTable("a", table="w/a"), KafkaDeltaTable("a", table="w/b")],
+            "many has two tables of the asset a",
+        ),
+        (
+            [KafkaDeltaTable("a", table="lake.a"), KafkaDeltaTable("b", table=DeltaTarget(table="lake.a", stream="2"))],
+            "many: the assets a and b are both landed in lake.a; give each a table of its own",
+        ),
+        (
+            [KafkaDeltaTable("a", table="w/a", transform=lambda rows: rows)],
+            ("<lambda>() has to take an argument `records`, the DataFrame of the run's records; it takes rows"),
+        ),
+    ],
+)
+def test_tables_that_can_not_be_are_refused_when_they_are_defined(source_of_no_topic, tables, message):
+    with pytest.raises(ConfigurationError) as error:
+        build_kafka_delta_multi_asset(name="many", source=source_of_no_topic, tables=tables)
+    assert str(error.value) == message
+
+
+def test_a_range_can_not_be_replaced_in_several_tables_at_once(source_of_no_topic, instance, unused_resources):
+    assets = build_kafka_delta_multi_asset(
+        name="many", source=source_of_no_topic, tables=[KafkaDeltaTable("a", table="warehouse/a")]
+    )
+    failed = _run(assets, instance, unused_resources, mode="replace")
+    (step,) = failed.get_step_failure_events()
+    assert "mode: 'replace' is for an asset that lands one table" in str(step.step_failure_data.error)
+
+
+@pytest.fixture
+def unused_resources():
+    from dagster_kafka_flip import KafkaResource, SparkResource
+
+    # Nothing listens on port 1.
+    return {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
+
+
+_TWO_OF_ONE_STREAM = """
+from dagster import Definitions
+from dagster_kafka_flip import *
+
+source = KafkaSource.builder().set_topics("orders").build()
+one = build_kafka_delta_asset(name="one", source=source, table="warehouse/shared")
+two = KafkaDeltaTable("two", table="warehouse/shared")
+many = build_kafka_delta_multi_asset(name="many", source=source, tables=[two])
+# Nothing listens on port 1.
+resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
+defs = Definitions(assets=[one, many], resources=resources)
+"""
+
+
+@pytest.mark.parametrize("key", ["one", "two"])
+def test_two_assets_of_one_stream_of_one_table_are_refused_before_anything_runs(tmp_path, key):
+    (tmp_path / "shop.py").write_text(_TWO_OF_ONE_STREAM)
+    dagster = Path(sys.executable).with_name("dagster")
+    command = [str(dagster), "asset", "materialize", "-f", "shop.py", "--select", key]
+    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    output = done.stdout + done.stderr
+    assert re.search(
+        r"the assets (one and two|two and one) both feed the stream 'main' of /\S+/warehouse/shared", output
+    )
+    assert "so that each would land a part of the records" in output

@@ -1,0 +1,162 @@
+"""In which order several tables land what one source holds, and what of it they share; without Kafka and Spark."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.source.api import SplitEnumerator, SplitEnumeratorContext
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.together import Together
+from tests.source.plans import make_plan
+
+
+class PlannedEnumerator(SplitEnumerator):
+    """Hands out ranges that are known beforehand."""
+
+    def __init__(self, ranges: dict[int, tuple[int, int]]) -> None:
+        super().__init__(SplitEnumeratorContext())
+        self._ranges = ranges
+
+    def discover(self) -> None:
+        raise NotImplementedError
+
+    def plan(self, state):
+        return make_plan(self._ranges)
+
+    def plan_exactly(self, splits):
+        raise NotImplementedError
+
+
+class TableRun:
+    """What Together knows of a StreamRun; lands by noting what it would read."""
+
+    def __init__(self, starts: dict[int, int], stops: dict[int, int], limits: Limits, reads: list[Any]) -> None:
+        self.context = SplitEnumeratorContext()
+        self.splits: list[Any] = []
+        self._ranges = {number: (start, stops[number]) for number, start in starts.items()}
+        self._enumerator = PlannedEnumerator(self._ranges)
+        self._limits = limits
+        self._reads = reads
+        self._assignment: Any = None
+
+    def stop_at(self, stop):
+        # The stops are the same from the beginning.
+        assert {tp.partition: offset for tp, offset in stop.items() if tp.partition != 99} == {
+            number: stop for number, (_, stop) in self._ranges.items()
+        }
+
+    def open(self):
+        self.plan = self._enumerator.start()
+
+    @property
+    def position(self):
+        state = self._enumerator.snapshot_state()
+        assert state is not None
+        return state.position
+
+    @property
+    def has_more(self):
+        return self._enumerator.has_pending
+
+    def assign(self, until=None):
+        self._assignment = self._enumerator.assign(self._limits, until)
+        return self._assignment is not None
+
+    def land(self):
+        self.splits.extend(self._assignment.plan.splits)
+        self._reads.append(tuple(self._assignment.plan.splits))
+
+    def finish(self):
+        return None
+
+
+class Sharing:
+    """Notes which reads are of a batch that several tables land."""
+
+    def __init__(self, reads: list[Any]) -> None:
+        self.together: list[list[Any]] = []
+        self._reads = reads
+        self._from: int | None = None
+
+    def keep(self):
+        self._from = len(self._reads)
+
+    def release(self):
+        if self._from is not None:
+            self.together.append(self._reads[self._from :])
+        self._from = None
+
+
+_stops = st.dictionaries(st.integers(0, 2), st.integers(0, 30), min_size=1)
+
+
+@st.composite
+def _tables(draw):
+    stops = draw(_stops)
+    starts = [{number: draw(st.integers(0, stop)) for number, stop in stops.items()} for _ in range(3)]
+    return stops, starts
+
+
+@given(_tables(), st.none() | st.integers(1, 9))
+def test_every_table_lands_every_offset_once_and_those_at_the_same_offsets_share(tables, limit):
+    stops, starts = tables
+    reads: list[Any] = []
+    sharing: Any = Sharing(reads)
+    runs = {
+        f"t{index}": TableRun(start, stops, Limits(max_records_per_batch=limit), reads)
+        for index, start in enumerate(starts)
+    }
+    together = Together(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    together.open()
+    together.land()
+    together.finish()
+    assert together.failures == {}
+    for run, start in zip(runs.values(), starts, strict=True):
+        position = dict(start)
+        for split in run.splits:
+            number = split.topic_partition.partition
+            assert split.starting_offset == position[number], "no gap and no overlap"
+            position[number] = split.stopping_offset
+        assert position == stops
+    assert all(len(set(shared)) == 1 for shared in sharing.together), "what is shared is the same for all"
+    if starts[0] == starts[1] == starts[2] and starts[0] != stops:
+        assert len(set(reads)) * 3 == len(reads), "everything is shared"
+
+
+def test_whoever_is_behind_catches_up_with_the_next_and_goes_on_with_it():
+    reads: list[Any] = []
+    sharing: Any = Sharing(reads)
+    runs = {
+        name: TableRun({0: start}, {0: 100}, Limits(), reads)
+        for name, start in {"new": 0, "ahead": 90, "behind": 40}.items()
+    }
+    together = Together(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    together.open()
+    together.land()
+    spans = [[(split.starting_offset, split.stopping_offset) for split in splits] for splits in reads]
+    assert spans == [[(0, 40)], [(40, 90)], [(40, 90)], [(90, 100)], [(90, 100)], [(90, 100)]]
+    assert [len(shared) for shared in sharing.together] == [2, 3]
+
+
+def test_a_table_for_which_something_fails_is_left_behind_and_the_others_go_on():
+    reads: list[Any] = []
+    sharing: Any = Sharing(reads)
+    runs = {name: TableRun({0: 0}, {0: 10}, Limits(max_records_per_batch=5), reads) for name in ("bad", "good")}
+
+    def fail():
+        raise ValueError("no")
+
+    runs["bad"].land = fail  # type: ignore[method-assign]
+    together = Together(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    together.open()
+    together.land()
+    assert list(together.failures) == ["bad"]
+    assert [(split.topic_partition, split.stopping_offset) for split in runs["good"].splits] == [
+        (TopicPartition("t", 0), 5),
+        (TopicPartition("t", 0), 10),
+    ]
