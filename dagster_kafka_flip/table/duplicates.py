@@ -1,0 +1,159 @@
+"""Records that are in a table more than once, told by topic, topic partition and offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagster_kafka_flip.table.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+# A condition that names more of them takes Spark longer to understand than it saves files.
+_MOST_RANGES = 256
+
+
+class RecordColumns(NamedTuple):
+    """Names of the columns that tell which record a row is of."""
+
+    topic: str
+    partition: str
+    offset: str
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """What was found.
+
+    Attributes:
+        rows: Rows that were compared.
+        records: Records that are there more than once.
+        surplus: Rows that are there too often.
+        example: One of the records, such as `flights-0 offset 17`; None if there is none.
+    """
+
+    rows: int
+    records: int
+    surplus: int
+    example: str | None
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    """Offsets of a topic partition, or of all of a topic's, half-open.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition's number; -1 for all.
+        start: The first offset.
+        stop: The first offset that is not in it.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+    def predicate(self, columns: RecordColumns) -> str:
+        """The condition in SQL."""
+        parts = [f"{quoted(columns.topic)} = {literal(self.topic)}"]
+        if self.partition >= 0:
+            parts.append(f"{quoted(columns.partition)} = {self.partition}")
+        parts += [f"{quoted(columns.offset)} >= {self.start}", f"{quoted(columns.offset)} < {self.stop}"]
+        return f"({' AND '.join(parts)})"
+
+
+def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
+    """The offsets of splits, each once; of very many topic partitions, the span of each topic.
+
+    Args:
+        splits: What commits have read.
+    """
+    merged: list[OffsetRange] = []
+    for split in sorted(splits):
+        topic, partition = split.topic_partition
+        start, stop = split.starting_offset, split.stopping_offset
+        last = merged[-1] if merged else None
+        if last is not None and (last.topic, last.partition) == (topic, partition) and start <= last.stop:
+            merged[-1] = OffsetRange(topic, partition, last.start, max(last.stop, stop))
+        else:
+            merged.append(OffsetRange(topic, partition, start, stop))
+    if len(merged) <= _MOST_RANGES:
+        return tuple(merged)
+    topics = sorted({found.topic for found in merged})
+    return tuple(
+        OffsetRange(
+            topic,
+            -1,
+            min(found.start for found in merged if found.topic == topic),
+            max(found.stop for found in merged if found.topic == topic),
+        )
+        for topic in topics
+    )
+
+
+def remade_topics(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
+    """Topics of which commits know more than one log, so that an offset of theirs may stand for two records.
+
+    Args:
+        states: Where commits stood.
+    """
+    ids: dict[str, set[tuple[str | None, str | None]]] = {}
+    for state in states:
+        for topic in {tp.topic for tp in state.position}:
+            known = ids.setdefault(topic, set())
+            known.add(("cluster", state.cluster_id))
+            known.add(("topic", state.topic_ids.get(topic)))
+    return tuple(
+        sorted(
+            topic
+            for topic, known in ids.items()
+            if any(
+                len({one for what, one in known if what == kind and one is not None}) > 1
+                for kind in ("cluster", "topic")
+            )
+        )
+    )
+
+
+def find_duplicates(
+    table: DataFrame, columns: RecordColumns, ranges: Sequence[OffsetRange] | None, leave_out: Sequence[str] = ()
+) -> Duplicates:
+    """Counts what is there more than once, in one pass over three columns.
+
+    Rows without a topic, topic partition or offset are no record's and are not compared.
+
+    Args:
+        table: The table.
+        columns: Its columns.
+        ranges: The offsets to compare; None for all.
+        leave_out: Topics that are not compared.
+    """
+    from pyspark.sql import functions as f
+
+    if ranges is not None:
+        table = table.where(" OR ".join(found.predicate(columns) for found in ranges) or "false")
+    if leave_out:
+        table = table.where(~f.col(quoted(columns.topic)).isin(list(leave_out)))
+    keys = [f.col(quoted(name)).alias(alias) for name, alias in zip(columns, RecordColumns._fields, strict=True)]
+    counted = table.select(*keys).dropna().groupBy(*RecordColumns._fields).agg(f.count(f.lit(1)).alias("copies"))
+    is_double = f.col("copies") > 1
+    found = counted.agg(
+        f.coalesce(f.sum("copies"), f.lit(0)).alias("rows"),
+        f.count(f.when(is_double, 1)).alias("records"),
+        f.coalesce(f.sum(f.when(is_double, f.col("copies") - 1)), f.lit(0)).alias("surplus"),
+        f.min(f.when(is_double, f.struct(*RecordColumns._fields))).alias("example"),
+    ).collect()[0]
+    example = found["example"]
+    return Duplicates(
+        rows=found["rows"],
+        records=found["records"],
+        surplus=found["surplus"],
+        example=None if example is None else f"{example[0]}-{example[1]} offset {example[2]}",
+    )

@@ -1,0 +1,84 @@
+"""Which offsets are looked for twice, and how they are counted."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.duplicates import (
+    Duplicates,
+    OffsetRange,
+    RecordColumns,
+    find_duplicates,
+    offset_ranges,
+    remade_topics,
+)
+
+COLUMNS = RecordColumns("topic", "partition", "offset")
+
+
+def split(topic, partition, start, stop):
+    return KafkaPartitionSplit(TopicPartition(topic, partition), start, stop)
+
+
+_SPLITS = st.lists(
+    st.builds(
+        lambda topic, partition, start, span: split(topic, partition, start, start + span),
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 2),
+        st.integers(0, 30),
+        st.integers(1, 10),
+    ),
+    max_size=10,
+)
+
+
+@given(_SPLITS)
+def test_ranges_hold_the_offsets_of_the_splits_and_no_others_each_once(splits):
+    def offsets(of):
+        return sorted(
+            (topic, partition, offset) for topic, partition, start, stop in of for offset in range(start, stop)
+        )
+
+    ranges = offset_ranges(splits)
+    covered = {
+        (*one.topic_partition, offset) for one in splits for offset in range(one.starting_offset, one.stopping_offset)
+    }
+    assert offsets((one.topic, one.partition, one.start, one.stop) for one in ranges) == sorted(covered)
+
+
+def test_of_very_many_topic_partitions_the_span_of_each_topic_is_looked_at():
+    splits = [split("a", number, number, number + 10) for number in range(300)] + [split("b", 0, 5, 6)]
+    assert offset_ranges(splits) == (OffsetRange("a", -1, 0, 309), OffsetRange("b", -1, 5, 6))
+    assert OffsetRange("b's", -1, 5, 6).predicate(COLUMNS) == "(`topic` = 'b\\'s' AND `offset` >= 5 AND `offset` < 6)"
+
+
+def test_a_topic_that_has_had_two_ids_or_two_clusters_is_remade():
+    def state(topic_id, cluster="c", topic="t"):
+        return EnumeratorState({TopicPartition(topic, 0): 1}, cluster, {} if topic_id is None else {topic: topic_id})
+
+    assert remade_topics([state("1"), state("1"), state(None), state("2", topic="u")]) == ()
+    assert remade_topics([state("1"), state("2"), state("2", topic="u")]) == ("t",)
+    assert remade_topics([state(None), state(None, "d")]) == ("t",)
+
+
+@pytest.mark.spark
+def test_duplicates_are_counted_and_rows_without_an_offset_are_not(spark):
+    table = spark.createDataFrame(
+        [
+            *[("t", 0, 1)] * 3,
+            *[("t", 0, 2), ("t", 1, 2)],
+            *[("u", 1, 2)] * 2,
+            *[("t", 0, None)] * 2,
+            (None, None, None),
+        ],
+        "topic STRING, partition INT, offset BIGINT",
+    )
+    assert find_duplicates(table, COLUMNS, None) == Duplicates(7, 2, 3, "t-0 offset 1")
+    assert find_duplicates(table, COLUMNS, None, ["t"]) == Duplicates(2, 1, 1, "u-1 offset 2")
+    one = offset_ranges([split("t", 0, 2, 5), split("t", 1, 0, 3)])
+    assert find_duplicates(table, COLUMNS, one) == Duplicates(2, 0, 0, None)
+    assert find_duplicates(table, COLUMNS, ()) == Duplicates(0, 0, 0, None)
