@@ -1,0 +1,90 @@
+"""How a stream stands to the logs that it reads, as they are now: how far behind, and whether they are the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError
+from dagster_kafka_flip.source.identity import check_cluster, recreated_topics, topic_ids_of
+from dagster_kafka_flip.source.log import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.log import Cluster
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+
+@dataclass(frozen=True)
+class LogStanding:
+    """What was found.
+
+    Attributes:
+        cluster_id: Id of the cluster that answers; None where it does not tell.
+        topics: Number of the source's topics that are there.
+        lag: Offsets between the position and the end offset, of each topic partition whose log is the position's.
+        lost: Of these, offsets between the position and the log's beginning: gone before they were read.
+        beyond: Of these, offsets between the log's end and the position behind it: the log was truncated.
+        changed: What is another log than the position's, or is not there.
+    """
+
+    cluster_id: str | None
+    topics: int
+    lag: Mapping[TopicPartition, int]
+    lost: Mapping[TopicPartition, int]
+    beyond: Mapping[TopicPartition, int]
+    changed: tuple[KafkaFlipError, ...]
+
+    @property
+    def total_lag(self) -> int:
+        """Offsets that are left to read."""
+        return sum(self.lag.values())
+
+
+def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) -> LogStanding:
+    """Asks the cluster for its id, the topics' ids, and the ends and beginnings of their logs.
+
+    Args:
+        source: What the stream reads.
+        cluster: Where.
+        state: Where the stream stands.
+
+    Raises:
+        ClusterUnreachableError: No broker answered.
+        ClusterRequestError: The cluster answered with an error.
+    """
+    cluster_id = cluster.cluster_id()
+    changed: list[KafkaFlipError] = []
+    try:
+        topics = source.subscription.describe(cluster, skip_missing=True)
+    except TopicNotFoundError as error:
+        topics = {}
+        changed.append(error)
+    missing = source.subscription.missing(topics)
+    if missing:
+        msg = f"{', '.join(missing)}: not there, or this client may not describe it"
+        changed.append(TopicNotFoundError(msg))
+    try:
+        check_cluster(state, cluster_id)
+    except ClusterChangedError as error:
+        return LogStanding(cluster_id, len(topics), {}, {}, {}, (*changed, error))
+    others = recreated_topics(state, topic_ids_of(topics))
+    partitions = [tp for topic in topics.values() if topic.name not in others for tp in topic.partitions]
+    lag: dict[TopicPartition, int] = {}
+    lost: dict[TopicPartition, int] = {}
+    beyond: dict[TopicPartition, int] = {}
+    if partitions:
+        log = Log(source, cluster, partitions)
+        beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
+        for tp in sorted(partitions):
+            # What appears later is read from its beginning.
+            position = state.position.get(tp, beginning[tp])
+            lag[tp] = max(0, end[tp] - max(position, beginning[tp]))
+            if position < beginning[tp]:
+                lost[tp] = beginning[tp] - position
+            if position > log.high_watermarks[tp]:
+                beyond[tp] = position - log.high_watermarks[tp]
+    return LogStanding(cluster_id, len(topics), lag, lost, beyond, (*changed, *others.values()))

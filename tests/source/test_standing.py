@@ -1,0 +1,70 @@
+"""How a stream stands to its logs, against a model of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.standing import log_standing
+from dagster_kafka_flip.source.state import EnumeratorState
+from tests.source.log_model import ClusterModel, LogModel
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SOURCE = KafkaSource(topics=("t",))
+
+
+def log(records, beginning=0, open_from=None):
+    return LogModel([1000 * (number + 1) for number in range(records)], beginning, open_from)
+
+
+def state(t0, *, cluster: str | None = "cluster", topic_id: str | None = "topic-id"):
+    return EnumeratorState({T0: t0}, cluster, {} if topic_id is None else {"t": topic_id})
+
+
+def changed(found):
+    return [type(error).__name__ for error in found.changed]
+
+
+def test_lag_is_what_lies_between_position_and_end_and_all_of_a_topic_partition_that_is_new():
+    cluster = ClusterModel({T0: log(10), T1: log(7, beginning=2)})
+    found = log_standing(SOURCE, cluster, state(4))
+    assert (found.lag, found.total_lag, found.lost, found.beyond) == ({T0: 6, T1: 5}, 11, {}, {})
+    assert (found.changed, found.cluster_id, found.topics) == ((), "cluster", 1)
+    assert cluster.requests == 5, "whatever the number of topic partitions"
+
+
+def test_what_an_open_transaction_holds_back_is_no_lag_and_nothing_beyond_the_end():
+    found = log_standing(SOURCE, ClusterModel({T0: log(10, open_from=6)}), state(8))
+    assert (found.lag, found.beyond) == ({T0: 0}, {})
+
+
+def test_what_retention_has_taken_unread_is_lost_and_no_lag():
+    found = log_standing(SOURCE, ClusterModel({T0: log(10, beginning=7)}), state(4))
+    assert (found.lag, found.lost) == ({T0: 3}, {T0: 3})
+
+
+def test_a_log_that_ends_before_the_position_is_told():
+    found = log_standing(SOURCE, ClusterModel({T0: log(3)}), state(5))
+    assert (found.lag, found.beyond) == ({T0: 0}, {T0: 2})
+
+
+@pytest.mark.parametrize("unknown", [{"cluster": None}, {"topic_id": None}])
+def test_an_id_that_is_not_known_is_not_compared(unknown):
+    assert log_standing(SOURCE, ClusterModel({T0: log(3)}), state(1, **unknown)).changed == ()
+
+
+def test_nothing_is_told_of_the_lag_to_another_log():
+    again = log_standing(SOURCE, ClusterModel({T0: log(3)}), state(1, topic_id="old"))
+    assert (changed(again), again.lag) == (["TopicRecreatedError"], {})
+    other = log_standing(SOURCE, ClusterModel({T0: log(3)}), state(1, cluster="another"))
+    assert (changed(other), other.lag) == (["ClusterChangedError"], {})
+
+
+def test_a_topic_that_is_missing_is_told_and_the_others_are_measured():
+    both = KafkaSource(topics=("t", "gone"))
+    found = log_standing(both, ClusterModel({T0: log(3)}), state(1))
+    assert (changed(found), found.lag) == (["TopicNotFoundError"], {T0: 2})
+    assert str(found.changed[0]).startswith("gone: not there")
+    none = log_standing(KafkaSource(topic_pattern="x.*"), ClusterModel({T0: log(3)}), state(1))
+    assert (changed(none), none.lag, none.topics) == (["TopicNotFoundError"], {}, 0)
