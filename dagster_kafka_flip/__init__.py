@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets import build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.broker import LocalBroker
     from dagster_kafka_flip.dead_letters import DeadLetters, decode_dead_letters
+    from dagster_kafka_flip.delta_checks import kafka_delta_checks
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
@@ -78,6 +79,7 @@ _HOMES = {
     "decode_dead_letters": "dead_letters",
     "ingest": "ingestion",
     "kafka_delta_asset": "assets",
+    "kafka_delta_checks": "delta_checks",
     "kafka_topic_asset": "topics",
     "rewrite_windows": "rewriting",
     "spark_packages": "session",
@@ -122,6 +124,7 @@ __all__ = [
     "decode_dead_letters",
     "ingest",
     "kafka_delta_asset",
+    "kafka_delta_checks",
     "kafka_topic_asset",
     "rewrite_windows",
     "spark_packages",

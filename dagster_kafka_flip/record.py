@@ -9,7 +9,9 @@ from dagster import AssetObservation, AssetRecordsFilter
 from dagster_kafka_flip.metadata import POSITION_SET, known_position
 
 if TYPE_CHECKING:
-    from dagster import AssetKey, DagsterInstance, EventLogEntry
+    from collections.abc import Iterator
+
+    from dagster import AssetKey, DagsterInstance, EventLogEntry, EventLogRecord
 
     from dagster_kafka_flip.result import KnownPosition
 
@@ -45,6 +47,35 @@ def last_record(instance: DagsterInstance, key: AssetKey) -> tuple[EventLogEntry
     if event is None or _was_moved_since(instance, key, event):
         return event, None
     return event, known_position(event.asset_materialization)
+
+
+def last_known_position(instance: DagsterInstance, key: AssetKey) -> KnownPosition | None:
+    """The position that Dagster knows of an asset, also where its last materializations only replaced windows.
+
+    None if none is recorded, or if it was moved since.
+
+    Args:
+        instance: Where the record is.
+        key: The asset.
+    """
+    for record in newest_materializations(instance, key):
+        known = known_position(record.asset_materialization)
+        if known is not None:
+            return None if _was_moved_since(instance, key, record.event_log_entry) else known
+    return None
+
+
+def newest_materializations(instance: DagsterInstance, key: AssetKey) -> Iterator[EventLogRecord]:
+    """The last materializations of an asset, newest first: a hundred, and no more are fetched than are needed.
+
+    Args:
+        instance: Where they are.
+        key: The asset.
+    """
+    newest = instance.fetch_materializations(key, limit=1)
+    yield from newest.records
+    if newest.has_more:
+        yield from instance.fetch_materializations(key, limit=_LOOK_BACK - 1, cursor=newest.cursor).records
 
 
 def _was_moved_since(instance: DagsterInstance, key: AssetKey, event: EventLogEntry) -> bool:

@@ -285,6 +285,7 @@ def _options() -> set[str]:
     names: set[str] = set()
     for function in (
         dagster_kafka_flip.kafka_delta_asset,
+        dagster_kafka_flip.kafka_delta_checks,
         dagster_kafka_flip.kafka_topic_asset,
         dagster_kafka_flip.rewrite_windows,
         dagster_kafka_flip.build_session,

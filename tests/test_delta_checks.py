@@ -1,0 +1,553 @@
+"""Checks of an asset's table, log and record, through Dagster: each passes, and fails for a real cause."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import (
+    AssetCheckKey,
+    AssetCheckSeverity,
+    AssetKey,
+    AssetSelection,
+    DagsterInvalidDefinitionError,
+    DailyPartitionsDefinition,
+    Definitions,
+    asset,
+    define_asset_job,
+    materialize,
+)
+
+from dagster_kafka_flip import (
+    JsonFormat,
+    KafkaClusterConfig,
+    KafkaColumns,
+    KafkaResource,
+    KafkaSource,
+    OffsetsInitializer,
+    SparkResource,
+    StringFormat,
+    build_kafka_delta_asset,
+    kafka_delta_asset,
+    kafka_delta_checks,
+    kafka_topic_asset,
+)
+from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
+from dagster_kafka_flip.record import void_record
+from dagster_kafka_flip.repositioning import commit_move, plan_move
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.target import DeltaTarget
+
+
+def needs_both(test):
+    return pytest.mark.kafka(pytest.mark.spark(test))
+
+
+class _Checked:
+    """An asset, its checks, and an asset downstream."""
+
+    def __init__(self, instance, resources, asset_def, checks, downstream=()):
+        self.instance, self.resources, self.asset = instance, resources, asset_def
+        self._defs = Definitions(
+            assets=[asset_def, *downstream],
+            asset_checks=checks,
+            resources=resources,
+            jobs=[
+                define_asset_job("everything"),
+                define_asset_job("land", AssetSelection.assets(asset_def) - AssetSelection.checks(*checks)),
+            ],
+        )
+
+    def land(self):
+        assert self._defs.resolve_job_def("land").execute_in_process(instance=self.instance).success
+
+    def everything(self):
+        return self._defs.resolve_job_def("everything").execute_in_process(instance=self.instance, raise_on_error=False)
+
+    def check(self, *names, raise_on_error=False):
+        """Executes some checks alone."""
+        keys = [AssetCheckKey(self.asset.key, name) for name in names]
+        selected = define_asset_job("some_checks", AssetSelection.checks(*keys))
+        job = Definitions(
+            assets=self._defs.assets, asset_checks=self._defs.asset_checks, resources=self.resources, jobs=[selected]
+        ).resolve_job_def("some_checks")
+        # A blocking check that fails ends its step.
+        result = job.execute_in_process(instance=self.instance, raise_on_error=raise_on_error)
+        evaluations = result.get_asset_check_evaluations()
+        assert {evaluation.check_name for evaluation in evaluations} == set(names)
+        return evaluations
+
+    def one(self, name, **options):
+        (evaluation,) = self.check(name, **options)
+        return evaluation
+
+
+def values(evaluation) -> dict[str, Any]:
+    return {key: found.value for key, found in evaluation.metadata.items()}
+
+
+def said(evaluation) -> str:
+    return evaluation.description or ""
+
+
+@pytest.fixture
+def landed(kafka, instance, resources, topic, table):
+    """Makes an asset of five records of two topic partitions, with checks; lands them unless it is told not to."""
+
+    def made(*, land=True, records=5, asset_options=None, downstream=(), **options):
+        kafka.create(topic, partitions=2)
+        kafka.produce(topic, [(None, f"a{number}") for number in range(records - 1)])
+        kafka.produce(topic, [(None, "b0")], partition=1)
+        asset_def = build_kafka_delta_asset(
+            name="landed",
+            source=KafkaSource(topics=(topic,)),
+            table=table,
+            **{"value_format": StringFormat(), **(asset_options or {})},
+        )
+        checked = _Checked(instance, resources, asset_def, kafka_delta_checks(asset_def, **options), downstream)
+        if land:
+            checked.land()
+        return checked
+
+    return made
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    """From here on nothing may start Spark."""
+
+    def forbid():
+        monkeypatch.setattr(SparkResource, "session", lambda self: pytest.fail("a check started Spark"))
+
+    return forbid
+
+
+def commit_by_hand(spark, table, topic, start, stop):
+    """A commit of the stream that another program might make: it claims offsets, and lands nothing."""
+    target = DeltaTarget(table=table)
+    delta = DeltaTable(spark, target)
+    anchor = delta.anchor()
+    assert anchor is not None
+    assert anchor.state is not None
+    tp = TopicPartition(topic, 0)
+    document = CommitDocument(
+        stream="main",
+        attempt=uuid.uuid4().hex,
+        run_id="by hand",
+        base_version=anchor.table_version,
+        anchor_version=anchor.version,
+        splits=(KafkaPartitionSplit(tp, start, stop),),
+        state=type(anchor.state)({**anchor.state.position, tp: stop}, anchor.state.cluster_id, anchor.state.topic_ids),
+    )
+    return delta.commit(delta.no_rows(), document).version
+
+
+@needs_both
+def test_commits_that_join_pass_and_a_gap_that_nobody_explains_fails(kafka, landed, spark, topic, table):
+    checked = landed()
+    kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])
+    checked.land()
+    passed = checked.one("no_gap")
+    assert passed.passed
+    assert passed.description == (
+        "The 2 commits of the stream 'main' in versions 0 to 2 join: each begins where the one before it ended."
+    )
+    assert values(passed)["commits"] == 2
+
+    version = commit_by_hand(spark, table, topic, 12, 14)
+    failed = checked.one("no_gap")
+    assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.ERROR)
+    assert f"version {version}: 3 offsets skipped since version 2, on {topic}-0" in said(failed)
+    found = values(failed)
+    assert (found["gaps"], found["skipped_offsets"], found["repeated_offsets"]) == (1, 3, 0)
+    assert (found["from_version"], found["to_version"]) == (0, version)
+    assert [record.data["version"] for record in found["breaks"].records] == [version]
+
+    commit_by_hand(spark, table, topic, 10, 16)
+    assert values(checked.one("no_gap"))["repeated_offsets"] == 4
+
+
+@needs_both
+def test_a_position_that_was_moved_by_hand_is_told_and_does_not_fail(
+    kafka, connection, landed, spark, instance, topic, table
+):
+    checked = landed(max_lag=100)
+    kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])
+    target = DeltaTarget(table=table)
+    source = KafkaSource(topics=(topic,)).connected(connection)
+    move = plan_move(source, target, spark, OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 7}))
+    commit_move(move, target, spark, "a bad batch")
+    evaluation = checked.one("no_gap")
+    assert evaluation.passed
+    assert "3 offsets skipped since version 1" in said(evaluation)
+    assert "(moved by hand: a bad batch)" in said(evaluation)
+    found = values(evaluation)
+    assert (found["explained"], found["explained_skipped_offsets"], found["gaps"]) == (1, 3, 0)
+
+    assert values(checked.one("lag_below"))["lag"] == 5
+    void_record(instance, checked.asset.key, "a bad batch", 2)
+    untold = checked.one("lag_below")
+    assert (untold.passed, untold.severity) == (False, AssetCheckSeverity.WARN)
+    assert "its position was moved by hand" in said(untold)
+
+
+@needs_both
+def test_a_table_that_was_wiped_fails_and_a_restore_mends_it(landed, spark, table):
+    checked = landed()
+    spark.sql(f"DELETE FROM delta.`{table}`")
+    failed = checked.one("no_gap")
+    assert not failed.passed
+    assert "version 2: a DELETE, after which rows that the stream landed up to version 1" in said(failed)
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    mended = checked.one("no_gap")
+    assert mended.passed
+    assert values(mended)["restores"] == 1
+
+
+@needs_both
+def test_rows_that_are_there_twice_fail(kafka, landed, spark, topic, table):
+    checked = landed()
+    passed = checked.one("no_duplicate")
+    assert passed.passed
+    assert values(passed) == {
+        "rows_compared": 5,
+        "duplicate_records": 0,
+        "surplus_rows": 0,
+        "topics_left_out": 0,
+        "commits": 1,
+    }
+    insert = f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_partition = 0 AND kafka_offset = 2"
+    spark.sql(insert)
+    spark.sql(insert)
+    failed = checked.one("no_duplicate")
+    assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.ERROR)
+    assert f"1 records are there more than once, 3 rows too many, such as {topic}-0 offset 2" in said(failed)
+    assert (values(failed)["duplicate_records"], values(failed)["surplus_rows"]) == (1, 3)
+
+
+@needs_both
+def test_only_offsets_of_the_last_commits_are_looked_for_unless_it_is_told_to_look_at_all(
+    kafka, landed, instance, resources, spark, topic, table
+):
+    checked = landed(duplicate_commits=1)
+    spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_offset = 2")
+    kafka.produce(topic, [(None, "a4"), (None, "a5")])
+    checked.land()
+    last = checked.one("no_duplicate")
+    assert last.passed
+    assert values(last)["rows_compared"] == 2
+    everything = _Checked(
+        instance, resources, checked.asset, kafka_delta_checks(checked.asset, duplicate_commits=None)
+    ).one("no_duplicate")
+    assert not everything.passed
+    assert values(everything)["rows_compared"] == 8
+    assert "8 rows in the whole table were compared" in said(everything)
+
+
+@needs_both
+def test_a_function_that_drops_the_offset_is_told_as_such(kafka, instance, resources, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a")])
+
+    @kafka_delta_asset(source=KafkaSource(topics=(topic,)), table=table)
+    def narrow(records):
+        return records.drop("kafka_offset")
+
+    checked = _Checked(instance, resources, narrow, kafka_delta_checks(narrow))
+    before = checked.check("no_duplicate", "no_gap")
+    assert all(each.passed and "There is no table" in said(each) for each in before)
+    checked.land()
+    untold = checked.one("no_duplicate")
+    assert (untold.passed, untold.severity) == (False, AssetCheckSeverity.WARN)
+    assert "The table has no column kafka_offset" in said(untold)
+
+
+@needs_both
+def test_an_asset_downstream_does_not_run_when_a_blocking_check_fails(
+    kafka, landed, instance, resources, spark, topic, table
+):
+    @asset(deps=[AssetKey("landed")])
+    def reported() -> None:
+        """Something that must not see records twice, or miss any."""
+
+    def outcome(checked):
+        result = checked.everything()
+        assets = {event.asset_key.to_user_string() for event in result.get_asset_materialization_events()}
+        return assets, {each.check_name for each in result.get_asset_check_evaluations() if not each.passed}
+
+    checked = landed(downstream=[reported], land=False)
+    assert outcome(checked) == ({"landed", "reported"}, set())
+
+    kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])
+    commit_by_hand(spark, table, topic, 6, 8)
+    assert outcome(checked) == ({"landed"}, {"no_gap"})
+
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
+    spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_offset = 2")
+    assert outcome(checked) == ({"landed"}, {"no_duplicate"})
+
+    not_blocking = kafka_delta_checks(checked.asset, blocking=False)
+    assert outcome(_Checked(instance, resources, checked.asset, not_blocking, [reported])) == (
+        {"landed", "reported"},
+        {"no_duplicate"},
+    )
+
+
+@needs_both
+def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spark):
+    checked = landed(max_lag=3)
+    no_spark()
+    passed = checked.one("lag_below")
+    assert passed.passed
+    assert passed.description == "0 offsets are left to read, and 3 may be."
+
+    kafka.produce(topic, [(None, "new")] * 3)
+    kafka.produce(topic, [(None, "new")], partition=1)
+    failed = checked.one("lag_below")
+    assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
+    assert failed.description == f"4 offsets are left to read, and 3 may be; most of them on {topic}-0, 3."
+    found = values(failed)
+    assert (found["lag"], found["max_lag"], found["largest_lag"], found["largest_lag_at"]) == (4, 3, 3, f"{topic}-0")
+    assert [tuple(record.data.values()) for record in found["by_topic_partition"].records] == [
+        (topic, 0, 4, 3),
+        (topic, 1, 1, 1),
+    ]
+
+    kafka.trim(topic, 0, 6)
+    lost = checked.one("lag_below")
+    assert (lost.passed, lost.severity) == (False, AssetCheckSeverity.ERROR)
+    assert "Retention has taken 2 offsets on 1 topic partitions unread" in said(lost)
+    assert (values(lost)["lag"], values(lost)["lost_offsets"]) == (2, 2)
+
+
+@needs_both
+def test_the_watermark_counts_while_something_is_left_to_read(kafka, instance, resources, topic, table, no_spark):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "old")], timestamp=1_700_000_000_000)
+    landed = build_kafka_delta_asset(name="landed", source=KafkaSource(topics=(topic,)), table=table)
+    checked = _Checked(instance, resources, landed, kafka_delta_checks(landed, max_delay=timedelta(days=1)))
+    checked.land()
+    no_spark()
+    fresh = checked.one("watermark_fresh")
+    assert fresh.passed
+    assert fresh.description == "Nothing is left to read, so that the table is as fresh as the topic."
+    assert values(fresh)["watermark"] == pytest.approx(1_700_000_000)
+
+    # Nothing new, and so nothing that starts Spark: all up to now is in the table.
+    checked.land()
+    kafka.produce(topic, [(None, "new")])
+    waiting = checked.one("watermark_fresh")
+    assert waiting.passed
+    assert 0 <= values(waiting)["delay_seconds"] < 3600
+    assert values(waiting)["lag"] == 1
+
+
+@needs_both
+def test_a_watermark_that_is_too_old_fails_on_a_cluster_that_goes_by_a_name_too(
+    kafka, broker, instance, resources, topic, table, no_spark
+):
+    def at(address):
+        eu = KafkaClusterConfig(bootstrap_servers=address, request_timeout=2)
+        return {**resources, "kafka": KafkaResource(clusters={"eu": eu})}
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "old")], timestamp=1_700_000_000_000)
+    landed = build_kafka_delta_asset(name="landed", source=KafkaSource(topics=(topic,), cluster="eu"), table=table)
+    checks = kafka_delta_checks(landed, max_delay=timedelta(hours=1))
+    checked = _Checked(instance, at(broker), landed, checks)
+    never = checked.one("watermark_fresh")
+    assert (never.passed, "it was never materialized" in said(never)) == (False, True)
+    checked.land()
+    no_spark()
+    kafka.produce(topic, [(None, "new")])
+    stale = checked.one("watermark_fresh")
+    assert (stale.passed, stale.severity) == (False, AssetCheckSeverity.WARN)
+    assert "the table has got to 2023-11-14T22:13:20+00:00" in said(stale)
+    assert values(stale)["delay_seconds"] == pytest.approx(time.time() - 1_700_000_000, abs=3600)
+    assert values(stale)["max_delay_seconds"] == 3600
+    with pytest.raises(ClusterUnreachableError):
+        _Checked(instance, at("127.0.0.1:1"), landed, checks).one("watermark_fresh", raise_on_error=True)
+
+
+@needs_both
+def test_a_topic_that_was_made_again_is_told_without_spark(kafka, landed, topic, no_spark):
+    checked = landed(max_lag=10, max_delay=timedelta(hours=1))
+    no_spark()
+    passed = checked.one("same_log")
+    assert passed.passed
+    assert (values(passed)["changed"], values(passed)["known_topic_ids"]) == (0, 1)
+
+    kafka.delete(topic)
+    gone = checked.one("same_log")
+    assert (gone.passed, gone.severity) == (False, AssetCheckSeverity.ERROR)
+    assert gone.description == f"{topic}: not there, or this client may not describe it."
+
+    kafka.create(topic)
+    again = {each.check_name: each for each in checked.check("same_log", "lag_below", "watermark_fresh")}
+    assert not any(each.passed for each in again.values()), "a lag of another log would say nothing"
+    assert f"the topic {topic} was deleted and made again" in said(again["same_log"])
+    assert again["same_log"].severity is AssetCheckSeverity.ERROR
+    assert again["lag_below"].severity is AssetCheckSeverity.WARN
+
+
+@needs_both
+def test_rejected_records_of_the_last_runs_are_counted(kafka, instance, resources, topic, table, no_spark):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}'), (None, "no json"), (None, "nor this")])
+    landed = build_kafka_delta_asset(
+        name="landed",
+        source=KafkaSource(topics=(topic,)),
+        table=table,
+        value_format=JsonFormat("n INT", on_error="null"),
+    )
+
+    def check(most):
+        checked = _Checked(instance, resources, landed, kafka_delta_checks(landed, max_rejected=most))
+        return checked, checked.one("no_records_rejected_lately")
+
+    checked, before = check(0)
+    assert before.passed
+    checked.land()
+    kafka.produce(topic, [(None, "and this")])
+    checked.land()
+    no_spark()
+    _, failed = check(2)
+    assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
+    assert failed.description == (
+        "3 records could not be decoded in the last 1 day, 0:00:00, in 2 of 2 runs; 2 may be."
+    )
+    assert values(failed) == {"rejected_records": 3, "max_rejected": 2, "runs": 2, "runs_with_any": 2}
+    assert check(3)[1].passed
+
+
+@needs_both
+def test_columns_that_changed_are_told_by_dagsters_own_check(kafka, instance, resources, topic, table, no_spark):
+    kafka.create(topic)
+
+    def land(schema):
+        kafka.produce(topic, [(None, '{"n": 1, "m": 2}')])
+        landed = build_kafka_delta_asset(
+            name="landed",
+            source=KafkaSource(topics=(topic,)),
+            table=table,
+            value_format=JsonFormat(schema),
+            schema_evolution=True,
+        )
+        checked = _Checked(instance, resources, landed, kafka_delta_checks(landed))
+        checked.land()
+        return checked
+
+    assert land("n INT").one("column_schema_change").passed
+    checked = land("n INT, m INT")
+    no_spark()
+    failed = checked.one("column_schema_change")
+    assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
+    assert "Added columns: m" in said(failed)
+
+
+@needs_both
+def test_a_table_of_windows_is_checked_for_duplicates_alone(kafka, instance, resources, spark, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a"), (None, "b")], timestamp=1_362_096_000_000)
+    daily = build_kafka_delta_asset(
+        name="daily",
+        source=KafkaSource(topics=(topic,)),
+        table=table,
+        partitions_def=DailyPartitionsDefinition("2013-03-01", end_date="2013-03-03"),
+    )
+    checks = kafka_delta_checks(daily)
+    assert [key.name for each in checks for key in each.check_keys] == ["no_duplicate"]
+    materialize([daily], instance=instance, resources=resources, partition_key="2013-03-01")
+    checked = _Checked(instance, resources, daily, checks)
+    passed = checked.one("no_duplicate")
+    assert (passed.passed, values(passed)["rows_compared"]) == (True, 2)
+    spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}`")
+    assert values(checked.one("no_duplicate"))["surplus_rows"] == 2
+    with pytest.raises(ConfigurationError, match="max_lag: the asset daily has partitions"):
+        kafka_delta_checks(daily, max_lag=1)
+
+
+def _asset(**options):
+    return build_kafka_delta_asset(name="some", source=KafkaSource(topics=("t",)), table="warehouse/t", **options)
+
+
+def test_what_needs_spark_and_what_does_not_are_steps_of_their_own():
+    table_checks, log_checks, schema = kafka_delta_checks(_asset(), max_lag=1, max_delay=timedelta(minutes=5))
+    assert {key.name for key in table_checks.check_keys} == {"no_gap", "no_duplicate"}
+    assert {key.name for key in log_checks.check_keys} == {"same_log", "lag_below", "watermark_fresh"}
+    assert {key.name for key in schema.check_keys} == {"column_schema_change"}
+    assert table_checks.required_resource_keys - {"io_manager"} == {"spark"}
+    assert log_checks.required_resource_keys - {"io_manager"} == {"kafka"}
+    assert {spec.name for spec in table_checks.check_specs if spec.blocking} == {"no_gap", "no_duplicate"}
+    assert not any(spec.blocking for spec in [*log_checks.check_specs, *schema.check_specs])
+
+
+def test_the_jobs_in_the_guide_are_of_what_they_say(monkeypatch):
+    guide = Path(__file__).parent.parent / "docs" / "checks.md"
+    snippet = re.search(r"```python\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    assert snippet
+    names: dict[str, Any] = {}
+    exec(compile(snippet[1], str(guide), "exec"), names)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    nodes = {
+        name: {node.name for node in names["defs"].resolve_job_def(name).nodes}
+        for name in ("land_flights", "check_flights")
+    }
+    assert nodes["land_flights"] == {"flights"}
+    assert nodes["check_flights"] > {"flights__table_checks", "flights__log_checks"}
+    assert "flights" not in nodes["check_flights"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_lag": -1}, "max_lag=-1: at least 0, or None"),
+        ({"max_rejected": -1}, "max_rejected=-1: at least 0, or None"),
+        ({"duplicate_commits": 0}, "duplicate_commits=0: at least 1, or None"),
+        ({"max_delay": timedelta(0)}, "max_delay=0:00:00: give a time that is longer than nothing"),
+        ({"duplicates": False, "duplicate_commits": 5}, "duplicates=False leaves it out"),
+        ({"rejected_within": timedelta(hours=1)}, "there is no max_rejected; give both"),
+        ({"max_rejected": 1}, "a record that can't be decoded ends a run of the asset some"),
+        (
+            {"gaps": False, "duplicates": False, "identity": False, "schema": False},
+            "every check is switched off",
+        ),
+    ],
+)
+def test_bounds_that_can_not_be_are_refused(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        kafka_delta_checks(_asset(), **options)
+
+
+def test_an_asset_that_keeps_no_offset_can_not_be_checked_for_duplicates():
+    narrow = _asset(columns=KafkaColumns(fields=("key", "topic", "timestamp")))
+    with pytest.raises(ConfigurationError, match="the asset some keeps no offset, partition"):
+        kafka_delta_checks(narrow)
+    assert kafka_delta_checks(narrow, duplicates=False)
+
+
+def test_only_an_asset_that_was_made_here_has_these_checks():
+    @asset
+    def other() -> None:
+        """Of somebody else."""
+
+    wrong: list[Any] = [other, AssetKey("some"), "some", kafka_topic_asset(KafkaSource(topics=("t",)))]
+    for each in wrong:
+        with pytest.raises(ConfigurationError, match="is no asset that lands a topic in a table; give it the one"):
+            kafka_delta_checks(each)
+
+
+def test_a_resource_that_is_not_there_is_told_when_definitions_are_loaded():
+    landed = _asset(kafka="eu")
+    resources = {"kafka": KafkaResource(bootstrap_servers="localhost:9092"), "spark": SparkResource()}
+    # Without the asset, which would ask for it as well.
+    definitions = Definitions(asset_checks=kafka_delta_checks(landed, max_lag=1), resources=resources)
+    with pytest.raises(DagsterInvalidDefinitionError, match="resource with key 'eu' required by op 'some__log_checks'"):
+        Definitions.validate_loadable(definitions)
