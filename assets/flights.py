@@ -7,6 +7,7 @@ from dagster_kafka_flip import (
     StringFormat,
     build_kafka_delta_asset,
     kafka_delta_asset,
+    kafka_delta_checks,
     kafka_topic_asset,
 )
 
@@ -42,6 +43,8 @@ def flights(records):
         "cancelled", records["dep_delay"].isNull()
     )
 
+
+flights_checks = kafka_delta_checks(flights, max_lag=200_000)
 
 # The same by day, in UTC: any days can be landed again, each in the place of what the table has of it.
 flights_daily = build_kafka_delta_asset(
