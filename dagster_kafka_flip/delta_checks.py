@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 from dagster import (
     AssetChecksDefinition,
     AssetCheckSpec,
+    AssetKey,
     AssetsDefinition,
     BetaWarning,
     build_column_schema_change_checks,
     multi_asset_check,
 )
 
-from dagster_kafka_flip.assets import ingestion_of
 from dagster_kafka_flip.checks import NO_RECORDS_REJECTED
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.landing_assets import ingestions_of
 from dagster_kafka_flip.log_checks import (
     LAG_BELOW,
     NO_RECORDS_REJECTED_LATELY,
@@ -34,7 +35,7 @@ from dagster_kafka_flip.table_checks import NO_DUPLICATE, NO_GAP, TableChecks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagster import AssetKey
+    from dagster._core.definitions.events import CoercibleToAssetKey
 
     from dagster_kafka_flip.asset_ingestion import Ingestion
 
@@ -54,6 +55,7 @@ _DESCRIPTIONS = {
 def kafka_delta_checks(
     asset: AssetsDefinition,
     *,
+    key: CoercibleToAssetKey | None = None,
     gaps: bool = True,
     duplicates: bool = True,
     duplicate_commits: int | None = DEFAULT_DUPLICATE_COMMITS,
@@ -72,7 +74,8 @@ def kafka_delta_checks(
     and so only those about duplicates and rejected records.
 
     Args:
-        asset: The asset, as `kafka_delta_asset` or `build_kafka_delta_asset` made it.
+        asset: The asset, as `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset` made it.
+        key: Which of its assets, if they are several. Default: the only one.
         gaps: Whether to check that the stream's commits join (`no_gap`). Default: yes, for a stream.
         duplicates: Whether to check that no record is there twice (`no_duplicate`). Default: yes.
         duplicate_commits: How many of the last commits' offsets it looks for in the table; None for all rows. Default
@@ -93,10 +96,10 @@ def kafka_delta_checks(
     Raises:
         ConfigurationError: The asset was not made here, a bound can't be, or a check can't be made of this asset.
     """
-    ingestion = _ingestion(asset)
+    asset_key, ingestion = _ingestion(asset, key)
     _check_bounds(duplicates, duplicate_commits, max_lag, max_delay, max_rejected, rejected_within)
     _check_fits(
-        ingestion, asset.key, duplicates=duplicates, max_lag=max_lag, max_delay=max_delay, max_rejected=max_rejected
+        ingestion, asset_key, duplicates=duplicates, max_lag=max_lag, max_delay=max_delay, max_rejected=max_rejected
     )
     is_stream = ingestion.partitions is None
     of_the_table = [name for name, asked in ((NO_GAP, gaps and is_stream), (NO_DUPLICATE, duplicates)) if asked]
@@ -113,17 +116,17 @@ def kafka_delta_checks(
     made: list[AssetChecksDefinition] = []
     if of_the_table:
         made.append(
-            _table_checks(TableChecks(ingestion, asset.key, duplicate_commits), of_the_table, blocking=blocking)
+            _table_checks(TableChecks(ingestion, asset_key, duplicate_commits), of_the_table, blocking=blocking)
         )
     if of_the_log:
-        checks = LogChecks(ingestion, asset.key, max_lag, max_delay, max_rejected, rejected_within)
+        checks = LogChecks(ingestion, asset_key, max_lag, max_delay, max_rejected, rejected_within)
         made.append(_log_checks(checks, of_the_log))
     if schema and is_stream:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BetaWarning)
-            made.extend(build_column_schema_change_checks(assets=[asset]))
+            made.extend(build_column_schema_change_checks(assets=[asset_key]))
     if not made:
-        msg = f"kafka_delta_checks({asset.key.to_user_string()}): every check is switched off; leave the call out"
+        msg = f"kafka_delta_checks({asset_key.to_user_string()}): every check is switched off; leave the call out"
         raise ConfigurationError(msg)
     return made
 
@@ -163,9 +166,9 @@ def _selected(context: Any) -> set[str]:
     return {key.name for key in context.selected_asset_check_keys}
 
 
-def _ingestion(asset: Any) -> Ingestion:
-    ingestion = ingestion_of(asset) if isinstance(asset, AssetsDefinition) else None
-    if ingestion is None:
+def _ingestion(asset: Any, key: CoercibleToAssetKey | None) -> tuple[AssetKey, Ingestion]:
+    landed = ingestions_of(asset) if isinstance(asset, AssetsDefinition) else {}
+    if not landed:
         what = (
             asset.key.to_user_string() if isinstance(asset, AssetsDefinition) and len(asset.keys) == 1 else repr(asset)
         )
@@ -174,7 +177,13 @@ def _ingestion(asset: Any) -> Ingestion:
             "kafka_delta_asset or build_kafka_delta_asset made, not its key"
         )
         raise ConfigurationError(msg)
-    return ingestion
+    wanted = next(iter(landed)) if key is None and len(landed) == 1 else key and AssetKey.from_coercible(key)
+    if wanted not in landed:
+        which = "several assets" if key is None else f"no asset {AssetKey.from_coercible(key).to_user_string()}"
+        names = ", ".join(sorted(one.to_user_string() for one in landed))
+        msg = f"kafka_delta_checks: the definition has {which}; give key= one of {names}"
+        raise ConfigurationError(msg)
+    return wanted, landed[wanted]
 
 
 def _check_bounds(

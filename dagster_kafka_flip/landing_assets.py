@@ -43,12 +43,6 @@ def ingestions_of(assets_def: AssetsDefinition) -> dict[AssetKey, Ingestion]:
     return {key: made[output] for output, key in assets_def.keys_by_output_name.items() if output in made}
 
 
-def ingestion_of(assets_def: AssetsDefinition) -> Ingestion | None:
-    """What a definition of one asset lands, and where; None if it was not made here, or lands several."""
-    found = ingestions_of(assets_def)
-    return next(iter(found.values())) if len(found) == 1 else None
-
-
 def check_alone(context: AssetExecutionContext, key: AssetKey, ingestion: Ingestion) -> None:
     """Makes sure that no other asset feeds the same stream of the same table: each would land a part of the records.
 

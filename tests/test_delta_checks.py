@@ -27,12 +27,14 @@ from dagster_kafka_flip import (
     JsonFormat,
     KafkaClusterConfig,
     KafkaColumns,
+    KafkaDeltaTable,
     KafkaResource,
     KafkaSource,
     OffsetsInitializer,
     SparkResource,
     StringFormat,
     build_kafka_delta_asset,
+    build_kafka_delta_multi_asset,
     kafka_delta_asset,
     kafka_delta_checks,
     kafka_topic_asset,
@@ -542,6 +544,17 @@ def test_only_an_asset_that_was_made_here_has_these_checks():
     for each in wrong:
         with pytest.raises(ConfigurationError, match="is no asset that lands a topic in a table; give it the one"):
             kafka_delta_checks(each)
+
+
+def test_of_several_assets_one_is_named():
+    source = KafkaSource(topics=("t",))
+    tables = [KafkaDeltaTable("raw", table="w/raw"), KafkaDeltaTable("typed", table="w/typed")]
+    both = build_kafka_delta_multi_asset(name="both", source=source, tables=tables)
+    checks = kafka_delta_checks(both, key="typed")
+    assert {key.asset_key.to_user_string() for each in checks for key in each.check_keys} == {"typed"}
+    for key, which in ((None, "several assets"), ("other", "no asset other")):
+        with pytest.raises(ConfigurationError, match=f"the definition has {which}; give key= one of raw, typed"):
+            kafka_delta_checks(both, key=key)
 
 
 def test_a_resource_that_is_not_there_is_told_when_definitions_are_loaded():
