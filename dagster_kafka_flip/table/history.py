@@ -411,7 +411,8 @@ class _Walk:
             msg = (
                 f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
                 f"{self._foreign.operation}), and the stream {self._stream!r} has no position in it. Nothing was "
-                "written: reading the topic from its start could double what is there already. Use another table"
+                "written: reading the topic from its start could double what is there already. Use another table; or, "
+                "if it is known up to which offsets these rows go, begin there: dagster-kafka-flip position set"
             )
             self._tolerate(ForeignRowsError(msg), "The run took the table as it is, and began where the source says.")
             return self._anchor(start, None, None)

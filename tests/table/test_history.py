@@ -285,7 +285,8 @@ def test_rows_of_others_in_a_table_without_a_position_are_an_error(commits, vers
     assert str(error.value) == (
         f"the table lake.t has rows that no stream wrote (version {version}, {operation}), and the stream 'main' has "
         "no position in it. Nothing was written: reading the topic from its start could double what is there already. "
-        "Use another table"
+        "Use another table; or, if it is known up to which offsets these rows go, begin there: dagster-kafka-flip "
+        "position set"
     )
 
 
