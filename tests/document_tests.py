@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,56 @@ if TYPE_CHECKING:
     import click
 
 ROOT = Path(__file__).parent.parent
+_MARKER = re.compile(r"<!-- test: (.+) -->")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document.
+
+    Attributes:
+        document: Where it is.
+        line: The first one's number.
+        language: What is behind the fence.
+        code: What is in it.
+        marker: How it is tested, where that is not by its language alone: the comment above it.
+    """
+
+    document: Path
+    line: int
+    language: str
+    code: str
+    marker: str
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(document: Path) -> list[Block]:
+    """The fenced blocks of a document."""
+    lines = document.read_text(encoding="utf-8").splitlines()
+    fences = [index for index, line in enumerate(lines) if line.lstrip().startswith("```")]
+    assert len(fences) % 2 == 0, f"{document}: a fence is not closed"
+    return [
+        Block(
+            document=document,
+            line=start + 1,
+            language=lines[start].strip().removeprefix("```"),
+            code=textwrap.dedent("\n".join(lines[start + 1 : end]) + "\n"),
+            marker=found[1] if start > 0 and (found := _MARKER.fullmatch(lines[start - 1].strip())) else "",
+        )
+        for start, end in zip(fences[::2], fences[1::2], strict=True)
+    ]
+
+
+def commands(document: Path) -> list[str]:
+    """The command lines of a document."""
+    return [
+        line.strip().removeprefix("$ ")
+        for block in blocks(document)
+        if block.language == "console"
+        for line in block.code.splitlines()
+    ]
 
 
 def named_tests(document: str) -> list[tuple[str, str]]:

@@ -6,10 +6,10 @@ import inspect
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import types
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +18,44 @@ from click.testing import CliRunner
 
 import dagster_kafka_flip
 from dagster_kafka_flip import errors
+from dagster_kafka_flip.jars import CACHE_VARIABLE, default_cache_dir
+from tests.document_tests import ROOT, Block, blocks
+from tests.processes import QUICK_JVM
 
-ROOT = Path(__file__).parent.parent
-NEEDS_A_BROKER = "<!-- test: needs a broker -->"
-LANDS_WINDOWS = "<!-- test: lands windows -->"
-SHELL = {"console", "bash", "sh"}
+NEEDS_A_BROKER = "needs a broker"
+LANDS_WINDOWS = "lands windows"
+DAGSTER_YAML = "dagster.yaml"
+ON_A_LANDED_TABLE = "on a landed table"
+AN_IMAGE = "an image"
+# Run by tests of their own: of docs/getting-started.md, and of docs/migration.md.
+ELSEWHERE = re.compile(r"getting started, .+|runs on the migrated table")
 
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block of a document."""
-
-    document: Path
-    line: int
-    language: str
-    code: str
-    needs_a_broker: bool
-    lands_windows: bool
-
-    def __str__(self) -> str:
-        return f"{self.document.relative_to(ROOT)}:{self.line}"
+# Each kind of block, by its language and the marker above it, that a test looks at. A text is what a command prints, or
+# a drawing.
+TESTED = {
+    ("python", ""),
+    ("python", NEEDS_A_BROKER),
+    ("python", LANDS_WINDOWS),
+    ("console", ""),
+    ("yaml", ""),
+    ("yaml", DAGSTER_YAML),
+    ("json", ""),
+    ("sql", ON_A_LANDED_TABLE),
+    ("dockerfile", AN_IMAGE),
+    ("text", ""),
+}
 
 
 def _documents() -> list[Path]:
     return [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def _blocks(document: Path) -> list[Block]:
-    lines = document.read_text(encoding="utf-8").splitlines()
-    fences = [index for index, line in enumerate(lines) if line.lstrip().startswith("```")]
-    assert len(fences) % 2 == 0, f"{document}: a fence is not closed"
-    return [
-        Block(
-            document=document,
-            line=start + 1,
-            language=lines[start].strip().removeprefix("```"),
-            code="\n".join(lines[start + 1 : end]) + "\n",
-            needs_a_broker=start > 0 and lines[start - 1].strip() == NEEDS_A_BROKER,
-            lands_windows=start > 0 and lines[start - 1].strip() == LANDS_WINDOWS,
-        )
-        for start, end in zip(fences[::2], fences[1::2], strict=True)
-    ]
-
-
 def _prose(document: Path) -> str:
-    return re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ *```.*?^ *```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 DOCUMENTS = _documents()
-BLOCKS = [block for document in DOCUMENTS for block in _blocks(document)]
+BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 README_EXAMPLE = next(block for block in BLOCKS if block.language == "python" and block.document.name == "README.md")
 REFERENCE = ROOT / "docs" / "reference.md"
 REFERENCE_TEXT = REFERENCE.read_text(encoding="utf-8")
@@ -91,11 +80,16 @@ json.dump({"failed": failed, "pyspark": "pyspark" in sys.modules}, sys.stdout)
 """
 
 
+def test_every_block_is_of_a_kind_that_a_test_looks_at():
+    kinds = {str(block): (block.language, block.marker) for block in BLOCKS if not ELSEWHERE.fullmatch(block.marker)}
+    assert {where: kind for where, kind in kinds.items() if kind not in TESTED} == {}
+
+
 def test_every_definition_in_the_documents_loads_without_spark_and_without_a_broker(tmp_path):
     snippets = {
         str(block): block.code
         for block in BLOCKS
-        if block.language == "python" and not (block.needs_a_broker or block.lands_windows)
+        if (block.language, block.marker) == ("python", "") or block.marker.endswith("definitions.py")
     }
     assert len(snippets) >= 7
     finished = subprocess.run(
@@ -146,7 +140,7 @@ def test_the_readme_example_lands_what_it_says(kafka, broker, spark, tmp_path, m
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.needs_a_broker], ids=str)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == NEEDS_A_BROKER], ids=str)
 def test_a_snippet_that_reads_runs(kafka, broker, spark, tmp_path, monkeypatch, block):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
@@ -160,7 +154,7 @@ def test_a_snippet_that_reads_runs(kafka, broker, spark, tmp_path, monkeypatch, 
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block.lands_windows], ids=str)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == LANDS_WINDOWS], ids=str)
 def test_a_snippet_that_lands_windows_runs(kafka, broker, spark, tmp_path, monkeypatch, block):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
@@ -186,7 +180,11 @@ def test_the_run_configs_fit_the_readme_example(monkeypatch):
 
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     defs = _run(README_EXAMPLE).defs
-    configs = [(block.document, yaml.safe_load(block.code)) for block in BLOCKS if block.language == "yaml"]
+    configs = [
+        (block.document, yaml.safe_load(block.code))
+        for block in BLOCKS
+        if (block.language, block.marker) == ("yaml", "")
+    ]
     assert configs
     for document, config in configs:
         ((name, operation),) = config["ops"].items()
@@ -213,12 +211,99 @@ def test_the_commits_document_is_one():
 
 
 def _command_lines() -> list[tuple[str, str]]:
+    blocks_ = [block for block in BLOCKS if block.language == "console"]
+    lines = [(str(block), line.strip()) for block in blocks_ for line in block.code.splitlines()]
+    assert [line for line in lines if not line[1].startswith("$ ")] == []
+    return [(where, line.removeprefix("$ ")) for where, line in lines]
+
+
+def _inline_commands() -> list[tuple[str, str]]:
+    """Commands with options that stand in a sentence."""
     return [
-        (str(block), line.strip().removeprefix("$ "))
-        for block in BLOCKS
-        if block.language in SHELL
-        for line in block.code.splitlines()
+        (document.name, line)
+        for document in DOCUMENTS
+        for line in re.findall(r"`(dagster-kafka-flip [^`]*--[^`]+)`", _prose(document))
+        # What only names an option leaves its value out.
+        if not line.endswith("--replay")
     ]
+
+
+def test_every_command_is_one_that_a_test_looks_at():
+    # What pip installs, what an operator's shell sets, and a snippet that the getting-started page made a file of.
+    others = r"pip install .+|export \w+=\S+|mkdir -p \S+|python (produce|rows)\.py|python -c .+"
+    known = re.compile(rf"dagster-kafka-flip .+|dagster .+|make [\w-]+|{others}")
+    assert [line for line in _command_lines() if not known.fullmatch(line[1])] == []
+
+
+def test_every_extra_that_is_to_be_installed_exists():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = set(re.findall(r"^([\w-]+) = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE))
+    for document in DOCUMENTS:
+        for named in re.findall(r"dagster-kafka-flip\[([\w,-]+)\]", document.read_text(encoding="utf-8")):
+            assert set(named.split(",")) <= extras, document
+
+
+@pytest.mark.parametrize(("where", "line"), [pair for pair in _command_lines() if pair[1].startswith("dagster ")])
+def test_every_command_of_dagster_parses(where, line):
+    from dagster._cli import create_dagster_cli
+
+    answer = CliRunner().invoke(create_dagster_cli(), [*shlex.split(line)[1:], "--help"])
+    assert answer.exit_code == 0, f"{where}: {answer.output}"
+
+
+@pytest.mark.parametrize(("where", "line"), [pair for pair in _command_lines() if pair[1].startswith("python -c")])
+def test_every_line_of_python_runs(where, line):
+    subprocess.run([sys.executable, *shlex.split(line)[1:]], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == DAGSTER_YAML], ids=str)
+def test_a_dagster_yaml_limits_pools(block, tmp_path):
+    from dagster import DagsterInstance
+
+    (tmp_path / "dagster.yaml").write_text(block.code, encoding="utf-8")
+    with DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_statements_on_a_landed_table_are_passed_over_by_the_next_run(
+    kafka, connection, spark, spark_of, topic, tmp_path
+):
+    from dagster_kafka_flip import KafkaSource, ingest
+
+    table = tmp_path / "warehouse" / "flights"
+    kafka.create(topic)
+    for text in ("before", "behind"):
+        kafka.produce(topic, [(None, text)])
+        assert ingest(KafkaSource(topics=[topic]), str(table), spark=spark_of, connection=connection).rows == 1
+        for block in (block for block in BLOCKS if block.marker == ON_A_LANDED_TABLE):
+            code = block.code.replace("warehouse/flights", str(table))
+            answers = [spark.sql(statement) for statement in code.split(";") if statement.strip()]
+            if "AS next" in code:
+                assert [tuple(row) for row in answers[-1].collect()] == [(topic, 0, kafka.end_offset(topic))]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == AN_IMAGE], ids=str)
+def test_what_an_image_runs_fills_a_cache_with_jars(block, tmp_path):
+    (command,) = re.findall(r"^RUN (python -c .+)$", block.code, re.MULTILINE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": QUICK_JVM}
+    subprocess.run([sys.executable, *shlex.split(command)[1:]], check=True, cwd=tmp_path, env=environment)
+    (variable,) = re.findall(r"^ENV (\w+)=\S+$", block.code, re.MULTILINE)
+    assert variable == CACHE_VARIABLE
+    assert default_cache_dir().joinpath("jars").is_dir()
+
+
+def test_the_jars_for_s3_fit_the_hadoop_of_pyspark_and_delta():
+    import importlib.metadata
+
+    import pyspark
+
+    text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    (hadoop,) = set(re.findall(r"hadoop-aws:([\d.]+)", text))
+    assert (Path(pyspark.__file__).parent / "jars" / f"hadoop-client-api-{hadoop}.jar").exists()
+    assert f"delta-storage-s3-dynamodb:{importlib.metadata.version('delta-spark')}" in text
 
 
 def test_every_make_target_in_the_documents_exists():
@@ -231,12 +316,13 @@ def test_every_make_target_in_the_documents_exists():
 
 
 @pytest.mark.parametrize(
-    ("where", "line"), [pair for pair in _command_lines() if pair[1].startswith("dagster-kafka-flip")]
+    ("where", "line"),
+    [pair for pair in [*_command_lines(), *_inline_commands()] if pair[1].startswith("dagster-kafka-flip")],
 )
 def test_every_command_in_the_documents_parses(where, line):
     from dagster_kafka_flip.cli import main
 
-    answer = CliRunner().invoke(main, [*line.split()[1:], "--help"])
+    answer = CliRunner().invoke(main, [*shlex.split(line)[1:], "--help"])
     assert answer.exit_code == 0, f"{where}: {answer.output}"
 
 

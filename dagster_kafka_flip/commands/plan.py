@@ -48,7 +48,12 @@ _OF_THE_SOURCE = frozenset(
 @click.option("--start", help="earliest (default), latest, committed, timestamp:..., offsets:{...}.")
 @click.option("--stop", help="latest (default), committed, timestamp:..., offsets:{...}.")
 @click.option("--group-id", help="Consumer group whose committed offsets are looked up; it is not joined.")
-@click.option("--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_committed")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    help="Whether records of open and aborted transactions are left out.",
+)
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A client setting; may be repeated.")
 @click.option("--max-drift", type=click.FloatRange(min=0.001, max=1e9), help="Seconds ahead of the slowest at most.")
 @click.option("--max-records-per-batch", type=click.IntRange(min=1), help="Most offsets in one commit.")

@@ -28,9 +28,12 @@ class JsonFormat(Format):
     value as its text, as Spark does, so that nested JSON can be landed unparsed. Text behind the object's closing brace
     is not looked at.
 
-    Attributes:
-        declared: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType.
+    Args:
+        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType.
         on_error: See Format.
+
+    Attributes:
+        declared: The schema, as it was given.
     """
 
     declared: Any

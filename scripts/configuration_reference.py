@@ -1,0 +1,292 @@
+"""Writes docs/configuration.md from the signatures, fields and docstrings of the package.
+
+    python -m scripts.configuration_reference
+
+A test compares the document with what this writes, so that it says what the code says.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import sys
+import typing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+import dagster_kafka_flip
+from dagster_kafka_flip.cli import main as command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
+
+Every field, parameter and option with its type and default, as the code has them. How they work together, with
+examples, is in the [reference](reference.md); the words are those of
+[architecture, section 4](architecture.md#4-words).
+"""
+
+# What a page section is made of: a heading, and the public names below it.
+_SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Assets": ("kafka_delta_asset", "build_kafka_delta_asset", "kafka_topic_asset"),
+    "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig"),
+    "Resources": ("KafkaResource", "SparkResource"),
+    "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection"),
+    "Formats and columns": ("RawFormat", "StringFormat", "JsonFormat", "KafkaColumns"),
+    "Tables": ("DeltaTarget", "DeadLetters", "Limits", "Windows"),
+    "Without Dagster": ("ingest", "rewrite_windows", "build_session", "LocalBroker"),
+}
+
+_DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTILINE)
+_DOC_ENTRY = re.compile(r"^ {4}(\*{0,2}\w+): (.*(?:\n {5,}.*|\n(?=\n {5}))*)", flags=re.MULTILINE)
+_UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
+_REQUIRED = "required"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One field, parameter or option."""
+
+    name: str
+    type: str
+    default: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"| `{self.name}` | {self.type} | {self.default} | {self.text} |"
+
+
+def reference() -> str:
+    """The document."""
+    parts = [_INTRODUCTION, *(_section(title, names) for title, names in _SECTIONS.items()), _commands()]
+    return "\n".join(parts)
+
+
+def _section(title: str, names: tuple[str, ...]) -> str:
+    pieces = [piece for name in names for piece in _piece(name, getattr(dagster_kafka_flip, name))]
+    return "\n".join([f"## {title}\n", *pieces])
+
+
+def _piece(name: str, what: Any) -> Iterator[str]:
+    summary, texts = _documented(what)
+    yield f"### `{name}`\n\n{summary}\n"
+    if name == "OffsetsInitializer":
+        yield _calls(what)
+    elif inspect.isclass(what) and issubclass(what, BaseModel) and "__init__" not in vars(what):
+        yield _table("Field", _fields(what, texts))
+    else:
+        yield _table("Parameter", _parameters(what, texts))
+    if name == "KafkaSource":
+        yield "`KafkaSource.builder()` has the same as calls:\n"
+        yield _calls(type(dagster_kafka_flip.KafkaSource.builder()))
+
+
+def _documented(what: Any) -> tuple[str, dict[str, str]]:
+    """The text of a docstring before its sections, and what it says of each name, those of bases included."""
+    texts: dict[str, str] = {}
+    for each in reversed(what.__mro__ if inspect.isclass(what) else [what]):
+        if each.__module__.startswith(dagster_kafka_flip.__name__):
+            _, *sections = _DOC_SECTION.split(inspect.getdoc(each) or "")
+            for kind, body in zip(sections[::2], sections[1::2], strict=True):
+                if kind in {"Args", "Attributes"}:
+                    texts |= {name: _line(text) for name, text in _DOC_ENTRY.findall(body)}
+    summary = _DOC_SECTION.split(inspect.getdoc(what) or "")[0].strip()
+    return "\n\n".join(_wrapped(paragraph) for paragraph in summary.split("\n\n")), texts
+
+
+def _wrapped(paragraph: str) -> str:
+    return paragraph if paragraph.startswith((" ", "-")) else _line(paragraph)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def _fields(model: type[BaseModel], texts: Mapping[str, str]) -> list[_Row]:
+    rows: list[_Row] = []
+    for name, field in model.model_fields.items():
+        owner = next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))
+        default = field.get_default(call_default_factory=True, validated_data={})
+        rows.append(
+            _Row(
+                name=name,
+                type=_type(vars(owner)["__annotations__"][name], owner.__module__),
+                default=_REQUIRED if default is PydanticUndefined else _value(default),
+                text=_line(field.description or "") or texts[name],
+            )
+        )
+    return rows
+
+
+def _parameters(function: Any, texts: Mapping[str, str]) -> list[_Row]:
+    signature = inspect.signature(function)
+    return [
+        _Row(
+            name=str(parameter).partition(":")[0],
+            type=_type(parameter.annotation, function.__module__),
+            default=_default(parameter),
+            text=texts[str(parameter).partition(":")[0]],
+        )
+        for name, parameter in signature.parameters.items()
+        if name != "self"
+    ]
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return "none"
+    return _REQUIRED if parameter.default is parameter.empty else _value(parameter.default)
+
+
+def _calls(maker: type) -> str:
+    lines = ["| Call | Meaning |", "|---|---|"]
+    for name, member in vars(maker).items():
+        function: Callable[..., Any] = member.__func__ if isinstance(member, classmethod) else member
+        is_call = inspect.isfunction(function) and not name.startswith("_")
+        if is_call and str(function.__annotations__.get("return")) in {maker.__name__, "KafkaSource"}:
+            arguments = [text for text in map(_argument, inspect.signature(function).parameters.values()) if text]
+            summary, texts = _documented(function)
+            meaning = " ".join([summary.replace("\n", " "), *(f"`{key}`: {text}" for key, text in texts.items())])
+            lines.append(f"| `{name}({', '.join(arguments)})` | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    if parameter.name in {"self", "cls"}:
+        return ""
+    star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+    default = parameter.default
+    if default is parameter.empty:
+        return star + parameter.name
+    return f"{parameter.name}={default if isinstance(default, enum.Enum) else repr(default)}"
+
+
+def _table(heading: str, rows: list[_Row]) -> str:
+    return "\n".join([f"| {heading} | Type | Default | Meaning |", "|---|---|---|---|", *map(str, rows)]) + "\n"
+
+
+def _type(annotation: Any, module: str) -> str:
+    """An annotation in words: what may be given, without the bars that would end a table's cell."""
+    text = annotation if isinstance(annotation, str) else _name(annotation)
+    text = re.sub(r"\w+", lambda found: _literal(found[0], module), text)
+    choices: list[str] = []
+    depth, begin = 0, 0
+    for index, letter in enumerate(f"{text}|"):
+        depth += (letter in "[(") - (letter in "])")
+        if letter == "|" and depth == 0:
+            choices += _choices(text[begin:index].strip())
+            begin = index + 1
+    return " or ".join(choices)
+
+
+def _name(annotation: Any) -> str:
+    return annotation.__name__ if inspect.isclass(annotation) and not typing.get_args(annotation) else str(annotation)
+
+
+def _literal(name: str, module: str) -> str:
+    meant = getattr(sys.modules[module], name, None)
+    if typing.get_origin(meant) is not typing.Literal:
+        return name
+    return f"Literal[{', '.join(map(repr, typing.get_args(meant)))}]"
+
+
+def _choices(text: str) -> list[str]:
+    literal = re.fullmatch(r"Literal\[(.*)\]", text.replace("'", '"'))
+    if literal is not None:
+        return [f"`{value.strip()}`" for value in literal[1].split(",")]
+    return ["none" if text == "None" else f"`{text.replace(' | ', ' or ')}`"]
+
+
+def _value(default: Any) -> str:
+    if default is None:
+        return "none"
+    if isinstance(default, (str, tuple, list, dict)) and not default:
+        return "empty"
+    values = default if isinstance(default, tuple) else (default,)
+    return ", ".join(f"`{_code(value)}`" for value in values)
+
+
+def _code(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, timedelta):
+        name, unit = next(each for each in _UNITS if value % each[1] == timedelta(0))
+        return f"timedelta({name}={value // unit})"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _commands() -> str:
+    pieces = [
+        "## Command line\n",
+        "Exit codes, and what each command shows, are in the [reference](reference.md#command-line).\n",
+    ]
+    context = click.Context(command_line, info_name="dagster-kafka-flip")
+    pieces += [piece for command in command_line.commands.values() for piece in _command(command, context)]
+    return "\n".join(pieces)
+
+
+def _command(command: click.Command, above: click.Context) -> Iterator[str]:
+    context = click.Context(command, info_name=command.name, parent=above)
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from _command(each, context)
+        return
+    arguments = [each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)]
+    paragraphs = [
+        _line(paragraph.replace("\b", "")) for paragraph in inspect.cleandoc(command.help or "").split("\n\n")
+    ]
+    yield f"### `{' '.join([context.command_path.removesuffix(' '.join(arguments)).strip(), *arguments])}`\n"
+    yield "\n\n".join(paragraphs) + "\n"
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    yield _table("Option", [_option(each, context) for each in options])
+
+
+def _option(option: click.Option, context: click.Context) -> _Row:
+    names = "`, `".join([*option.opts, *option.secondary_opts])
+    default = option.get_default(context)
+    if option.required:
+        shown = _REQUIRED
+    elif option.is_flag and not option.secondary_opts:
+        shown = "off"
+    elif option.is_flag:
+        shown = f"`{option.opts[0]}`"
+    else:
+        shown = "none" if default is None or option.multiple or not _is_plain(default) else f"`{default}`"
+    if option.envvar:
+        shown += f", or `{option.envvar}`"
+    return _Row(name=names, type=_option_type(option), default=shown, text=_line(option.help or ""))
+
+
+def _is_plain(default: Any) -> bool:
+    return isinstance(default, (str, int, float, Path))
+
+
+def _option_type(option: click.Option) -> str:
+    if option.is_flag:
+        return "flag"
+    kind = option.type
+    if isinstance(kind, click.Choice):
+        return " or ".join(f"`{choice}`" for choice in kind.choices)
+    names = {"integer range": "whole number", "float range": "number", "directory": "folder", "file": "file"}
+    name = names.get(kind.name, kind.name)
+    if isinstance(kind, (click.IntRange, click.FloatRange)):
+        bounds = (("from", kind.min), ("to", kind.max))
+        name = " ".join([name, *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
+    return f"{name}, several" if option.multiple else name
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(reference(), encoding="utf-8")

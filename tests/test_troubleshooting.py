@@ -1,0 +1,26 @@
+"""docs/troubleshooting.md has a section for each error class, and each says what to do."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from dagster_kafka_flip import errors
+from tests.document_tests import ROOT
+
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+SECTIONS = {
+    text.partition("`")[0]: text.partition("\n")[2] for text in re.split(r"^### `", PAGE, flags=re.MULTILINE)[1:]
+}
+CLASSES = [name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)]
+
+
+def test_every_error_class_has_its_section_and_every_section_its_class():
+    assert len(CLASSES) > 30
+    assert set(SECTIONS) ^ set(CLASSES) == set()
+
+
+def test_every_section_says_symptom_cause_what_to_look_at_and_the_next_step():
+    wanted = ["Symptom", "Cause", "Look at", "Next"]
+    said = {name: re.findall(r"^- \*\*([\w ]+):\*\* ", text, re.MULTILINE) for name, text in SECTIONS.items()}
+    assert {name: found for name, found in said.items() if found != wanted} == {}
