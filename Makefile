@@ -3,6 +3,7 @@
 # make test    everything, from lint to browser
 # make check   lint, types and unit tests, in under a minute
 # make format  formats the code
+# make docs    the documents as a site, in site/
 # make test-newest  the core tests on the newest Spark and Delta
 # make bench   measures planning, reading and backfills, on a broker of its own: bench-planning, bench-tasks, bench-backfills
 # make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow
 
-.PHONY: demo dev test check format lint clean test-newest bench bench-planning bench-tasks bench-backfills soak help
+.PHONY: demo dev test check format lint docs clean test-newest bench bench-planning bench-tasks bench-backfills soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -47,6 +48,9 @@ test: lint
 format: $(VENV)/.ready-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.ready-test
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test-newest: $(VENV)/.ready-test
 	scripts/test-newest.sh

@@ -43,7 +43,7 @@ examples, is in the [reference](reference.md); the words are those of
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Assets": ("kafka_delta_asset", "build_kafka_delta_asset", "kafka_topic_asset"),
     "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig"),
-    "Resources": ("KafkaResource", "SparkResource"),
+    "Resources": ("KafkaResource", "KafkaClusterConfig", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection"),
     "Formats and columns": ("RawFormat", "StringFormat", "JsonFormat", "KafkaColumns"),
     "Tables": ("DeltaTarget", "DeadLetters", "Limits", "Windows"),
