@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "migration.md"
 BLOCKS = blocks(PAGE)
 COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 
 def _snippet(name: str) -> str:
@@ -189,7 +189,7 @@ def test_a_consumer_loop_is_taken_over_in_its_own_table_and_in_a_new_one(
     with pytest.raises(ForeignRowsError):
         _land(definitions.flights, resources)
     (line,) = _commands("consumer loop")
-    answer = CliRunner().invoke(main, shlex.split(line)[1:], input="y\n")
+    answer = CliRunner().invoke(main, shlex.split(project(line))[1:], input="y\n")
     assert answer.exit_code == 0, answer.output
     _land_twice(definitions.flights, resources)
     assert _records(spark, tmp_path / "warehouse" / "flights") == EVERY_RECORD
