@@ -27,6 +27,7 @@ LANDS_WINDOWS = "lands windows"
 DAGSTER_YAML = "dagster.yaml"
 ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
+A_FAILURE_SENSOR = "a failure sensor"
 # Run by tests of their own: of docs/getting-started.md, and of docs/migration.md.
 ELSEWHERE = re.compile(r"getting started, .+|runs on the migrated table")
 
@@ -36,6 +37,7 @@ TESTED = {
     ("python", ""),
     ("python", NEEDS_A_BROKER),
     ("python", LANDS_WINDOWS),
+    ("python", A_FAILURE_SENSOR),
     ("console", ""),
     ("yaml", ""),
     ("yaml", DAGSTER_YAML),
@@ -256,6 +258,28 @@ def test_every_line_of_python_runs(where, line):
     subprocess.run([sys.executable, *shlex.split(line)[1:]], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == A_FAILURE_SENSOR], ids=str)
+def test_a_failure_sensor_tells_the_class_of_the_error(block, instance):
+    from dagster import build_run_status_sensor_context, materialize
+
+    from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
+
+    asset = build_kafka_delta_asset(name="flights", source=KafkaSource(topics=("flights",)), table="warehouse/flights")
+    # Nothing listens on port 1.
+    resources = {
+        "kafka": KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=1),
+        "spark": SparkResource(),
+    }
+    failed = materialize([asset], resources=resources, instance=instance, raise_on_error=False)
+    (event,) = [event for event in failed.all_events if event.is_run_failure]
+    context = build_run_status_sensor_context("tell_somebody", event, instance, failed.dagster_run)
+    sensor = _run(block)
+
+    assert "ClusterUnreachableError" in sensor.error_classes(context.for_run_failure())
+    assert {name for name in sensor.AT_ONCE if name not in _error_classes()} == set()
+    sensor.tell_somebody(context.for_run_failure())
+
+
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == DAGSTER_YAML], ids=str)
 def test_a_dagster_yaml_limits_pools(block, tmp_path):
     from dagster import DagsterInstance
@@ -276,7 +300,7 @@ def test_statements_on_a_landed_table_are_passed_over_by_the_next_run(
     kafka.create(topic)
     for text in ("before", "behind"):
         kafka.produce(topic, [(None, text)])
-        assert ingest(KafkaSource(topics=[topic]), str(table), spark=spark_of, connection=connection).rows == 1
+        assert ingest(KafkaSource(topics=(topic,)), str(table), spark=spark_of, connection=connection).rows == 1
         for block in (block for block in BLOCKS if block.marker == ON_A_LANDED_TABLE):
             code = block.code.replace("warehouse/flights", str(table))
             answers = [spark.sql(statement) for statement in code.split(";") if statement.strip()]
