@@ -41,7 +41,14 @@ examples, is in the [reference](reference.md); the words are those of
 
 # What a page section is made of: a heading, and the public names below it.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
-    "Assets": ("kafka_delta_asset", "build_kafka_delta_asset", "kafka_topic_asset"),
+    "Assets": (
+        "kafka_delta_asset",
+        "build_kafka_delta_asset",
+        "build_kafka_delta_multi_asset",
+        "KafkaDeltaTable",
+        "kafka_topic_asset",
+        "kafka_delta_checks",
+    ),
     "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig"),
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection"),
