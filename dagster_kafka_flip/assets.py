@@ -285,6 +285,10 @@ def _asset(
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from ingestion.run(context, context.op_execution_context.op_config)
 
+    if inspect.isfunction(written := inspect.unwrap(ingestion.transform or land)):
+        # Code references and stack traces lead to where an op's function says that it is written: to the user's own.
+        place = written.__code__
+        land.__code__ = land.__code__.replace(co_filename=place.co_filename, co_firstlineno=place.co_firstlineno)
     return register(make_asset(land), {asset_key: ingestion})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dagster import AssetsDefinition, multi_asset
@@ -21,7 +20,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
-from dagster_kafka_flip.landing_assets import check_alone, register
+from dagster_kafka_flip.landing_assets import check_alone, ingestions_of, register
 from dagster_kafka_flip.metadata import table_metadata
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.record import last_record
@@ -137,11 +136,10 @@ def build_kafka_delta_multi_asset(
         retry_policy=retry_policy,
         pool=pool or f"delta:{name}",
     )
-    landed = _SharedIngestion(ingestions)
 
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from landed.run(context, IngestRunConfig(**context.op_execution_context.op_config))
+        yield from _land(context, IngestRunConfig(**context.op_execution_context.op_config))
 
     return register(make_assets(land), ingestions)
 
@@ -189,73 +187,62 @@ def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
         seen[table] = key
 
 
-@dataclass(frozen=True)
-class _SharedIngestion:
-    """What several assets land from one read."""
+def _land(
+    context: AssetExecutionContext, config: IngestRunConfig
+) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    """One materialization of the assets that were selected.
 
-    ingestions: Mapping[AssetKey, Ingestion]
+    Args:
+        context: Of the run.
+        config: What is set for it.
 
-    def run(
-        self, context: AssetExecutionContext, config: IngestRunConfig
-    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        """One materialization of the assets that were selected.
-
-        Args:
-            context: Of the run.
-            config: What is set for it.
-
-        Raises:
-            ConfigurationError: What is set can't be, or another asset feeds a stream of these.
-            KafkaFlipError: What was in the way of one of the tables, after the others were landed.
-        """
-        if config.mode != "append":
-            msg = (
-                f"mode: {config.mode!r} is for an asset that lands one table; several tables of one read know append "
-                "alone. Land the range in each with `dagster-kafka-flip backfill`, or rewrite_windows"
-            )
-            raise ConfigurationError(msg)
-        # Keys may have got a prefix since they were defined; the outputs' names are as they were.
-        here = {context.asset_key_for_output(output): made for output, made in self._by_output(context).items()}
-        chosen = {key: made for key, made in here.items() if key in context.selected_asset_keys}
-        for key, ingestion in chosen.items():
-            check_alone(context, key, ingestion)
-        previous: dict[AssetKey, AssetMaterialization | None] = {}
-        tables: dict[str, TogetherTable] = {}
-        for key, ingestion in chosen.items():
-            event, known = last_record(context.instance, key)
-            previous[key] = None if event is None else event.asset_materialization
-            tables[key.to_user_string()] = TogetherTable(
-                target=ingestion.target,
-                decoder=Decoder(
-                    ingestion.key_format or RawFormat(),
-                    ingestion.value_format or RawFormat(),
-                    ingestion.columns or KafkaColumns(),
-                ),
-                transform=ingestion.bound_transform(context),
-                dead_letters=ingestion.dead_letter,
-                known=None if config.verify else known,
-            )
-        first = next(iter(chosen.values()))
-        connection = getattr(context.resources, first.kafka).connection(first.source.cluster)
-        done = ingest_together(
-            overridden_source(first.source, config).connected(connection),
-            tables,
-            spark=getattr(context.resources, first.spark).session,
-            limits=overridden_limits(first.limits, config),
-            verify_after=first.verify_after,
-            tolerated=first.tolerated,
-            run_id=context.run_id,
-            log=context.log,
-            starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+    Raises:
+        ConfigurationError: What is set can't be, or another asset feeds a stream of these.
+        KafkaFlipError: What was in the way of one of the tables, after the others were landed.
+    """
+    if config.mode != "append":
+        msg = (
+            f"mode: {config.mode!r} is for an asset that lands one table; several tables of one read know append "
+            "alone. Land the range in each with `dagster-kafka-flip backfill`, or rewrite_windows"
         )
-        for key, ingestion in chosen.items():
-            if (result := done.results.get(key.to_user_string())) is not None:
-                yield from ingestion.tell(key, result, previous[key])
-        for name, failure in done.failures.items():
-            context.log.error("%s is not landed as far as the others: %s", name, failure)
-        for failure in done.failures.values():
-            raise failure
-
-    def _by_output(self, context: AssetExecutionContext) -> dict[str, Ingestion]:
-        outputs = context.assets_def.keys_by_output_name
-        return dict(zip(outputs, self.ingestions.values(), strict=True))
+        raise ConfigurationError(msg)
+    landed = ingestions_of(context.assets_def)
+    chosen = {key: ingestion for key, ingestion in landed.items() if key in context.selected_asset_keys}
+    for key, ingestion in chosen.items():
+        check_alone(context, key, ingestion)
+    previous: dict[AssetKey, AssetMaterialization | None] = {}
+    tables: dict[str, TogetherTable] = {}
+    for key, ingestion in chosen.items():
+        event, known = last_record(context.instance, key)
+        previous[key] = None if event is None else event.asset_materialization
+        tables[key.to_user_string()] = TogetherTable(
+            target=ingestion.target,
+            decoder=Decoder(
+                ingestion.key_format or RawFormat(),
+                ingestion.value_format or RawFormat(),
+                ingestion.columns or KafkaColumns(),
+            ),
+            transform=ingestion.bound_transform(context),
+            dead_letters=ingestion.dead_letter,
+            known=None if config.verify else known,
+        )
+    first = next(iter(chosen.values()))
+    connection = getattr(context.resources, first.kafka).connection(first.source.cluster)
+    done = ingest_together(
+        overridden_source(first.source, config).connected(connection),
+        tables,
+        spark=getattr(context.resources, first.spark).session,
+        limits=overridden_limits(first.limits, config),
+        verify_after=first.verify_after,
+        tolerated=first.tolerated,
+        run_id=context.run_id,
+        log=context.log,
+        starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+    )
+    for key, ingestion in chosen.items():
+        if (result := done.results.get(key.to_user_string())) is not None:
+            yield from ingestion.tell(key, result, previous[key])
+    for name, failure in done.failures.items():
+        context.log.error("%s is not landed as far as the others: %s", name, failure)
+    for failure in done.failures.values():
+        raise failure

@@ -1,0 +1,84 @@
+"""What is said of an asset reaches Dagster, and takes effect there."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    AutomationCondition,
+    BackfillPolicy,
+    BetaWarning,
+    DailyPartitionsDefinition,
+    Definitions,
+    FreshnessPolicy,
+    LocalFileCodeReference,
+    RetryPolicy,
+    with_source_code_references,
+)
+
+from dagster_kafka_flip import KafkaSource, build_kafka_delta_asset, kafka_delta_asset, topic_asset_key
+
+SOURCE = KafkaSource.builder().set_topics("orders").build()
+
+
+def test_all_that_dagster_shows_and_goes_by_passes_through():
+    condition, policy = AutomationCondition.eager(), FreshnessPolicy.time_window(fail_window=timedelta(hours=1))
+    retries, partitions = RetryPolicy(max_retries=2), DailyPartitionsDefinition("2026-01-01")
+    backfills = BackfillPolicy.multi_run(max_partitions_per_run=7)
+    made = build_kafka_delta_asset(
+        source=SOURCE,
+        table="lake.orders",
+        name="orders",
+        key_prefix=["lake", "bronze"],
+        deps=["customers"],
+        description="Orders as they come.",
+        group_name="shop",
+        owners=["team:data", "me@example.com"],
+        tags={"tier": "1"},
+        metadata={"sla": "1 h"},
+        kinds={"bronze"},
+        automation_condition=condition,
+        freshness_policy=policy,
+        retry_policy=retries,
+        pool="lake",
+        code_version="3",
+        partitions_def=partitions,
+        backfill_policy=backfills,
+    )
+    key = AssetKey(["lake", "bronze", "orders"])
+    spec = Definitions(assets=[made]).get_assets_def(key).specs_by_key[key]
+    assert {dep.asset_key for dep in spec.deps} == {topic_asset_key("orders"), AssetKey("customers")}
+    assert (spec.description, spec.group_name, spec.code_version) == ("Orders as they come.", "shop", "3")
+    assert spec.owners == ["team:data", "me@example.com"]
+    assert spec.tags["tier"] == "1"
+    assert spec.kinds == {"bronze", "deltalake", "spark"}
+    assert spec.metadata["sla"] == "1 h"
+    assert spec.automation_condition == condition
+    assert spec.freshness_policy == policy
+    assert spec.partitions_def == partitions
+    assert made.backfill_policy == backfills
+    assert (made.op.retry_policy, made.op.pool) == (retries, "lake")
+
+
+def test_code_references_lead_to_the_users_own_function():
+    @kafka_delta_asset(source=SOURCE, table="lake.orders")
+    def orders(records):
+        return records
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BetaWarning)
+        (referenced,) = with_source_code_references([orders])
+    assert isinstance(referenced, AssetsDefinition)
+    metadata = referenced.metadata_by_key[AssetKey("orders")]["dagster/code_references"]
+    (reference,) = metadata.code_references
+    assert isinstance(reference, LocalFileCodeReference)
+    assert Path(reference.file_path) == Path(__file__)
+    first_lines, start = inspect.getsourcelines(test_code_references_lead_to_the_users_own_function)
+    assert reference.line_number == start + next(
+        number for number, line in enumerate(first_lines) if "@kafka_delta_asset" in line
+    )
