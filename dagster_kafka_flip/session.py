@@ -8,8 +8,10 @@ import importlib.util
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -35,6 +37,9 @@ _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 _CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
 
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
+
+# How long a JVM that is told to end is waited for, before it is killed.
+_JVM_PATIENCE_SECONDS = 5.0
 
 # Where nothing tells how many tasks can run at once: enough to keep a small cluster busy, few enough for a laptop.
 _UNKNOWN_PARALLELISM = 8
@@ -159,7 +164,7 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _interrupts_kept():
+        with _interrupts_kept(), _nothing_left_behind():
             return builder.getOrCreate()
     except Exception as error:
         msg = (
@@ -179,6 +184,37 @@ def _interrupts_kept() -> Generator[None]:
     finally:
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGINT, handler)
+
+
+@contextlib.contextmanager
+def _nothing_left_behind() -> Generator[None]:
+    """Ends the JVM that was being started, if its start is interrupted or fails.
+
+    pyspark forgets the process then. It would go on for good: it ends by itself only if it got as far as telling its
+    port, and the place where it is to write that is gone with the interrupt.
+    """
+    try:
+        yield
+    except BaseException as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if any(frame.f_code.co_name == "launch_gateway" for frame in frames):
+            started = {id(value): value for frame in frames for value in frame.f_locals.values()}
+            for process in started.values():
+                if isinstance(process, subprocess.Popen):
+                    _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that may not have got as far as having an id."""
+    if getattr(process, "pid", None) is None:
+        return
+    process.terminate()
+    try:
+        process.wait(_JVM_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def active_session() -> SparkSession | None:
