@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import WriteFailedError
+from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.observation import BatchObservation
+from dagster_kafka_flip.progress import ReadProgress
+from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.result import BatchResult
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.transforming import transformed
 
@@ -139,13 +143,20 @@ class Landing:
         seconds = clock.lap()
         observed = watch.get(patience=0.5 if committed.rows == 0 else 10.0)
         self._log.info(
-            "committed version %d of %s: %d rows from %d splits, read by %d tasks in %.1f s",
+            "committed version %d of %s: %s",
             committed.version,
             self._target,
-            committed.rows,
-            len(batch.splits),
-            tasks,
-            seconds,
+            facts(
+                rows=committed.rows,
+                bytes_written=committed.bytes,
+                records=None if observed is None else observed.records,
+                bytes_read=None if observed is None else observed.bytes,
+                rejected=None if observed is None else observed.rejected,
+                splits=len(batch.splits),
+                tasks=tasks,
+                lag=sum(batch.lag_after.values()),
+                seconds=seconds,
+            ),
         )
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:
@@ -169,8 +180,11 @@ class Landing:
         watch = BatchObservation(assignment.plan.splits)
         rows = self._decoded(self._records(assignment), watch)
         self.columns = self._table.check_schema(rows.schema)
+        plan = assignment.plan
+        progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:
-            return self._table.commit(rows, document), watch
+            with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
+                return self._table.commit(rows, document), watch
         except WriteFailedError as error:
             if is_rejection(error):
                 raise rejected_records(self._records(assignment), self._decoder) from None

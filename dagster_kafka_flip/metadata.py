@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 POSITION = "kafka/position"
 POSITION_SET = "kafka/position_set"
 ROW_COUNT = "dagster/row_count"
+SPARK_UI = "spark/ui"
 COLUMN_SCHEMA = "dagster/column_schema"
 WATERMARK = "kafka/watermark"
 
@@ -136,6 +137,8 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
         metadata["kafka/group_commit_failures"] = result.group_commit_failures
     if result.overrides_start:
         metadata["kafka/start_overridden"] = True
+    if result.spark_ui is not None:
+        metadata[SPARK_UI] = MetadataValue.url(result.spark_ui)
     return metadata
 
 

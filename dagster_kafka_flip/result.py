@@ -90,6 +90,7 @@ class IngestResult:
         incidents: What would have ended the run, and was tolerated.
         plan_seconds: Time for looking up the position and planning, without the start of Spark.
         spark_seconds: Time until a Spark session was there.
+        spark_ui: Address of the Spark UI, where Spark was started; None where there is none.
     """
 
     plan: ReadPlan
@@ -105,6 +106,7 @@ class IngestResult:
     incidents: tuple[Incident, ...] = ()
     plan_seconds: float = 0.0
     spark_seconds: float = 0.0
+    spark_ui: str | None = None
 
     @property
     def is_idle(self) -> bool:

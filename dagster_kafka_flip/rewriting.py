@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
+from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.reader.columns import KafkaColumns
@@ -19,6 +20,7 @@ from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Windows, contiguous_groups
+from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.delta_table import ForeignConflictError
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
@@ -150,8 +152,13 @@ class _Run:
         self._enumerator = self.source.window_enumerator(self.rules, self.context)
         # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
         self._enumerator.discover()
+        clock = Clock()
         session = self.spark()
         self.context.current_parallelism = parallelism(session)
+        self.log.info(
+            "Spark is there: %s",
+            facts(ui=ui_address(session), parallelism=self.context.current_parallelism, seconds=clock.lap()),
+        )
         if self.rules.repair:
             self._table = RepairedTable(session, self.target, self.context.tolerated)
         else:

@@ -21,6 +21,7 @@ from dagster_kafka_flip.errors import (
     TableError,
     WriteFailedError,
 )
+from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.landing import Landing, Read
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
@@ -29,6 +30,7 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.incident import Incident, incident_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
 from dagster_kafka_flip.table.history import Anchor
 
@@ -156,6 +158,7 @@ class StreamRun:
     _plan: ReadPlan = field(init=False)
     _plan_seconds: float = field(default=0.0, init=False)
     _spark_seconds: float = field(default=0.0, init=False)
+    _spark_ui: str | None = field(default=None, init=False)
     _batches: list[BatchResult] = field(default_factory=list["BatchResult"], init=False)
     _conflicts: int = field(default=0, init=False)
     _group_commit_failures: int = field(default=0, init=False)
@@ -186,9 +189,9 @@ class StreamRun:
         if not _changes_nothing(plan, known.state):
             return None
         self.log.info(
-            "nothing new on %s: %d topic partitions stand at their stop; Spark is not started",
+            "nothing new on %s, Spark is not started: %s",
             self.source,
-            len(plan.end_offsets),
+            facts(topic_partitions=len(plan.end_offsets)),
         )
         return IngestResult(
             plan=plan,
@@ -219,8 +222,12 @@ class StreamRun:
         clock = Clock()
         self._session = self.spark()
         self._spark_seconds = clock.lap()
-        self.log.info("a Spark session is there after %.1f s", self._spark_seconds)
         self.context.current_parallelism = parallelism(self._session)
+        self._spark_ui = ui_address(self._session)
+        self.log.info(
+            "Spark is there: %s",
+            facts(ui=self._spark_ui, parallelism=self.context.current_parallelism, seconds=self._spark_seconds),
+        )
         self._table = DeltaTable(self._session, self.target, self.context.tolerated, self.record)
         if self.dead_letters is not None:
             self._letters = DeadLetterTable(
@@ -360,6 +367,7 @@ class StreamRun:
             incidents=tuple(self._incidents.values()),
             plan_seconds=self._plan_seconds,
             spark_seconds=self._spark_seconds,
+            spark_ui=self._spark_ui,
         )
 
     def _tell_conflict(self, conflicts: int, conflict: KafkaFlipError) -> None:
@@ -448,11 +456,10 @@ class StreamRun:
                 ", ".join(map(str, plan.removed)),
             )
         self.log.info(
-            "planned %d splits of %s with %d offsets; lag %d",
+            "planned %d splits of %s: %s",
             len(plan.splits),
             self.source,
-            plan.offset_span,
-            sum(plan.lag_before.values()),
+            facts(offsets=plan.offset_span, lag=sum(plan.lag_before.values()), topic_partitions=len(plan.end_offsets)),
         )
         return look
 

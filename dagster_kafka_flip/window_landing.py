@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError, WriteFailedError
+from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.observation import BatchObservation, observed_metrics
+from dagster_kafka_flip.progress import ReadProgress
+from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.spark_status import ui_address
+from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.windowed_table import repair_predicate, windows_predicate
 from dagster_kafka_flip.table.windows_document import WindowsDocument
@@ -104,12 +109,11 @@ class WindowLanding:
         assignment = self._enumerator.assign(plan)
         tasks = len(assignment.task_plan.tasks)
         self._log.info(
-            "planned %d windows from %s to %s: %d offsets in %d splits",
+            "planned %d windows from %s to %s: %s",
             len(plan.windows),
             plan.windows[0].window.start,
             plan.windows[-1].window.stop,
-            plan.offset_span,
-            len(plan.splits),
+            facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
         )
         batch = _Batch(plan, assignment)
         clock = Clock()
@@ -119,13 +123,17 @@ class WindowLanding:
             batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
         seconds = clock.lap()
         self._log.info(
-            "committed %s of %s: %d windows, %d rows, read by %d tasks in %.1f s",
+            "committed %s of %s: %s",
             "nothing" if batch.done is None else f"version {batch.done.version}",
             self._target,
-            len(plan.windows),
-            0 if batch.done is None else batch.done.rows,
-            tasks,
-            seconds,
+            facts(
+                windows=len(plan.windows),
+                rows=0 if batch.done is None else batch.done.rows,
+                bytes_written=0 if batch.done is None else batch.done.bytes,
+                splits=len(plan.splits),
+                tasks=tasks,
+                seconds=seconds,
+            ),
         )
         return self._result(batch, document, plan_seconds, seconds)
 
@@ -152,6 +160,7 @@ class WindowLanding:
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
+            spark_ui=ui_address(self._spark),
         )
 
     def _document(self, look: WindowsLook, plan: WindowPlan) -> WindowsDocument:
@@ -185,8 +194,10 @@ class WindowLanding:
             predicate = windows_predicate(windows, self._rules.column, topic, self._topics)
             rows = self._transformed(self._windowed(records, batch))
         batch.columns = self._table.check_schema(rows.schema)
+        progress = ReadProgress(batch.plan.offset_span)
         try:
-            return self._table.rewrite(rows, document, predicate)
+            with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
+                return self._table.rewrite(rows, document, predicate)
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
                 msg = (

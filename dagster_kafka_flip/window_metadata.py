@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
 
-from dagster_kafka_flip.metadata import COLUMN_SCHEMA, per_second, uri
+from dagster_kafka_flip.metadata import COLUMN_SCHEMA, SPARK_UI, per_second, uri
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +75,8 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         metadata["delta/version"] = commits[-1].version
     if results[-1].columns:
         metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in results[-1].columns])
+    if (spark_ui := results[-1].spark_ui) is not None:
+        metadata[SPARK_UI] = MetadataValue.url(spark_ui)
     if met := incidents(results):
         metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in met])
     return metadata

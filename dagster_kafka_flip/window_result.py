@@ -44,6 +44,7 @@ class WindowsResult:
         plan_seconds: Time for planning.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
         confirm_seconds: Time for making sure of the commit.
+        spark_ui: Address of the Spark UI; None where there is none.
     """
 
     plan: WindowPlan
@@ -57,6 +58,7 @@ class WindowsResult:
     plan_seconds: float
     read_and_write_seconds: float
     confirm_seconds: float
+    spark_ui: str | None = None
 
     def rows_of(self, window: PlannedWindow) -> int | None:
         """Rows of one of its windows; None where they are not told apart."""

@@ -21,7 +21,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
-from dagster_kafka_flip.table.interruptible import run_interruptibly
+from dagster_kafka_flip.table.interruptible import run_interruptibly, write_tag
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
@@ -412,15 +412,16 @@ class DeltaTable:
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
         """
-        written = self.written(lambda: self._append(rows, document), document.base_version)
+        written = self.written(lambda: self._append(rows, document), document.base_version, document.attempt)
         return self._judge(written, document)
 
-    def written(self, write: Callable[[], None], base_version: int) -> Written:
+    def written(self, write: Callable[[], None], base_version: int, attempt: str) -> Written:
         """Runs a write, and asks the table's history what has come of it.
 
         Args:
             write: The write. An interrupt stops its Spark job.
             base_version: The version that the write rests on.
+            attempt: Id of the attempt, in the tag of its Spark jobs.
 
         Raises:
             CommitUnknownError: History can't be asked.
@@ -428,7 +429,7 @@ class DeltaTable:
         failure: Exception | None = None
         with store_lock(self.location(), is_remote=self._is_remote):
             try:
-                run_interruptibly(self._spark, write)
+                run_interruptibly(self._spark, write, write_tag(attempt))
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
                 failure = error
                 _logger.info("the write ended with %s; looking whether it was committed", type(error).__name__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +17,12 @@ _logger = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 30.0
 
 
-def run_interruptibly(spark: SparkSession, action: Callable[[], None]) -> None:
+def write_tag(attempt: str) -> str:
+    """The tag of the Spark jobs of one attempt to write."""
+    return f"dagster-kafka-flip-{attempt}"
+
+
+def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str) -> None:
     """Runs an action in a thread of its own, and stops its Spark jobs if this thread is interrupted meanwhile.
 
     An interrupt in the middle of a call would leave the connection to the JVM with an answer that nobody has read, and
@@ -27,13 +31,13 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None]) -> None:
     Args:
         spark: The session that the action uses.
         action: What to do.
+        tag: For the action's Spark jobs; no other action that runs at the same time has it.
 
     Raises:
         BaseException: What the action raised, or what interrupted this thread (KeyboardInterrupt, Dagster's own).
     """
     from pyspark import InheritableThread
 
-    tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
     failures: list[BaseException] = []
 
     def act() -> None:

@@ -171,7 +171,9 @@ class WindowedTable:
             writer = writer.option("txnVersion", document.base_version)
         if self._target.schema_evolution:
             writer = writer.option("mergeSchema", "true")
-        written = self._table.written(lambda: writer.overwrite(f.expr(predicate)), document.base_version)
+        written = self._table.written(
+            lambda: writer.overwrite(f.expr(predicate)), document.base_version, document.attempt
+        )
         return self._judge(written, document)
 
     def _judge(self, written: Written, document: WindowsDocument) -> Committed | None:

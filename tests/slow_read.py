@@ -1,0 +1,62 @@
+"""A read that goes on until the run's log has told how far it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+# How long a record is waited with if nothing is ever told.
+_PATIENCE_SECONDS = 60.0
+
+
+class ToldOnce(logging.Handler):
+    """Keeps what is logged of a read, and leaves a mark with the first line of it.
+
+    Args:
+        mark: The mark's path.
+
+    Attributes:
+        lines: What was logged of it.
+    """
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._mark = mark
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if line.startswith("read "):
+            self.lines.append(line)
+            self._mark.touch()
+
+
+def until_told(mark: Path, partition: int) -> Callable[[DataFrame], DataFrame]:
+    """A transform that keeps all records, and those of one topic partition only once the mark is there.
+
+    Args:
+        mark: The mark's path.
+        partition: Number of the topic partition.
+    """
+    path = str(mark)
+
+    def wait(number: int) -> bool:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while number == partition and not Path(path).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return True
+
+    def transform(records: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import BooleanType
+
+        return records.where(f.udf(wait, BooleanType())("kafka_partition"))
+
+    return transform
