@@ -23,14 +23,14 @@ class Process:
     command: str
 
     def is_alive(self) -> bool:
-        return any((each.pid, each.command) == (self.pid, self.command) for each in _processes())
+        return any((each.pid, each.command) == (self.pid, self.command) for each in all_processes())
 
 
 def descendants(pid: int) -> list[Process]:
     """All that a process started, and that those started, as far as they are running."""
     found: list[Process] = []
     parents = {pid}
-    everyone = _processes()
+    everyone = all_processes()
     while children := [each for each in everyone if each.parent in parents and each not in found]:
         found += children
         parents |= {each.pid for each in children}
@@ -45,7 +45,8 @@ def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
         time.sleep(0.1)
 
 
-def _processes() -> list[Process]:
+def all_processes() -> list[Process]:
+    """All that run on this machine."""
     # Zombies have ended; who started them has only not asked yet.
     lines = subprocess.run(
         ["ps", "-ww", "-eo", "stat=,pid=,ppid=,args="], capture_output=True, text=True, check=True

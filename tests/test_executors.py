@@ -1,0 +1,69 @@
+"""The same job under each kind of executor: the same rows once, and no Spark that is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, DagsterInstance
+
+from tests.processes import all_processes, wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+_ROOT = Path(__file__).parent.parent
+
+
+# How many processes and how many Spark applications land the two tables.
+@pytest.mark.parametrize(("job", "several"), [("in_process", 1), ("multiprocess", 2), ("fresh_process", 2)])
+def test_a_job_of_two_assets_lands_the_same_rows_once_under_any_executor(
+    kafka, broker, spark, topic, tmp_path, job, several
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, str(number)) for number in range(5)])
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "dagster", "job", "execute", "-m", "tests.executor_project", "-j", job],
+        cwd=_ROOT,
+        env={
+            **os.environ,
+            "DAGSTER_HOME": str(home),
+            "KAFKA_BOOTSTRAP_SERVERS": broker,
+            "TEST_TOPIC": topic,
+            "TEST_FOLDER": str(tmp_path),
+            "TEST_APP_NAME": topic,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    rows = {name: spark.read.format("delta").load(str(tmp_path / name)).collect() for name in ("first", "second")}
+    for landed in rows.values():
+        assert sorted((row["kafka_offset"], bytes(row["kafka_value"]).decode()) for row in landed) == [
+            (number, str(number)) for number in range(5)
+        ]
+    everything = [row for landed in rows.values() for row in landed]
+    assert len({row["process"] for row in everything}) == several
+    assert len({row["application"] for row in everything}) == several
+    with DagsterInstance.from_config(str(home)) as instance:
+        for name in rows:
+            event = instance.get_latest_materialization_event(AssetKey(name))
+            assert event is not None
+            assert event.asset_materialization is not None
+            address = event.asset_materialization.metadata["spark/ui"].value
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+", str(address))
+            assert f"Spark is there: ui={address} parallelism=" in done.stderr
+            # One line for what a step has done, which a machine can read too.
+            committed = re.search(rf"committed version 1 of {tmp_path / name}: (.*)", done.stderr)
+            assert committed
+            found = dict(fact.split("=") for fact in committed[1].split())
+            assert {"rows": "5", "records": "5", "lag": "0", "splits": "1"}.items() <= found.items()
+    # Spark's JVM has the application's name in its command line.
+    wait_until(lambda: not [each for each in all_processes() if topic in each.command], seconds=30)
