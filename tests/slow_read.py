@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# How long a record is waited with if nothing is ever told.
-_PATIENCE_SECONDS = 60.0
+# How long the records are waited with if nothing is ever told.
+_PATIENCE_SECONDS = 120.0
 
 
 class ToldOnce(logging.Handler):
@@ -46,10 +46,11 @@ def until_told(mark: Path, partition: int) -> Callable[[DataFrame], DataFrame]:
         partition: Number of the topic partition.
     """
     path = str(mark)
+    # By the clock that all processes have in common.
+    deadline = time.time() + _PATIENCE_SECONDS
 
     def wait(number: int) -> bool:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while number == partition and not Path(path).exists() and time.monotonic() < deadline:
+        while number == partition and not Path(path).exists() and time.time() < deadline:
             time.sleep(0.05)
         return True
 

@@ -79,7 +79,9 @@ class _Server:
             return False
 
     def assets(self) -> set[str]:
-        return {node["assetKey"]["path"][0] for node in self.ask(_ASSETS)["assetNodes"]}
+        """Names of the tables; the topic is one of the assets too."""
+        paths = [node["assetKey"]["path"] for node in self.ask(_ASSETS)["assetNodes"]]
+        return {path[0] for path in paths if path[0] != "kafka"}
 
     def run(self, *assets: str) -> None:
         """Materializes assets in one run, and waits for its success."""
