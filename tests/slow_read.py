@@ -46,17 +46,18 @@ def until_told(mark: Path, partition: int) -> Callable[[DataFrame], DataFrame]:
         partition: Number of the topic partition.
     """
     path = str(mark)
-    # By the clock that all processes have in common.
-    deadline = time.time() + _PATIENCE_SECONDS
-
-    def wait(number: int) -> bool:
-        while number == partition and not Path(path).exists() and time.time() < deadline:
-            time.sleep(0.05)
-        return True
 
     def transform(records: DataFrame) -> DataFrame:
         from pyspark.sql import functions as f
         from pyspark.sql.types import BooleanType
+
+        # From the batch on, not from when the test began; by the clock that all processes have in common.
+        deadline = time.time() + _PATIENCE_SECONDS
+
+        def wait(number: int) -> bool:
+            while number == partition and not Path(path).exists() and time.time() < deadline:
+                time.sleep(0.05)
+            return True
 
         return records.where(f.udf(wait, BooleanType())("kafka_partition"))
 
