@@ -55,17 +55,17 @@ class FreshProcess(StepHandler):
 
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
         arguments = step_handler_context.execute_step_args
-        (key,) = arguments.step_keys_to_execute or ()
+        (key,) = arguments.step_keys_to_execute or ("",)
         self._started[key] = subprocess.Popen(arguments.get_command_args())
         yield from ()
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
-        (key,) = step_handler_context.execute_step_args.step_keys_to_execute or ()
+        (key,) = step_handler_context.execute_step_args.step_keys_to_execute or ("",)
         code = self._started[key].poll()
         return CheckStepHealthResult.unhealthy(f"ended with {code}") if code else CheckStepHealthResult.healthy()
 
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
-        (key,) = step_handler_context.execute_step_args.step_keys_to_execute or ()
+        (key,) = step_handler_context.execute_step_args.step_keys_to_execute or ("",)
         self._started[key].terminate()
         yield from ()
 
