@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window, Windows
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.topic_assets import build_kafka_delta_assets, matching_topics
     from dagster_kafka_flip.topics import kafka_topic_asset, topic_asset_key
     from dagster_kafka_flip.window_result import WindowsResult
 
@@ -74,6 +75,7 @@ _HOMES = {
     "WindowsResult": "window_result",
     "WindowsRunConfig": "run_config",
     "build_kafka_delta_asset": "assets",
+    "build_kafka_delta_assets": "topic_assets",
     "build_kafka_delta_multi_asset": "multi_assets",
     "build_session": "session",
     "decode_dead_letters": "dead_letters",
@@ -81,6 +83,7 @@ _HOMES = {
     "kafka_delta_asset": "assets",
     "kafka_delta_checks": "delta_checks",
     "kafka_topic_asset": "topics",
+    "matching_topics": "topic_assets",
     "rewrite_windows": "rewriting",
     "spark_packages": "session",
     "topic_asset_key": "topics",
@@ -119,6 +122,7 @@ __all__ = [
     "WindowsResult",
     "WindowsRunConfig",
     "build_kafka_delta_asset",
+    "build_kafka_delta_assets",
     "build_kafka_delta_multi_asset",
     "build_session",
     "decode_dead_letters",
@@ -126,6 +130,7 @@ __all__ = [
     "kafka_delta_asset",
     "kafka_delta_checks",
     "kafka_topic_asset",
+    "matching_topics",
     "rewrite_windows",
     "spark_packages",
     "topic_asset_key",

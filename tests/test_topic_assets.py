@@ -1,0 +1,222 @@
+"""One asset for each topic: of a list, and of a pattern whose topics are those of the moment of loading."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from dagster import AssetKey, Definitions, EnvVar, materialize
+
+from dagster_kafka_flip import (
+    DeadLetters,
+    DeltaTarget,
+    JsonFormat,
+    KafkaResource,
+    KafkaSource,
+    SparkResource,
+    build_kafka_delta_assets,
+    kafka_topic_asset,
+    matching_topics,
+    topic_asset_key,
+)
+from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
+from dagster_kafka_flip.landing_assets import ingestion_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dagster import AssetsDefinition
+
+    from dagster_kafka_flip.asset_ingestion import Ingestion
+
+TOPICS = KafkaSource(topics=("orders", "payments.eu"))
+
+
+def landing(assets_def: AssetsDefinition) -> Ingestion:
+    """What an asset lands."""
+    ingestion = ingestion_of(assets_def)
+    assert ingestion is not None
+    return ingestion
+
+
+def test_each_topic_gets_an_asset_a_table_and_lineage_of_its_own():
+    assets = build_kafka_delta_assets(source=TOPICS, table="lake.{name}", key_prefix="landed")
+
+    assert [asset.key for asset in assets] == [AssetKey(["landed", "orders"]), AssetKey(["landed", "payments_eu"])]
+    assert [landing(asset).target.table for asset in assets] == ["lake.orders", "lake.payments_eu"]
+    assert [landing(asset).source.topics for asset in assets] == [("orders",), ("payments.eu",)]
+    assert [set(asset.asset_deps[asset.key]) for asset in assets] == [
+        {topic_asset_key("orders")},
+        {topic_asset_key("payments.eu")},
+    ]
+    defs = Definitions(
+        assets=[kafka_topic_asset(TOPICS), *assets],
+        resources={"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()},
+    )
+    Definitions.validate_loadable(defs)
+
+
+def test_the_topic_is_filled_into_every_option_that_holds_text():
+    first, _ = build_kafka_delta_assets(
+        source=TOPICS,
+        table=DeltaTarget(table="lake/{topic}", cluster_by=("n",)),
+        key=["landed", "{topic}"],
+        dead_letter=DeadLetters(table="lake/rejected", stream="{topic}", max_records=7),
+        description="The topic {topic}.",
+        tags={"topic": "{topic}"},
+        metadata={"braces": '{"topic": 1}', "runbook": "https://wiki/{topic}"},
+        value_format=JsonFormat("n INT"),
+    )
+    ingestion, spec = landing(first), first.specs_by_key[first.key]
+
+    assert ingestion.target == DeltaTarget(table="lake/orders", cluster_by=("n",))
+    assert ingestion.dead_letter == DeadLetters(table="lake/rejected", stream="orders", max_records=7)
+    assert first.key == AssetKey(["landed", "orders"])
+    assert spec.description == "The topic orders."
+    assert spec.tags["topic"] == "orders"
+    assert spec.metadata["runbook"] == "https://wiki/orders"
+    assert spec.metadata["braces"] == '{"topic": 1}'
+
+
+def test_only_the_topics_that_are_named_get_an_asset():
+    pattern = KafkaSource(topic_pattern="orders.*")
+
+    (asset,) = build_kafka_delta_assets(source=pattern, table="lake/{topic}", topics=["orders-eu"])
+
+    assert landing(asset).source == pattern.only(["orders-eu"])
+    with pytest.raises(ConfigurationError, match="and not payments"):
+        build_kafka_delta_assets(source=pattern, table="lake/{topic}", topics=["payments"])
+
+
+@pytest.mark.parametrize(
+    ("topics", "options", "message"),
+    [
+        (("a.b", "a_b"), {"table": "lake/{topic}"}, r"a\.b and a_b would have the same asset a_b"),
+        (("a.b", "a-b"), {"table": "lake/{topic}", "key": "{topic}"}, r"a-b and a\.b would have the same asset a_b"),
+        (("a", "b"), {"table": "lake/all"}, r"a and b would have the same table and stream \S+lake/all \(main\)"),
+        (("a", "b"), {"table": "lake/{topic}", "name": "one"}, "a and b would have the same asset one"),
+        (("a", "b"), {"table": "lake/{topic}", "dead_letter": "bad"}, "a and b would have the same dead-letter table"),
+    ],
+)
+def test_two_topics_that_would_have_the_same_asset_or_table_are_both_named(topics, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        build_kafka_delta_assets(source=KafkaSource(topics=topics), **options)
+
+
+def test_two_topics_may_have_streams_of_one_table():
+    first, second = build_kafka_delta_assets(source=TOPICS, table="lake/all", stream="{topic}")
+
+    assert landing(first).target.table == landing(second).target.table
+    assert (landing(first).target.stream, landing(second).target.stream) == ("orders", "payments.eu")
+
+
+def test_a_pattern_without_an_address_says_what_is_missing():
+    with pytest.raises(ConfigurationError, match=r"say with connection= where Kafka is, or name them with topics="):
+        build_kafka_delta_assets(source=KafkaSource(topic_pattern="a.*"), table="lake/{topic}")
+
+
+@pytest.mark.kafka
+def test_the_topics_of_a_pattern_are_found_with_a_resource_whose_address_is_in_the_environment(
+    kafka, broker, topic, monkeypatch
+):
+    monkeypatch.setenv("TEST_KAFKA", broker)
+    kafka.create(f"{topic}-a")
+    kafka.create(f"{topic}-b")
+    source = KafkaSource(topic_pattern=f"{topic}-.*")
+
+    assert matching_topics(source, KafkaResource(bootstrap_servers=EnvVar("TEST_KAFKA"))) == (
+        f"{topic}-a",
+        f"{topic}-b",
+    )
+
+
+@pytest.mark.kafka
+def test_a_pattern_that_nothing_matches_is_an_error(connection, topic):
+    with pytest.raises(TopicNotFoundError, match="correct the pattern"):
+        matching_topics(KafkaSource(topic_pattern=f"{topic}-.*"), connection)
+
+
+_LOAD = """
+import json, sys
+from dagster._core.code_pointer import CodePointer
+from dagster._core.definitions.reconstruct import (
+    initialize_repository_def_from_pointer,
+    reconstruct_repository_def_from_pointer,
+)
+from dagster._serdes import deserialize_value, serialize_value
+
+pointer = CodePointer.from_python_file(sys.argv[1], "defs", None)
+if len(sys.argv) > 2:
+    repository = reconstruct_repository_def_from_pointer(pointer, deserialize_value(sys.argv[2]))
+else:
+    repository = initialize_repository_def_from_pointer(pointer)
+keys = sorted(key.to_user_string() for key in repository.asset_graph.get_all_asset_keys())
+print(json.dumps([keys, serialize_value(repository.repository_load_data)]))
+"""
+
+
+def _loaded(code: Path, *known: str) -> tuple[set[str], str]:
+    """What a process that loads a code location finds, and what it hands on to the processes of a run.
+
+    With what the code server handed on, it is such a process.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _LOAD, str(code), *known], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    keys, load_data = json.loads(done.stdout)
+    return set(keys), load_data
+
+
+@pytest.mark.kafka
+def test_a_topic_that_comes_up_while_runs_go_on_does_not_change_their_definitions(kafka, broker, topic, tmp_path):
+    kafka.create(f"{topic}-a")
+    code = tmp_path / "code_location.py"
+    code.write_text(
+        textwrap.dedent(f"""
+            from dagster import Definitions
+            from dagster_kafka_flip import *
+
+            kafka = KafkaResource(bootstrap_servers="{broker}")
+            source = KafkaSource(topic_pattern="{topic}-.*")
+            defs = Definitions(
+                assets=[
+                    kafka_topic_asset(source.only(matching_topics(source, kafka))),
+                    *build_kafka_delta_assets(source=source, table="lake/{{topic}}", key="{{topic}}", connection=kafka),
+                ],
+                resources={{"kafka": kafka, "spark": SparkResource()}},
+            )
+        """)
+    )
+
+    by_the_code_server, handed_on = _loaded(code)
+    assert by_the_code_server == {f"{topic}-a", f"kafka/{topic}-a"}
+    kafka.create(f"{topic}-b")
+    in_a_run, handed_on_again = _loaded(code, handed_on)
+    in_its_step, _ = _loaded(code, handed_on_again)
+    assert by_the_code_server == in_a_run == in_its_step
+
+    after_a_reload, _ = _loaded(code)
+    assert after_a_reload - by_the_code_server == {f"{topic}-b", f"kafka/{topic}-b"}
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_each_topic_of_a_pattern_is_landed_in_its_own_table(
+    kafka, connection, spark, instance, resources, topic, tmp_path
+):
+    counts = {f"{topic}-a": 2, f"{topic}-b": 3}
+    for name, count in counts.items():
+        kafka.create(name)
+        kafka.produce(name, [(None, str(number)) for number in range(count)])
+    assets = build_kafka_delta_assets(
+        source=KafkaSource(topic_pattern=f"{topic}-.*"), table=f"{tmp_path}/{{topic}}", connection=connection
+    )
+
+    assert materialize(assets, instance=instance, resources=resources).success
+
+    assert {name: spark.read.format("delta").load(str(tmp_path / name)).count() for name in counts} == counts
