@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dagster_kafka_flip.assets import build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.broker import LocalBroker
+    from dagster_kafka_flip.component import KafkaDeltaComponent
     from dagster_kafka_flip.dead_letters import DeadLetters, decode_dead_letters
     from dagster_kafka_flip.delta_checks import kafka_delta_checks
     from dagster_kafka_flip.errors import KafkaFlipError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.multi_assets import build_kafka_delta_multi_asset
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.resources import KafkaResource, SparkResource
+    from dagster_kafka_flip.resources_component import KafkaResourcesComponent
     from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
     from dagster_kafka_flip.rewriting import rewrite_windows
     from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
@@ -54,10 +56,12 @@ _HOMES = {
     "KafkaClusterConfig": "kafka_cluster_config",
     "KafkaColumns": "reader.columns",
     "KafkaConnection": "source.connection",
+    "KafkaDeltaComponent": "component",
     "KafkaFlipError": "errors",
     "KafkaDeltaTable": "kafka_delta_table",
     "KafkaPartitionSplit": "source.split",
     "KafkaResource": "resources",
+    "KafkaResourcesComponent": "resources_component",
     "KafkaSource": "source.kafka_source",
     "KnownPosition": "result",
     "Limits": "source.limits",
@@ -101,10 +105,12 @@ __all__ = [
     "KafkaClusterConfig",
     "KafkaColumns",
     "KafkaConnection",
+    "KafkaDeltaComponent",
     "KafkaDeltaTable",
     "KafkaFlipError",
     "KafkaPartitionSplit",
     "KafkaResource",
+    "KafkaResourcesComponent",
     "KafkaSource",
     "KnownPosition",
     "Limits",

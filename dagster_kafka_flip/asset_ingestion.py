@@ -171,7 +171,7 @@ class Ingestion:
         if config.max_records_per_batch is not None:
             limits = Limits(max_records_per_batch=config.max_records_per_batch)
         groups = partitions.groups(context.partition_keys)
-        tolerated = self.tolerated | tolerated_errors(_named_errors(config.tolerate))
+        tolerated = self.tolerated | tolerated_errors(named_errors(config.tolerate))
         left = sum(len(group.windows) for group in groups)
         results: list[WindowsResult] = []
         for group in groups:
@@ -318,7 +318,15 @@ def overridden_limits(limits: Limits, config: IngestRunConfig) -> Limits:
     return Limits(**{**limits.model_dump(), **overrides})
 
 
-def _named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
+def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
+    """The error classes of some names.
+
+    Args:
+        names: As in `errors`.
+
+    Raises:
+        ConfigurationError: There is no such error.
+    """
     found: list[type[KafkaFlipError]] = []
     for name in names:
         error = getattr(errors, name, None)

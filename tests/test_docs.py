@@ -28,6 +28,7 @@ DAGSTER_YAML = "dagster.yaml"
 ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
 A_FAILURE_SENSOR = "a failure sensor"
+A_COMPONENT = "a component"
 # Run by tests of their own: of docs/getting-started.md, and of docs/migration.md.
 ELSEWHERE = re.compile(r"getting started, .+|runs on the migrated table")
 
@@ -41,6 +42,7 @@ TESTED = {
     ("console", ""),
     ("yaml", ""),
     ("yaml", DAGSTER_YAML),
+    ("yaml", A_COMPONENT),
     ("json", ""),
     ("sql", ON_A_LANDED_TABLE),
     ("dockerfile", AN_IMAGE),
@@ -199,6 +201,22 @@ def test_the_run_configs_fit_the_readme_example(monkeypatch):
         ends = operation["config"]
         for end in (ends[which] for which in ("start", "stop") if which in ends):
             dagster_kafka_flip.OffsetsInitializer.parse(end)
+
+
+def test_the_components_in_the_documents_are_a_project_that_loads():
+    from dagster import Definitions
+    from dagster.components.testing import create_defs_folder_sandbox
+
+    components = [block for block in BLOCKS if block.marker == A_COMPONENT]
+    assert len(components) >= 4
+    with create_defs_folder_sandbox() as sandbox:
+        for block in components:
+            # Each may have the name of a topic, which others have as well.
+            folder = sandbox.defs_folder_path / f"{block.document.stem}_{block.line}"
+            folder.mkdir()
+            (folder / "defs.yaml").write_text(block.code, encoding="utf-8")
+        with sandbox.build_all_defs() as defs:
+            Definitions.validate_loadable(defs)
 
 
 def test_the_commits_document_is_one():
@@ -384,7 +402,9 @@ def _options() -> set[str]:
         DeltaTarget,
         IngestRunConfig,
         KafkaConnection,
+        KafkaDeltaComponent,
         KafkaResource,
+        KafkaResourcesComponent,
         KafkaSource,
         SparkResource,
         Windows,
@@ -396,6 +416,8 @@ def _options() -> set[str]:
     for function in (
         dagster_kafka_flip.kafka_delta_asset,
         dagster_kafka_flip.kafka_delta_checks,
+        dagster_kafka_flip.build_kafka_delta_assets,
+        dagster_kafka_flip.matching_topics,
         dagster_kafka_flip.kafka_topic_asset,
         dagster_kafka_flip.rewrite_windows,
         dagster_kafka_flip.build_session,
@@ -406,7 +428,9 @@ def _options() -> set[str]:
         DeltaTarget,
         IngestRunConfig,
         KafkaConnection,
+        KafkaDeltaComponent,
         KafkaResource,
+        KafkaResourcesComponent,
         SparkResource,
         Windows,
         WindowsRunConfig,

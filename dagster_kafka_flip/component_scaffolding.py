@@ -1,0 +1,100 @@
+"""What `dg scaffold defs` writes for the components: files that load as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster import Scaffolder, ScaffoldRequest
+from pydantic import BaseModel, ConfigDict, Field
+
+from dagster_kafka_flip.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_DELTA = """\
+type: {type_name}
+
+attributes:
+  source:
+    topics: ["{topic}"]
+    # Where the first run starts; every later one starts where the one before it ended.
+    starting_offsets: earliest
+  # With {{topic}} in it, each topic gets an asset and a table of its own.
+  table: "{table}"
+  # How values are read: raw (bytes), string, or json with a schema such as "carrier STRING NOT NULL, flight INT".
+  value_format:
+    type: raw
+"""
+
+_RESOURCES = """\
+type: {type_name}
+
+attributes:
+  kafka:
+    bootstrap_servers: "{{{{ env.KAFKA_BOOTSTRAP_SERVERS }}}}"
+  # A local Spark; for a cluster, set master or remote.
+  spark: {{}}
+
+requirements:
+  env:
+    - KAFKA_BOOTSTRAP_SERVERS
+"""
+
+
+class KafkaDeltaScaffoldParams(BaseModel):
+    """What `dg scaffold defs` may be told."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str | None = Field(default=None, description="The topic to land. Default: the name of the new folder.")
+    table: str | None = Field(default=None, description="The table. Default: warehouse/ and the topic.")
+
+
+class KafkaDeltaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
+    """Writes a defs.yaml that lands one topic."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[KafkaDeltaScaffoldParams]:
+        """What may be given on the command line: `--topic` and `--table`."""
+        return KafkaDeltaScaffoldParams
+
+    def scaffold(self, request: ScaffoldRequest[KafkaDeltaScaffoldParams]) -> None:
+        """Writes the file.
+
+        Args:
+            request: From `dg`.
+
+        Raises:
+            ConfigurationError: Something else than YAML is asked for.
+        """
+        topic = request.params.topic or request.target_path.name
+        _write(
+            request,
+            _DELTA.format(type_name=request.type_name, topic=topic, table=request.params.table or f"warehouse/{topic}"),
+        )
+
+
+class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingTypeArgument]
+    """Writes a defs.yaml with a KafkaResource and a SparkResource."""
+
+    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
+        """Writes the file.
+
+        Args:
+            request: From `dg`.
+
+        Raises:
+            ConfigurationError: Something else than YAML is asked for.
+        """
+        _write(request, _RESOURCES.format(type_name=request.type_name))
+
+
+def _write(request: ScaffoldRequest[Any], text: str) -> None:
+    if request.scaffold_format != "yaml":
+        msg = "this component is scaffolded as YAML; leave --format python out"
+        raise ConfigurationError(msg)
+    path = request.target_path / "defs.yaml"
+    if request.append:
+        text = f"{path.read_text(encoding='utf-8')}---\n{text}"
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,433 @@
+"""Assets and resources defined in a defs.yaml, in a project on disk."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from dagster import (
+    AssetKey,
+    AssetSpec,
+    AutomationCondition,
+    Backoff,
+    DailyPartitionsDefinition,
+    Definitions,
+    FreshnessPolicy,
+    MultiPartitionsDefinition,
+    RetryPolicy,
+    StaticPartitionsDefinition,
+)
+from dagster.components.testing import create_defs_folder_sandbox
+
+import dagster_kafka_flip
+from dagster_kafka_flip import (
+    DeadLetters,
+    JsonFormat,
+    KafkaColumns,
+    KafkaDeltaComponent,
+    KafkaResource,
+    KafkaSource,
+    OffsetsInitializer,
+    StringFormat,
+    TopicPartition,
+    Windows,
+    kafka_delta_asset,
+    kafka_delta_checks,
+)
+from dagster_kafka_flip.asset_ingestion import Ingestion
+from dagster_kafka_flip.errors import TopicNotFoundError
+from dagster_kafka_flip.landing_assets import ingestion_of
+from dagster_kafka_flip.source.limits import Spread
+
+DELTA = "type: dagster_kafka_flip.KafkaDeltaComponent\nattributes:\n"
+RESOURCES = """\
+type: dagster_kafka_flip.KafkaResourcesComponent
+attributes:
+  kafka:
+    bootstrap_servers: "{{ env.TEST_KAFKA }}"
+  spark: {}
+"""
+FLIGHTS = "  source: {topics: [flights]}\n  table: lake/flights\n"
+
+
+def load(**files: str) -> Definitions:
+    """The definitions of a project whose folders have these files."""
+    with create_defs_folder_sandbox() as sandbox:
+        for folder, text in files.items():
+            (sandbox.defs_folder_path / folder).mkdir()
+            (sandbox.defs_folder_path / folder / "defs.yaml").write_text(text)
+        with sandbox.build_all_defs() as defs:
+            return defs
+
+
+@pytest.fixture(autouse=True)
+def address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KAFKA", "127.0.0.1:1")
+
+
+def landed(attributes: str) -> tuple[Ingestion, AssetSpec]:
+    """What the only asset of a defs.yaml lands, and how it is described."""
+    defs = load(resources=RESOURCES, landed=DELTA + "  observe_topics: false\n" + attributes)
+    (spec,) = (spec for spec in defs.resolve_all_asset_specs() if "deltalake" in spec.kinds)
+    ingestion = ingestion_of(defs.resolve_assets_def(spec.key))
+    assert ingestion is not None
+    return ingestion, spec
+
+
+def keys(defs: Definitions) -> set[str]:
+    return {spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()}
+
+
+def refusal(attributes: str) -> str:
+    """What is said of a defs.yaml that can't be."""
+    with pytest.raises(Exception, match="Error while") as caught:
+        load(landed=DELTA + attributes)
+    error: BaseException = caught.value
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error)
+
+
+# --- what can be said ---------------------------------------------------------------------------------------------
+
+
+def test_the_attributes_are_the_options_of_the_decorator():
+    attributes = set(KafkaDeltaComponent.model_fields)
+    assert attributes - {"checks", "observe_topics", "connection"} == set(
+        inspect.signature(kafka_delta_asset).parameters
+    )
+    schema = KafkaDeltaComponent.model().model_json_schema()
+    assert [name for name, field in schema["properties"].items() if not field.get("description")] == []
+    assert schema["required"] == ["source", "table"]
+
+
+def test_the_attributes_of_a_source_are_its_fields():
+    schema = KafkaDeltaComponent.model().model_json_schema()["$defs"]["KafkaSourceAttributes"]["properties"]
+    assert set(KafkaSource.model_fields) - set(schema) == {"connection", "overrides_position"}
+
+
+def test_every_format_has_a_type():
+    names = {name.removesuffix("Format").lower() for name in dagster_kafka_flip.__all__ if name.endswith("Format")}
+    schemas = KafkaDeltaComponent.model().model_json_schema()["$defs"]
+    types = {one["properties"]["type"]["const"] for name, one in schemas.items() if name.endswith("FormatAttributes")}
+    assert types == names - {""}
+
+
+def test_what_is_left_out_has_the_decorators_default():
+    ingestion, spec = landed(FLIGHTS)
+
+    @kafka_delta_asset(source=KafkaSource(topics=("flights",)), table="lake/flights")
+    def as_decorated(records: Any) -> Any:
+        return records
+
+    expected = ingestion_of(as_decorated)
+    assert expected is not None
+    names = ("source", "target", "limits", "on_idle", "verify_after", "kafka", "spark", "value_format", "dead_letter")
+    assert {name: getattr(ingestion, name) for name in names} == {name: getattr(expected, name) for name in names}
+    assert spec.key == AssetKey("landed"), "the folder's name"
+
+
+def test_every_attribute_of_a_stream_takes_effect():
+    ingestion, spec = landed("""
+  source:
+    partitions: {flights: [0, 2]}
+    starting_offsets: 'offsets:{"flights": {"2": 17}}'
+    stopping_offsets: timestamp:2026-01-31T00:00:00Z
+    group_id: "007"
+    commit_offsets: true
+    max_drift: PT5M
+    properties: {fetch.max.wait.ms: 250}
+  table: lake/flights
+  stream: flights
+  key_format: {type: string}
+  value_format: {type: json, schema: "carrier STRING NOT NULL"}
+  columns: {prefix: k_, fields: [offset, timestamp]}
+  dead_letter: {table: lake/rejected, max_share: 0.1}
+  cluster_by: [carrier]
+  properties: {delta.checkpointInterval: 20, delta.appendOnly: true}
+  schema_evolution: true
+  max_records_per_batch: 1000
+  max_batches: "{{ 1 + 1 }}"
+  spread: time
+  on_idle: skip
+  verify_after: 3600
+  tolerate: [TopicNotFoundError]
+  kafka: kafka
+  key: [air, flights]
+  deps: [other/table]
+  description: Flights.
+  group_name: air
+  owners: ["team:air"]
+  tags: {tier: 1}
+  metadata: {runbook: "007"}
+  kinds: [gold]
+  automation_condition: "{{ dg.AutomationCondition.eager() }}"
+  freshness_policy: "{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"
+  retry_policy: {max_retries: 2, delay: 5, backoff: exponential}
+  pool: writers
+  code_version: "2"
+""")
+
+    assert ingestion.source == KafkaSource(
+        partitions=(TopicPartition("flights", 0), TopicPartition("flights", 2)),
+        starting_offsets=OffsetsInitializer.specific_offsets({("flights", 2): 17}),
+        stopping_offsets=OffsetsInitializer.timestamp("2026-01-31T00:00:00Z"),
+        group_id="007",
+        commit_offsets=True,
+        max_drift=timedelta(minutes=5),
+        properties={"fetch.max.wait.ms": "250"},
+    )
+    assert ingestion.target.stream == "flights"
+    assert ingestion.target.properties == {"delta.checkpointInterval": "20", "delta.appendOnly": "true"}
+    assert (ingestion.target.cluster_by, ingestion.target.schema_evolution) == (("carrier",), True)
+    assert ingestion.key_format == StringFormat()
+    assert ingestion.value_format == JsonFormat("carrier STRING NOT NULL")
+    assert ingestion.columns == KafkaColumns(prefix="k_", fields=("offset", "timestamp"))
+    assert ingestion.dead_letter == DeadLetters(table="lake/rejected", max_share=0.1)
+    assert (ingestion.limits.max_records_per_batch, ingestion.limits.max_batches) == (1000, 2)
+    assert (ingestion.limits.spread, ingestion.on_idle) == (Spread.TIME, "skip")
+    assert ingestion.verify_after == timedelta(hours=1)
+    assert ingestion.tolerated == {TopicNotFoundError}
+    assert spec.key == AssetKey(["air", "flights"])
+    assert {dep.asset_key for dep in spec.deps} == {AssetKey(["kafka", "flights"]), AssetKey(["other", "table"])}
+    assert (spec.description, spec.group_name, list(spec.owners)) == ("Flights.", "air", ["team:air"])
+    assert (spec.tags["tier"], spec.code_version, spec.metadata["runbook"]) == ("1", "2", "007")
+    assert {"gold", "deltalake"} <= set(spec.kinds)
+    assert spec.automation_condition == AutomationCondition.eager()
+    assert spec.freshness_policy == FreshnessPolicy.time_window(fail_window=timedelta(hours=1))
+
+
+def test_retries_and_the_pool_take_effect():
+    retries = "  retry_policy: {max_retries: 2, delay: 5, backoff: exponential}\n  pool: writers\n"
+    defs = load(resources=RESOURCES, landed=DELTA + FLIGHTS + retries)
+    op = defs.resolve_assets_def("landed").op
+    assert op.retry_policy == RetryPolicy(max_retries=2, delay=5, backoff=Backoff.EXPONENTIAL)
+    assert op.pool == "writers"
+
+
+def test_partitions_of_time_and_topics_with_their_windows_and_their_backfill_policy():
+    ingestion, spec = landed("""
+  source: {topics: [flights, arrivals]}
+  table: lake/windows
+  partitions_def:
+    type: multi
+    dimensions:
+      day: {type: daily, start_date: "2026-01-01", timezone: Europe/Berlin}
+      what: {type: static, partition_keys: [out, in]}
+  topics_of: {out: [flights], in: [arrivals]}
+  windows: {mode: exact, max_lateness: PT6H}
+  backfill_policy: {type: multi_run, max_partitions_per_run: 7}
+""")
+
+    assert spec.partitions_def == MultiPartitionsDefinition(
+        {
+            "day": DailyPartitionsDefinition("2026-01-01", timezone="Europe/Berlin"),
+            "what": StaticPartitionsDefinition(["out", "in"]),
+        }
+    )
+    assert ingestion.partitions is not None
+    assert ingestion.partitions.rules == Windows(max_lateness=timedelta(hours=6))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "first"),
+    [
+        ("{type: hourly, start_date: '2026-01-01-00:00'}", "2026-01-01-00:00"),
+        ("{type: weekly, start_date: '2026-01-01'}", "2026-01-04"),
+        ("{type: monthly, start_date: '2026-01-01'}", "2026-01-01"),
+        ("{type: time_window, start_date: '2026-01-01', fmt: '%Y-%m-%d', cron_schedule: '0 0 1 * *'}", "2026-01-01"),
+        ("\"{{ dg.DailyPartitionsDefinition(start_date='2026-01-02') }}\"", "2026-01-02"),
+    ],
+)
+def test_each_kind_of_partitions_can_be_written(partitions, first):
+    _, spec = landed(f"{FLIGHTS}  partitions_def: {partitions}\n")
+    assert spec.partitions_def is not None
+    assert spec.partitions_def.get_first_partition_key() == first
+
+
+def test_a_topic_in_the_table_makes_an_asset_for_each_topic():
+    defs = load(resources=RESOURCES, landed=DELTA + "  source: {topics: [a.b, c]}\n  table: lake/{topic}\n")
+    assert keys(defs) == {"kafka/a.b", "kafka/c", "a_b", "c"}
+
+
+def test_a_topic_that_two_components_land_is_observed_once():
+    first = DELTA + "  source: {topics: [a, b]}\n  table: lake/{topic}\n"
+    second = DELTA + "  source: {topics: [b, c]}\n  table: lake/both\n"
+    assert keys(load(resources=RESOURCES, first=first, second=second)) == {
+        "kafka/a",
+        "kafka/b",
+        "kafka/c",
+        "a",
+        "b",
+        "second",
+    }
+
+
+def test_checks_have_the_options_of_kafka_delta_checks():
+    schema = KafkaDeltaComponent.model().model_json_schema()["$defs"]["ChecksAttributes"]["properties"]
+    assert set(schema) == set(inspect.signature(kafka_delta_checks).parameters) - {"asset"}
+    checks = "  checks: {schema: false, max_lag: 10, max_delay: PT2H, duplicates: false}\n"
+
+    defs = load(resources=RESOURCES, landed=DELTA + FLIGHTS + checks)
+
+    found = {key.name for key in defs.resolve_asset_graph().asset_check_keys}
+    assert found == {"no_gap", "same_log", "lag_below", "watermark_fresh"}
+    assert "attributes.checks: max_lag" in refusal(FLIGHTS + "  checks: {max_lag: -1}\n")
+
+
+def test_topics_are_observed_only_if_they_are_to_be():
+    defs = load(resources=RESOURCES, landed=DELTA + FLIGHTS + "  observe_topics: false\n")
+    assert not defs.resolve_asset_graph().get(AssetKey(["kafka", "flights"])).is_observable
+
+
+# --- resources ----------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_from_the_environment_is_in_no_definition(monkeypatch):
+    monkeypatch.setenv("TEST_PASSWORD", "hunter2")
+    defs = load(
+        resources="""\
+type: dagster_kafka_flip.KafkaResourcesComponent
+attributes:
+  kafka:
+    bootstrap_servers: "{{ env.TEST_KAFKA }}"
+    security_protocol: SASL_SSL
+    sasl_mechanism: PLAIN
+    sasl_username: reader
+    sasl_password: "{{ env('TEST_PASSWORD') }}"
+    properties: {retry.backoff.ms: 250, reconnect.backoff.ms: "{{ env.TEST_BACKOFF }}"}
+    clusters:
+      eu: {bootstrap_servers: "{{ env.TEST_KAFKA }}", request_timeout: 5}
+  spark: {master: "local[2]", config: {spark.hadoop.fs.s3a.secret.key: "{{ env.TEST_PASSWORD }}"}}
+  kafka_key: streams
+"""
+    )
+    monkeypatch.setenv("TEST_BACKOFF", "300")
+
+    assert "hunter2" not in repr(defs.resources)
+    kafka: Any = (defs.resources or {})["streams"]
+    resolved = kafka.process_config_and_initialize()
+    connection = resolved.connection()
+    assert connection.sasl_password.get_secret_value() == "hunter2"
+    assert {name: value.get_secret_value() for name, value in connection.properties.items()} == {
+        "retry.backoff.ms": "250",
+        "reconnect.backoff.ms": "300",
+    }
+    assert resolved.connection("eu").request_timeout == 5
+    spark: Any = (defs.resources or {})["spark"]
+    with spark.process_config_and_initialize_cm() as session:
+        assert session.config == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
+
+
+def test_a_password_in_a_file_is_refused_and_not_repeated():
+    with pytest.raises(Exception, match="Error while") as caught:
+        load(resources=RESOURCES.replace("  spark: {}", "    sasl_password: hunter2\n  spark: {}"))
+    error = caught.value.__cause__
+    assert "attributes.kafka.sasl_password: a password is written as" in str(error)
+    assert "hunter2" not in str(error)
+
+
+def test_the_resources_of_a_project_are_those_that_are_given():
+    assert set(load(resources=RESOURCES).resources or {}) == {"kafka", "spark"}
+    assert set(load(resources=RESOURCES.replace("  spark: {}\n", "")).resources or {}) == {"kafka"}
+
+
+# --- subclasses ---------------------------------------------------------------------------------------------------
+
+
+class Audited(KafkaDeltaComponent):
+    """As a project would have it."""
+
+    def get_asset_spec(self, spec: AssetSpec, source: KafkaSource) -> AssetSpec:
+        return spec.replace_attributes(key=spec.key.with_prefix("audited"), owners=["team:audit"]).merge_attributes(
+            metadata={"topics": list(source.topics or ())}
+        )
+
+    def transform(self, records: Any, greeting: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Rows with a greeting."""
+        return records.limit(0) if greeting is None else records
+
+
+def test_a_subclass_describes_its_assets_and_transforms_their_records():
+    from dagster.components.testing.utils import component_defs
+
+    component = Audited(source=KafkaSource(topics=("a", "b")), table="lake/{topic}")
+    defs = component_defs(
+        component=component,
+        resources={"kafka": KafkaResource(bootstrap_servers="h:1"), "spark": None, "greeting": None},
+    )
+
+    assert keys(defs) == {"kafka/a", "kafka/b", "audited/a", "audited/b"}
+    asset = defs.resolve_assets_def(AssetKey(["audited", "a"]))
+    spec = asset.specs_by_key[asset.key]
+    assert (list(spec.owners), spec.metadata["topics"]) == (["team:audit"], ["a"])
+    assert spec.description == "Rows with a greeting."
+    assert "greeting" in asset.required_resource_keys
+    ingestion = ingestion_of(asset)
+    assert ingestion is not None
+    assert ingestion.transform == component.transform
+
+
+# --- misuse -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attributes", "line", "message"),
+    [
+        ("  table: lake/flights\n", 2, r"attributes\.source at .*Field required"),
+        (FLIGHTS + "  tabel: x\n", 5, r"attributes\.tabel at .*Extra inputs are not permitted"),
+        (FLIGHTS + "  max_batches: many\n", 5, r"attributes\.max_batches: a whole number is needed here"),
+        (FLIGHTS + "  on_idle: sleep\n", 5, r"attributes\.on_idle: materialize or skip is needed here"),
+        (FLIGHTS + "  verify_after: soon\n", 5, r"attributes\.verify_after: 'soon' is no duration; write it as PT1H"),
+        (FLIGHTS + "  value_format: {type: avro}\n", 5, r"attributes\.value_format.*expected tags: 'raw', 'string', "),
+        (FLIGHTS + "  value_format: json\n", 5, r"attributes\.value_format: 'json' is no format; give its type"),
+        (FLIGHTS + "  stream: '{{ nope }}'\n", 5, r"attributes\.stream.*'nope' not found in scope"),
+        (FLIGHTS + "  automation_condition: eager\n", 5, r"write \"{{ dg\.AutomationCondition\.eager\(\) }}\""),
+        (FLIGHTS + "  tolerate: [FooError]\n", 5, r"attributes\.tolerate: .*no error 'FooError'"),
+        (FLIGHTS + "  retry_policy: {jitter: full}\n", 5, r"attributes\.retry_policy: .*without also setting delay"),
+        (FLIGHTS + "  backfill_policy: {type: single_run}\n", 5, r"attributes\.backfill_policy: .*a partitions_def"),
+        (FLIGHTS + "  windows: {mode: offset}\n", 5, r"attributes\.windows: .*give it a partitions_def"),
+        (
+            FLIGHTS + "  windows: {mode: offset, repair: true}\n",
+            5,
+            r"attributes\.windows: .*repair needs the mode exact",
+        ),
+        (FLIGHTS + "  dead_letter: lake/flights\n", 4, "the dead-letter table is the stream's own table"),
+        (FLIGHTS + "  partition_by: [a]\n  cluster_by: [b]\n", 4, "partition columns or clustering columns, not both"),
+        ("  source: {}\n  table: t\n", 3, r"attributes\.source: .*none of the three is given"),
+        ("  source: {topics: [a], topic_pattern: b}\n  table: t\n", 3, "given are topics and topic_pattern"),
+        (
+            "  source:\n    topics: [a]\n    starting_offsets: never\n  table: t\n",
+            5,
+            r"attributes\.source\.starting_offsets: 'never' names no offsets",
+        ),
+        ("  source: {topics: [a.b, a_b]}\n  table: lake/{topic}\n", 2, "a.b and a_b would have the same asset"),
+        ("  source: {topic_pattern: a.*}\n  table: lake/{topic}\n", 3, "no KafkaResourcesComponent of the project"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_and_field(attributes, line, message):
+    said = refusal(attributes)
+
+    assert f"landed/defs.yaml:{line}" in said
+    assert re.search(message, said, flags=re.DOTALL), said
+
+
+# --- patterns -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+def test_the_topics_of_a_pattern_are_found_where_the_projects_resources_say(kafka, broker, topic, monkeypatch):
+    monkeypatch.setenv("TEST_KAFKA", broker)
+    kafka.create(f"{topic}-a")
+    kafka.create(f"{topic}-b")
+    one_each = DELTA + f'  source: {{topic_pattern: "{topic}-.*"}}\n  table: lake/{{topic}}\n  key: "{{topic}}"\n'
+
+    assert keys(load(resources=RESOURCES, landed=one_each)) == {
+        f"{prefix}{topic}-{which}" for prefix in ("", "kafka/") for which in ("a", "b")
+    }
+    with_an_address = one_each + f'  connection: {{bootstrap_servers: "{broker}"}}\n'
+    monkeypatch.setenv("TEST_KAFKA", "127.0.0.1:1")
+    assert len(keys(load(resources=RESOURCES, landed=with_an_address))) == 4
