@@ -1,0 +1,1 @@
+"""A project whose definitions are YAML alone: defs/ has them."""

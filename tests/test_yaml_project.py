@@ -1,0 +1,146 @@
+"""The example project of YAML only, and `dg` on it: as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetKey, Definitions, load_from_defs_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "yaml_project"
+LANDED = {"orders": 3, "payments": 2, "shipments": 1}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the example, as a user would have it."""
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, project: Path) -> Any:
+    """Loads the project's definitions."""
+    monkeypatch.syspath_prepend(str(project))
+
+    def defs() -> Definitions:
+        return load_from_defs_folder(path_within_project=project)
+
+    yield defs
+    for name in [name for name in sys.modules if name.split(".")[0] == "yaml_project"]:
+        del sys.modules[name]
+
+
+def dg(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of `dg` in a project."""
+    return subprocess.run(
+        [str(Path(sys.executable).parent / "dg"), *arguments],
+        cwd=project,
+        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "COLUMNS": "200", "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_the_example_defines_an_asset_for_each_topic_and_lineage_down_to_the_decoded_one(load, monkeypatch):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+
+    specs = {spec.key.to_user_string(): spec for spec in load().resolve_all_asset_specs()}
+
+    topics = {f"kafka/{topic}" for topic in LANDED}
+    assert set(specs) == topics | {f"landed/{topic}" for topic in LANDED} | {"orders_by_customer"}
+    assert [dep.asset_key for dep in specs["landed/payments"].deps] == [AssetKey(["kafka", "payments"])]
+    assert [dep.asset_key for dep in specs["orders_by_customer"].deps] == [AssetKey(["kafka", "orders"])]
+    assert specs["landed/payments"].description == "The topic payments, as it is."
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_example_lands_its_topics_and_the_second_run_is_idle(
+    kafka, broker, spark, instance, load, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    for topic in LANDED:
+        kafka.create(topic)
+    order = '{"customer": "Ada", "amount": 12.5}'
+    kafka.produce("orders", [("1", order), ("2", order), ("3", "no JSON")])
+    kafka.produce("payments", [(None, "a"), (None, "b")])
+    kafka.produce("shipments", [(None, "c")])
+
+    def run() -> dict[str, bool]:
+        defs = load()
+        keys = [AssetKey(["landed", topic]) for topic in LANDED] + [AssetKey("orders_by_customer")]
+        result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=instance, asset_selection=keys
+        )
+        return {
+            key.to_user_string(): bool(result.asset_materializations_for_node(node)[0].metadata["kafka/idle"].value)
+            for key in keys
+            for node in [key.to_python_identifier()]
+        }
+
+    def rows(table: str) -> int:
+        return spark.read.format("delta").load(str(tmp_path / "warehouse" / table)).count()
+
+    assert set(run().values()) == {False}
+    assert {topic: rows(f"landed/{topic}") for topic in LANDED} == LANDED
+    assert (rows("orders_by_customer"), rows("orders_rejected")) == (2, 1)
+    assert set(run().values()) == {True}
+
+
+def test_dg_knows_the_components_and_finds_the_example_right(project):
+    listed = dg(project, "list", "components")
+    assert listed.returncode == 0, listed.stderr
+    assert "dagster_kafka_flip.KafkaDeltaComponent" in listed.stdout
+    assert "dagster_kafka_flip.KafkaResourcesComponent" in listed.stdout
+    checked = dg(project, "check", "yaml", "--validate-requirements")
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("table: warehouse", "tabel: warehouse", "orders_by_customer/defs.yaml:8 - .*attributes.tabel"),
+        ("max_share: 0.5", "max_share: half", "orders_by_customer/defs.yaml:14 - .*attributes.dead_letter"),
+    ],
+)
+def test_dg_check_yaml_names_the_file_the_line_and_the_field(project, right, wrong, message):
+    import re
+
+    # dg looks at one file for each type of component.
+    shutil.rmtree(project / "yaml_project" / "defs" / "landed")
+    broken = project / "yaml_project" / "defs" / "orders_by_customer" / "defs.yaml"
+    broken.write_text(broken.read_text().replace(right, wrong))
+
+    checked = dg(project, "check", "yaml")
+
+    assert checked.returncode == 1
+    assert re.search(message, checked.stdout), checked.stdout
+
+
+def test_what_dg_scaffolds_loads_as_it_is(project, load, monkeypatch):
+    defs = project / "yaml_project" / "defs"
+    for name in ("landed", "orders_by_customer", "resources"):
+        shutil.rmtree(defs / name)
+    made = [
+        dg(project, "scaffold", "defs", "dagster_kafka_flip.KafkaResourcesComponent", "resources"),
+        dg(project, "scaffold", "defs", "dagster_kafka_flip.KafkaDeltaComponent", "orders"),
+        dg(project, "scaffold", "defs", "dagster_kafka_flip.KafkaDeltaComponent", "p", "--topic", "pay-ments"),
+    ]
+    assert [each.returncode for each in made] == [0, 0, 0], made
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+
+    found = load()
+
+    Definitions.validate_loadable(found)
+    keys = {spec.key.to_user_string(): spec for spec in found.resolve_all_asset_specs()}
+    assert set(keys) == {"kafka/orders", "kafka/pay-ments", "orders", "p"}
+    assert keys["p"].metadata["dagster/uri"].endswith("/warehouse/pay-ments")
