@@ -296,6 +296,10 @@ def _placed(error: KafkaFlipError, context: ComponentLoadContext) -> KafkaFlipEr
     if tree is None:
         return error
     attributes = tree.children["attributes"].children if "attributes" in tree.children else {}
-    named = next((word for word in re.findall(r"\w+", str(error)) if word in attributes), None)
+    places = {str(inner): (name, inner) for name, each in attributes.items() for inner in each.children}
+    places |= {str(name): (name,) for name in attributes}
+    place = next((places[word] for word in re.findall(r"\w+", str(error)) if word in places), ())
     resolution = context.resolution_context.with_source_position_tree(tree).at_path("attributes")
-    return type(error)(located(resolution if named is None else resolution.at_path(named), str(error)))
+    for part in place:
+        resolution = resolution.at_path(part)
+    return type(error)(located(resolution, str(error)))

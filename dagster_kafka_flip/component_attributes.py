@@ -309,7 +309,11 @@ _CHECK_TYPES: Mapping[str, Any] = {
     "timedelta": str | float,
     "timedelta | None": str | float | None,
 }
-_CHECKS = {name: each for name, each in inspect.signature(kafka_delta_checks).parameters.items() if name != "asset"}
+_CHECKS = {
+    name: each
+    for name, each in inspect.signature(kafka_delta_checks).parameters.items()
+    if name not in {"asset", "key"}
+}
 # With a suffix, because pydantic takes no field that is called `schema`.
 ChecksAttributes: type[BaseModel] = create_model(
     "ChecksAttributes",

@@ -12,7 +12,7 @@ from dagster._core.definitions.definitions_load_context import DefinitionsLoadCo
 from dagster_kafka_flip.assets import build_kafka_delta_asset
 from dagster_kafka_flip.dead_letters import DeadLetters
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.landing_assets import ingestion_of
+from dagster_kafka_flip.landing_assets import ingestions_of
 from dagster_kafka_flip.resources import KafkaResource
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
@@ -173,7 +173,7 @@ def _things(assets_def: AssetsDefinition) -> Iterator[tuple[tuple[str, str], str
         ("asset", assets_def.key.to_python_identifier()),
         f"put {TOPIC} into name or key, or land one of them by an asset of its own with another name",
     )
-    ingestion = ingestion_of(assets_def)
+    ingestion = ingestions_of(assets_def).get(assets_def.key)
     if ingestion is None:
         return
     target = ingestion.target

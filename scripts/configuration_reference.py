@@ -44,6 +44,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Assets": (
         "kafka_delta_asset",
         "build_kafka_delta_asset",
+        "build_kafka_delta_assets",
         "build_kafka_delta_multi_asset",
         "KafkaDeltaTable",
         "kafka_topic_asset",

@@ -39,7 +39,7 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.asset_ingestion import Ingestion
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.landing_assets import ingestion_of
+from dagster_kafka_flip.landing_assets import ingestions_of
 from dagster_kafka_flip.source.limits import Spread
 
 DELTA = "type: dagster_kafka_flip.KafkaDeltaComponent\nattributes:\n"
@@ -72,9 +72,7 @@ def landed(attributes: str) -> tuple[Ingestion, AssetSpec]:
     """What the only asset of a defs.yaml lands, and how it is described."""
     defs = load(resources=RESOURCES, landed=DELTA + "  observe_topics: false\n" + attributes)
     (spec,) = (spec for spec in defs.resolve_all_asset_specs() if "deltalake" in spec.kinds)
-    ingestion = ingestion_of(defs.resolve_assets_def(spec.key))
-    assert ingestion is not None
-    return ingestion, spec
+    return ingestions_of(defs.resolve_assets_def(spec.key))[spec.key], spec
 
 
 def keys(defs: Definitions) -> set[str]:
@@ -123,8 +121,7 @@ def test_what_is_left_out_has_the_decorators_default():
     def as_decorated(records: Any) -> Any:
         return records
 
-    expected = ingestion_of(as_decorated)
-    assert expected is not None
+    expected = ingestions_of(as_decorated)[as_decorated.key]
     names = ("source", "target", "limits", "on_idle", "verify_after", "kafka", "spark", "value_format", "dead_letter")
     assert {name: getattr(ingestion, name) for name in names} == {name: getattr(expected, name) for name in names}
     assert spec.key == AssetKey("landed"), "the folder's name"
@@ -268,14 +265,14 @@ def test_a_topic_that_two_components_land_is_observed_once():
 
 def test_checks_have_the_options_of_kafka_delta_checks():
     schema = KafkaDeltaComponent.model().model_json_schema()["$defs"]["ChecksAttributes"]["properties"]
-    assert set(schema) == set(inspect.signature(kafka_delta_checks).parameters) - {"asset"}
+    assert set(schema) == set(inspect.signature(kafka_delta_checks).parameters) - {"asset", "key"}
     checks = "  checks: {schema: false, max_lag: 10, max_delay: PT2H, duplicates: false}\n"
 
     defs = load(resources=RESOURCES, landed=DELTA + FLIGHTS + checks)
 
     found = {key.name for key in defs.resolve_asset_graph().asset_check_keys}
     assert found == {"no_gap", "same_log", "lag_below", "watermark_fresh"}
-    assert "attributes.checks: max_lag" in refusal(FLIGHTS + "  checks: {max_lag: -1}\n")
+    assert "attributes.checks.max_lag: max_lag" in refusal(FLIGHTS + "  checks: {max_lag: -1}\n")
 
 
 def test_topics_are_observed_only_if_they_are_to_be():
@@ -366,9 +363,7 @@ def test_a_subclass_describes_its_assets_and_transforms_their_records():
     assert (list(spec.owners), spec.metadata["topics"]) == (["team:audit"], ["a"])
     assert spec.description == "Rows with a greeting."
     assert "greeting" in asset.required_resource_keys
-    ingestion = ingestion_of(asset)
-    assert ingestion is not None
-    assert ingestion.transform == component.transform
+    assert ingestions_of(asset)[asset.key].transform == component.transform
 
 
 # --- misuse -------------------------------------------------------------------------------------------------------
@@ -404,7 +399,7 @@ def test_a_subclass_describes_its_assets_and_transforms_their_records():
             5,
             r"attributes\.source\.starting_offsets: 'never' names no offsets",
         ),
-        ("  source: {topics: [a.b, a_b]}\n  table: lake/{topic}\n", 2, "a.b and a_b would have the same asset"),
+        ("  source: {topics: [a.b, a_b]}\n  table: lake/{topic}\n", 3, "a.b and a_b would have the same asset"),
         ("  source: {topic_pattern: a.*}\n  table: lake/{topic}\n", 3, "no KafkaResourcesComponent of the project"),
     ],
 )

@@ -24,7 +24,7 @@ from dagster_kafka_flip import (
     topic_asset_key,
 )
 from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
-from dagster_kafka_flip.landing_assets import ingestion_of
+from dagster_kafka_flip.landing_assets import ingestions_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +38,7 @@ TOPICS = KafkaSource(topics=("orders", "payments.eu"))
 
 def landing(assets_def: AssetsDefinition) -> Ingestion:
     """What an asset lands."""
-    ingestion = ingestion_of(assets_def)
-    assert ingestion is not None
-    return ingestion
+    return ingestions_of(assets_def)[assets_def.key]
 
 
 def test_each_topic_gets_an_asset_a_table_and_lineage_of_its_own():
