@@ -16,10 +16,7 @@ defs = Definitions(
     assets=[flights_topic, flights_raw, flights, flights_daily],
     asset_checks=flights_checks,
     jobs=[land_flights, check_flights],
-    schedules=[
-        ScheduleDefinition(job=land_flights, cron_schedule="*/15 * * * *"),
-        ScheduleDefinition(job=check_flights, cron_schedule="0 6 * * *"),
-    ],
+    schedules=[ScheduleDefinition(job=check_flights, cron_schedule="0 6 * * *")],
     # One process for the steps of a run, so that they share one Spark.
     executor=in_process_executor,
     resources={"kafka": KafkaResource(bootstrap_servers=EnvVar("KAFKA_BOOTSTRAP_SERVERS")), "spark": SparkResource()},

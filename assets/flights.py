@@ -1,4 +1,6 @@
-from dagster import DailyPartitionsDefinition
+from datetime import timedelta
+
+from dagster import AutomationCondition, DailyPartitionsDefinition, FreshnessPolicy
 
 from dagster_kafka_flip import (
     JsonFormat,
@@ -18,14 +20,25 @@ flight = JsonFormat(
     "distance DOUBLE, dep_delay DOUBLE, arr_delay DOUBLE, air_time DOUBLE"
 )
 
-flights_topic = kafka_topic_asset(flights_source, group_name="flights")
+# Once default_automation_condition_sensor is on, Dagster looks at the topic every five minutes, and lands what is new.
+flights_topic = kafka_topic_asset(
+    flights_source,
+    description="Flights out of New York, as JSON, keyed by carrier.",
+    group_name="flights",
+    owners=["team:flights"],
+    automation_condition=AutomationCondition.on_cron("*/5 * * * *"),
+)
 
 # The records as they are: nothing is decoded, so nothing can be rejected.
 flights_raw = build_kafka_delta_asset(
     name="flights_raw",
     source=flights_source,
     table="warehouse/flights_raw",
+    description="The records as they are in the topic.",
     group_name="flights",
+    owners=["team:flights"],
+    tags={"layer": "bronze"},
+    automation_condition=AutomationCondition.eager(),
 )
 
 
@@ -36,6 +49,10 @@ flights_raw = build_kafka_delta_asset(
     table="warehouse/flights",
     cluster_by=["departure"],
     group_name="flights",
+    owners=["team:flights"],
+    tags={"layer": "silver"},
+    automation_condition=AutomationCondition.eager(),
+    freshness_policy=FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),
 )
 def flights(records):
     """Each flight with its scheduled departure in UTC; a missing delay means that it was cancelled."""
@@ -53,5 +70,8 @@ flights_daily = build_kafka_delta_asset(
     value_format=flight,
     table="warehouse/flights_daily",
     partitions_def=DailyPartitionsDefinition("2013-01-01", end_date="2014-01-02"),
+    description="Each flight, by the day of its scheduled departure in UTC.",
     group_name="flights",
+    owners=["team:flights"],
+    tags={"layer": "silver"},
 )

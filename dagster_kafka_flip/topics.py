@@ -21,6 +21,7 @@ from dagster import (
     multi_observable_source_asset,
 )
 
+from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.state import position_from_json, position_to_json
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
@@ -28,12 +29,16 @@ from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster import DagsterInstance
+    from dagster import AutomationCondition, DagsterInstance
 
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.log import TopicSettings
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.subscription import TopicMetadata
+
+
+# Of an op's name: it is a column of Dagster's tables, and stands in the run's log.
+_LONGEST_NAME = 60
 
 
 def topic_asset_key(topic: str, cluster: str | None = None) -> AssetKey:
@@ -54,45 +59,69 @@ def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
     return tuple(topic_asset_key(topic, source.cluster) for topic in subscription.topics)
 
 
-def kafka_topic_asset(source: KafkaSource, *, group_name: str | None = None, kafka: str = "kafka") -> AssetsDefinition:
+def kafka_topic_asset(
+    source: KafkaSource,
+    *,
+    description: str | None = None,
+    group_name: str | None = None,
+    owners: Sequence[str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    automation_condition: AutomationCondition[Any] | None = None,
+    kafka: str = "kafka",
+) -> AssetsDefinition:
     """An observable asset for each topic of a source; for a pattern, one for all the topics that match it.
 
     Observing it asks the cluster for the end offsets, which are its data version, so that automation conditions
-    downstream can tell whether there is something new.
+    downstream can tell whether there is something new. All topics are asked for at once: a run takes as many requests
+    for one topic as for a hundred. A run may also observe some of them.
+
+    What is missing does not keep the others from being observed: the run tells what it found of them, and fails then.
 
     Args:
-        source: Whose topics.
+        source: Whose topics. `source.only(topics)` gives topics of a pattern an asset each.
+        description: What is in the topics. Default: their names.
         group_name: Asset group. Default: Dagster's default group.
+        owners: Owners.
+        tags: Tags.
+        metadata: Definition metadata.
+        automation_condition: When to observe by itself.
         kafka: Key of the KafkaResource.
     """
     keys = upstream_asset_keys(source)
     is_pattern = source.topic_pattern is not None
-    name = "observe_" + re.sub(r"[^A-Za-z0-9_]", "_", "_".join(["_".join(key.path[1:]) for key in keys]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)
 
         @multi_observable_source_asset(
-            name=name,
+            name=_op_name(keys),
             specs=[
                 AssetSpec(
                     key=key,
-                    description=f"The Kafka {source}." if is_pattern else f"The Kafka topic {key.path[-1]}.",
+                    description=description
+                    or (f"The Kafka {source}." if is_pattern else f"The Kafka topic {key.path[-1]}."),
                     kinds={"kafka"},
                     group_name=group_name,
+                    owners=owners,
+                    tags=tags,
+                    metadata=metadata,
+                    automation_condition=automation_condition,
                 )
                 for key in keys
             ],
+            can_subset=True,
             required_resource_keys={kafka},
         )
         # Without types: Dagster looks at the annotations themselves, which are only text in this module.
         def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
             connection = getattr(context.resources, kafka).connection(source.cluster)
             cluster = KafkaCluster(connection, source.librdkafka_config())
-            described = source.subscription.describe(cluster)
+            wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
+            described = wanted.subscription.describe(cluster, skip_missing=True)
             partitions = [tp for topic in described.values() for tp in topic.partitions]
             end = cluster.end_offsets(partitions, source.isolation_level)
             beginning = cluster.beginning_offsets(partitions)
-            settings = cluster.topic_settings(described)
+            settings = cluster.topic_settings(described) if described else {}
             observed = (
                 [(keys[0], tuple(described.values()))]
                 if is_pattern
@@ -101,8 +130,24 @@ def kafka_topic_asset(source: KafkaSource, *, group_name: str | None = None, kaf
             for key, topics in observed:
                 found = _Topics(topics, beginning, end, settings)
                 yield found.observation(key, _last_observation(context.instance, key))
+            missing = wanted.subscription.missing(described)
+            if missing:
+                msg = (
+                    f"not on {connection.bootstrap_servers}, or this client may not describe it: {', '.join(missing)}; "
+                    f"{len(observed)} other topics were observed. Create it, or take it out of the source"
+                )
+                raise TopicNotFoundError(msg)
 
     return observe
+
+
+def _op_name(keys: Sequence[AssetKey]) -> str:
+    """A name that no other topics have, also where only what a name of an op can't hold tells them apart."""
+    names = ["/".join(key.path[1:]) for key in keys]
+    name = re.sub(r"[^A-Za-z0-9_]", "_", names[0])[:_LONGEST_NAME]
+    if names == [name]:
+        return f"observe_{name}"
+    return f"observe_{name}_{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,189 @@
+"""Topics as observable assets, on a real broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from dagster import AssetKey, AutomationCondition, DagsterInstance, Definitions, define_asset_job
+from dagster._core.definitions.observe import observe
+
+from dagster_kafka_flip import KafkaResource, KafkaSource, TopicPartition, kafka_topic_asset, topic_asset_key
+from dagster_kafka_flip.errors import TopicNotFoundError
+from dagster_kafka_flip.source import cluster
+
+
+def looked_at(asset: Any, instance: DagsterInstance, resources: Any, **options: Any) -> dict[AssetKey, dict[str, Any]]:
+    """Observes topics, and gives what each one's observation tells."""
+    result = observe([asset], instance=instance, resources=resources, **options)
+    observations = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
+    return {each.asset_key: {key: value.value for key, value in each.metadata.items()} for each in observations}
+
+
+@pytest.fixture
+def kafka_only(broker: str) -> dict[str, Any]:
+    return {"kafka": KafkaResource(bootstrap_servers=broker)}
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a real client is asked for, as it is asked."""
+    asked: list[str] = []
+
+    class Watched(AdminClient):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            asked.append("client")
+            super().__init__(*args, **kwargs)
+
+        def describe_topics(self, *args: Any, **kwargs: Any) -> Any:
+            asked.append("describe_topics")
+            return super().describe_topics(*args, **kwargs)
+
+        def list_offsets(self, *args: Any, **kwargs: Any) -> Any:
+            asked.append("list_offsets")
+            return super().list_offsets(*args, **kwargs)
+
+        def describe_configs(self, *args: Any, **kwargs: Any) -> Any:
+            asked.append("describe_configs")
+            return super().describe_configs(*args, **kwargs)
+
+        def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+            asked.append("list_topics")
+            return super().list_topics(*args, **kwargs)
+
+    monkeypatch.setattr(cluster, "AdminClient", Watched)
+    return asked
+
+
+@pytest.mark.kafka
+def test_many_topics_of_a_pattern_are_an_asset_each_and_cost_as_many_requests_as_one(
+    kafka, instance, kafka_only, topic, requests
+):
+    names = [f"{topic}.{number}" for number in range(12)]
+    for number, name in enumerate(names):
+        kafka.create(name, partitions=1 + number % 3)
+        kafka.produce(name, [(None, "record")] * number)
+    pattern = KafkaSource(topic_pattern=rf"{topic}\.\d+")
+    asset = kafka_topic_asset(pattern.only(names))
+    assert asset.keys == {topic_asset_key(name) for name in names}
+
+    found = looked_at(asset, instance, kafka_only)
+
+    spans = {key.path[-1]: metadata["kafka/offset_span"] for key, metadata in found.items()}
+    assert spans == {name: number for number, name in enumerate(names)}
+    assert requests == ["client", "describe_topics", "list_offsets", "list_offsets", "describe_configs"]
+
+
+@pytest.mark.kafka
+def test_some_topics_of_many_can_be_observed_alone(kafka, instance, kafka_only, topic):
+    names = [f"{topic}-a", f"{topic}-b"]
+    for name in names:
+        kafka.create(name)
+    asset = kafka_topic_asset(KafkaSource(topics=names))
+
+    wanted = topic_asset_key(names[1])
+    job = define_asset_job("observe_one", selection=[wanted])
+    defs = Definitions(assets=[asset], jobs=[job], resources=kafka_only)
+    result = defs.resolve_job_def("observe_one").execute_in_process(instance=instance)
+
+    observations = result.get_asset_observation_events()
+    assert [event.asset_key for event in observations] == [wanted]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("is_partition", [False, True])
+def test_a_missing_topic_does_not_keep_the_others_from_being_observed(kafka, instance, kafka_only, topic, is_partition):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "record")])
+    missing = f"{topic}-gone"
+    source = (
+        KafkaSource(partitions=[TopicPartition(topic, 0), TopicPartition(missing, 0)])
+        if is_partition
+        else KafkaSource(topics=[topic, missing])
+    )
+    asset = kafka_topic_asset(source)
+    with pytest.raises(TopicNotFoundError, match=rf"{missing}.*; 1 other topics were observed"):
+        observe([asset], instance=instance, resources=kafka_only)
+    record = instance.get_latest_data_version_record(topic_asset_key(topic))
+    assert record is not None
+    assert record.asset_observation is not None
+    assert record.asset_observation.metadata["kafka/offset_span"].value == 1
+    assert instance.get_latest_data_version_record(topic_asset_key(missing)) is None
+
+
+@pytest.mark.kafka
+def test_an_observation_tells_all_that_the_cluster_tells(kafka, instance, kafka_only, topic):
+    kafka.create(topic, partitions=2, retention_ms="5400000", message_timestamp_type="LogAppendTime")
+    kafka.produce(topic, [(None, "record")] * 5)
+    kafka.produce(topic, [(None, "record")] * 2, partition=1)
+    kafka.trim(topic, 0, 3)
+    kafka.open_transaction(topic, [(None, "not yet")], partition=1)
+    (found,) = looked_at(kafka_topic_asset(KafkaSource(topics=[topic])), instance, kafka_only).values()
+    ids = cluster.KafkaCluster(kafka_only["kafka"].connection()).describe_topics([topic])
+    assert found == {
+        "kafka/topics": 1,
+        "kafka/partitions": 2,
+        "kafka/topic_id": ids[topic].topic_id,
+        "kafka/beginning_offsets": {topic: [3, 0]},
+        # What is in an open transaction is not there yet.
+        "kafka/end_offsets": {topic: [5, 2]},
+        "kafka/offset_span": 4,
+        "kafka/timestamp_type": "LogAppendTime",
+        "kafka/retention_hours": 1.5,
+    }
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_made_again_has_another_data_version_and_no_rate(kafka, instance, kafka_only, topic):
+    asset = kafka_topic_asset(KafkaSource(topics=[topic]))
+
+    def observed() -> tuple[str, dict[str, Any]]:
+        (found,) = looked_at(asset, instance, kafka_only).values()
+        record = instance.get_latest_data_version_record(topic_asset_key(topic))
+        assert record is not None
+        assert record.asset_observation is not None
+        return record.asset_observation.tags["dagster/data_version"], found
+
+    kafka.create(topic)
+    before, _ = observed()
+    kafka.delete(topic)
+    kafka.create(topic)
+    after, found = observed()
+    assert found["kafka/end_offsets"] == {topic: [0]}
+    assert after != before
+    assert "kafka/offsets_per_second" not in found
+
+
+def test_what_a_user_says_of_a_topic_is_on_each_of_them():
+    condition = AutomationCondition.on_cron("@hourly")
+    asset = kafka_topic_asset(
+        KafkaSource(topics=["orders", "payments"]),
+        description="Of the shop.",
+        group_name="shop",
+        owners=["team:shop"],
+        tags={"tier": "1"},
+        metadata={"contact": "the shop"},
+        automation_condition=condition,
+    )
+    specs = list(asset.specs)
+    assert {spec.key.path[-1] for spec in specs} == {"orders", "payments"}
+    for spec in specs:
+        assert (spec.description, spec.group_name, spec.owners) == ("Of the shop.", "shop", ["team:shop"])
+        assert spec.tags["tier"] == "1"
+        assert spec.metadata["contact"] == "the shop"
+        assert spec.automation_condition == condition
+        assert spec.kinds == {"kafka"}
+
+
+def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():
+    sources = [
+        *(KafkaSource(topics=[name]) for name in ("a-b", "a_b", "a.b", f"{'long-' * 40}1", f"{'long-' * 40}2")),
+        KafkaSource(topics=["a", "b"]),
+        KafkaSource(topic_pattern="a[.]c"),
+    ]
+    assets = [kafka_topic_asset(source) for source in sources]
+    Definitions.validate_loadable(Definitions(assets=assets, resources={"kafka": object()}))
+    assert len({asset.op.name for asset in assets}) == len(assets)
+    assert max(len(asset.op.name) for asset in assets) < 100
+    assert kafka_topic_asset(KafkaSource(topics=["flights"])).op.name == "observe_flights"
