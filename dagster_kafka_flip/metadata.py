@@ -78,7 +78,6 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     metadata: dict[str, Any] = {
         "kafka/idle": result.is_idle,
         "kafka/splits": _splits_table(result),
-        POSITION: MetadataValue.json(known_to_json(result.known)),
         "kafka/records_read": 0 if result.is_idle else result.records,
         "kafka/bytes_read": sum(batch.observed.bytes for batch in result.batches if batch.observed is not None),
         "kafka/rejected_records": result.rejected_records,
@@ -114,6 +113,8 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in result.columns])
     elif previous is not None and COLUMN_SCHEMA in previous.metadata:
         metadata[COLUMN_SCHEMA] = previous.metadata[COLUMN_SCHEMA]
+    # What takes many lines on the page comes last.
+    metadata[POSITION] = MetadataValue.json(known_to_json(result.known))
     return metadata
 
 

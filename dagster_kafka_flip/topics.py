@@ -174,20 +174,24 @@ class _Topics:
         metadata: dict[str, Any] = {
             "kafka/topics": len(self.topics),
             "kafka/partitions": len(partitions),
-            "kafka/topic_id": ", ".join(topic_id or "unknown" for topic_id in topic_ids.values()),
-            "kafka/beginning_offsets": position_to_json(beginning_offsets),
-            "kafka/end_offsets": ends,
             "kafka/offset_span": sum(end_offsets.values()) - sum(beginning_offsets.values()),
         }
+        identity = ", ".join(topic_id or "unknown" for topic_id in topic_ids.values())
+        rate = None if last is None else _rate(last, identity, end_offsets)
+        if rate is not None:
+            metadata["kafka/offsets_per_second"] = rate
         known = [self.settings[topic.name] for topic in self.topics if topic.name in self.settings]
         if known:
             metadata["kafka/timestamp_type"] = ", ".join(sorted({settings.timestamp_type for settings in known}))
         limits = [settings.retention_ms for settings in known if settings.retention_ms is not None]
         if limits:
             metadata["kafka/retention_hours"] = round(min(limits) / 3_600_000, 3)
-        rate = None if last is None else _rate(last, metadata["kafka/topic_id"], end_offsets)
-        if rate is not None:
-            metadata["kafka/offsets_per_second"] = rate
+        # What takes many lines on the page comes last.
+        metadata |= {
+            "kafka/topic_id": identity,
+            "kafka/end_offsets": ends,
+            "kafka/beginning_offsets": position_to_json(beginning_offsets),
+        }
         return ObserveResult(asset_key=key, data_version=_data_version(topic_ids, ends), metadata=metadata)
 
 

@@ -80,7 +80,7 @@ def test_some_topics_of_many_can_be_observed_alone(kafka, instance, kafka_only, 
     names = [f"{topic}-a", f"{topic}-b"]
     for name in names:
         kafka.create(name)
-    asset = kafka_topic_asset(KafkaSource(topics=names))
+    asset = kafka_topic_asset(KafkaSource(topics=tuple(names)))
 
     wanted = topic_asset_key(names[1])
     job = define_asset_job("observe_one", selection=[wanted])
@@ -98,9 +98,14 @@ def test_a_missing_topic_does_not_keep_the_others_from_being_observed(kafka, ins
     kafka.produce(topic, [(None, "record")])
     missing = f"{topic}-gone"
     source = (
-        KafkaSource(partitions=[TopicPartition(topic, 0), TopicPartition(missing, 0)])
+        KafkaSource(partitions=(TopicPartition(topic, 0), TopicPartition(missing, 0)))
         if is_partition
-        else KafkaSource(topics=[topic, missing])
+        else KafkaSource(
+            topics=(
+                topic,
+                missing,
+            )
+        )
     )
     asset = kafka_topic_asset(source)
     with pytest.raises(TopicNotFoundError, match=rf"{missing}.*; 1 other topics were observed"):
@@ -119,7 +124,7 @@ def test_an_observation_tells_all_that_the_cluster_tells(kafka, instance, kafka_
     kafka.produce(topic, [(None, "record")] * 2, partition=1)
     kafka.trim(topic, 0, 3)
     kafka.open_transaction(topic, [(None, "not yet")], partition=1)
-    (found,) = looked_at(kafka_topic_asset(KafkaSource(topics=[topic])), instance, kafka_only).values()
+    (found,) = looked_at(kafka_topic_asset(KafkaSource(topics=(topic,))), instance, kafka_only).values()
     ids = cluster.KafkaCluster(kafka_only["kafka"].connection()).describe_topics([topic])
     assert found == {
         "kafka/topics": 1,
@@ -136,7 +141,7 @@ def test_an_observation_tells_all_that_the_cluster_tells(kafka, instance, kafka_
 
 @pytest.mark.kafka
 def test_a_topic_that_is_made_again_has_another_data_version_and_no_rate(kafka, instance, kafka_only, topic):
-    asset = kafka_topic_asset(KafkaSource(topics=[topic]))
+    asset = kafka_topic_asset(KafkaSource(topics=(topic,)))
 
     def observed() -> tuple[str, dict[str, Any]]:
         (found,) = looked_at(asset, instance, kafka_only).values()
@@ -158,7 +163,12 @@ def test_a_topic_that_is_made_again_has_another_data_version_and_no_rate(kafka, 
 def test_what_a_user_says_of_a_topic_is_on_each_of_them():
     condition = AutomationCondition.on_cron("@hourly")
     asset = kafka_topic_asset(
-        KafkaSource(topics=["orders", "payments"]),
+        KafkaSource(
+            topics=(
+                "orders",
+                "payments",
+            )
+        ),
         description="Of the shop.",
         group_name="shop",
         owners=["team:shop"],
@@ -178,12 +188,17 @@ def test_what_a_user_says_of_a_topic_is_on_each_of_them():
 
 def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():
     sources = [
-        *(KafkaSource(topics=[name]) for name in ("a-b", "a_b", "a.b", f"{'long-' * 40}1", f"{'long-' * 40}2")),
-        KafkaSource(topics=["a", "b"]),
+        *(KafkaSource(topics=(name,)) for name in ("a-b", "a_b", "a.b", f"{'long-' * 40}1", f"{'long-' * 40}2")),
+        KafkaSource(
+            topics=(
+                "a",
+                "b",
+            )
+        ),
         KafkaSource(topic_pattern="a[.]c"),
     ]
     assets = [kafka_topic_asset(source) for source in sources]
     Definitions.validate_loadable(Definitions(assets=assets, resources={"kafka": object()}))
     assert len({asset.op.name for asset in assets}) == len(assets)
     assert max(len(asset.op.name) for asset in assets) < 100
-    assert kafka_topic_asset(KafkaSource(topics=["flights"])).op.name == "observe_flights"
+    assert kafka_topic_asset(KafkaSource(topics=("flights",))).op.name == "observe_flights"
