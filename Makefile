@@ -5,6 +5,7 @@
 # make format  formats the code
 # make docs    the documents as a site, in site/
 # make test-newest  the core tests on the newest Spark and Delta
+# make screenshots  takes the documents' pictures of Dagster's pages anew
 # make bench   measures planning, reading and backfills, on a broker of its own: bench-planning, bench-tasks, bench-backfills
 # make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
 # make clean   removes what the others made, the virtual environment included
@@ -14,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow
 
-.PHONY: demo dev test check format lint docs clean test-newest bench bench-planning bench-tasks bench-backfills soak help
+.PHONY: demo dev test check format lint docs clean test-newest bench bench-planning bench-tasks bench-backfills screenshots soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -54,6 +55,9 @@ docs: $(VENV)/.ready-test
 
 test-newest: $(VENV)/.ready-test
 	scripts/test-newest.sh
+
+screenshots: $(VENV)/.ready-test
+	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
 
 bench: bench-planning bench-tasks bench-backfills
 

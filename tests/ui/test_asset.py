@@ -1,0 +1,36 @@
+"""The page of a table: where it is, what is in it, what its last run read, and how its numbers went."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.ui.screen import MARKS, Screen
+
+pytestmark = MARKS
+
+
+def test_the_asset_page_tells_storage_columns_rows_and_freshness(screen: Screen, landed: str):
+    page = screen.open("/assets/flights")
+    expect(page.get_by_text("166,158", exact=True).first).to_be_visible()
+    for text in ("Row count", "departure", "cancelled", "timestamp", "layer: silver", "Each flight with its"):
+        expect(page.get_by_text(text).first).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^file:///.*/warehouse/flights$")).first).to_be_visible()
+    expect(page.get_by_text("eager", exact=True)).to_be_visible()
+    expect(page.get_by_text("Passing", exact=True).first).to_be_visible(timeout=120_000)
+    screen.shoot("asset")
+
+
+def test_the_split_table_tells_what_was_read_of_each_topic_partition(screen: Screen, landed: str):
+    page = screen.open("/assets/flights?view=events")
+    expect(page.get_by_text("kafka/splits")).to_be_visible()
+    cells = page.locator("table table tbody tr")
+    expect(cells).to_have_count(4)
+    numbers = [[int(cell) for cell in row.locator("td").all_inner_texts()[1:]] for row in cells.all()]
+    assert [row[0] for row in numbers] == [0, 1, 2, 3]
+    assert [(row[1], row[5]) for row in numbers] == [(0, 0)] * 4, "from the beginning, no lag left"
+    assert sum(row[3] for row in numbers) == 166_158
+    for key in ("kafka/lag_after", "kafka/watermark", "delta/version", "seconds/read_and_write"):
+        expect(page.get_by_text(key, exact=True)).to_be_visible()
+    screen.shoot("splits")

@@ -1,0 +1,34 @@
+"""The pages of runs: the log of one that went well, and the error of one that did not."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.ui.screen import MARKS, Screen
+
+pytestmark = MARKS
+
+_REJECTED = re.compile(
+    r"RecordsRejectedError: 1 record can't be decoded, nothing was written: flights-\d offset \d+: not valid JSON, or "
+    r"a value does not fit its field's type\. Correct the format or its schema, or set on_error='null' to keep such "
+    r"records with their bytes and the reason"
+)
+
+
+def test_a_runs_log_tells_what_it_planned(screen: Screen, landed: str):
+    page = screen.open(f"/runs/{landed}?logs=step%3Aflights")
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible()
+    expect(page.get_by_text("planned 4 splits of flights with 166158 offsets")).to_be_visible()
+    expect(page.get_by_text("ASSET_MATERIALI").first).to_be_visible()
+    screen.shoot("run")
+
+
+def test_a_failed_runs_whole_error_can_be_read(screen: Screen, failed: str):
+    page = screen.open(f"/runs/{failed}?logs=step%3Aflights")
+    expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
+    expect(page.get_by_text("STEP_FAILURE").first).to_be_visible()
+    expect(page.get_by_text(_REJECTED).first).to_be_visible()
+    # Of the traceback only its heading: its paths are this machine's.
+    screen.shoot("failed-run", above=page.get_by_text("Stack Trace:").first)

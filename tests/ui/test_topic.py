@@ -1,0 +1,26 @@
+"""The page of a topic: what was observed."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.ui.screen import MARKS, Screen
+
+pytestmark = MARKS
+
+
+def test_a_topics_observations_tell_its_offsets(screen: Screen, landed: str):
+    page = screen.open("/assets/kafka/flights?view=events")
+    # The oldest is that of the job's run.
+    page.get_by_text(landed[:8]).or_(page.get_by_text("Observed in run")).first.wait_for()
+    for key in ("kafka/topics", "kafka/partitions", "kafka/offset_span", "kafka/topic_id", "kafka/end_offsets"):
+        expect(page.get_by_text(key, exact=True)).to_be_visible()
+
+    def value(key: str) -> str:
+        return page.locator("tr", has=page.get_by_text(key, exact=True)).last.locator("td").nth(1).inner_text()
+
+    assert value("kafka/partitions") == "4"
+    # With the records that other tests add, if they came before.
+    assert int(value("kafka/offset_span")) in {166_158, 167_159}
+    assert value("kafka/timestamp_type") == "CreateTime"
+    screen.shoot("topic")
