@@ -160,8 +160,6 @@ def build_session(
         # A laptop's own name may lead to an address that nothing listens on.
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
-        # By it running tasks tell how far they are. Shorter than this, it may come before Spark has got ready for it.
-        settings.setdefault("spark.executor.heartbeatInterval", "5s")
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
