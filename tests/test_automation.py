@@ -25,6 +25,7 @@ from dagster import (
     RunsFilter,
     asset,
     evaluate_automation_conditions,
+    materialize,
 )
 from dagster._core.definitions.observe import observe
 from dagster._core.scheduler.instigation import TickStatus
@@ -33,7 +34,7 @@ from dagster_kafka_flip import KafkaResource, KafkaSource, kafka_topic_asset, to
 from tests.processes import QUICK_JVM, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from tests.kafka_topic import Kafka
 
@@ -56,10 +57,18 @@ class Project:
 
     @classmethod
     def of(
-        cls, instance: DagsterInstance, broker: str, topics: tuple[str, ...], condition: AutomationCondition[Any]
+        cls,
+        instance: DagsterInstance,
+        broker: str,
+        topics: tuple[str, ...],
+        condition: AutomationCondition[Any],
+        during: Callable[[], None] = lambda: None,
     ) -> Project:
+        """A project whose table is landed by something that happens during its run."""
+
         @asset(name="numbers", deps=[topic_asset_key(topic) for topic in topics], automation_condition=condition)
-        def table() -> None: ...
+        def table() -> None:
+            during()
 
         resources = {"kafka": KafkaResource(bootstrap_servers=broker)}
         return cls(instance, resources, kafka_topic_asset(KafkaSource(topics=topics)), table)
@@ -67,13 +76,13 @@ class Project:
     def observe(self) -> None:
         observe([self.topics], instance=self.instance, resources=self.resources)
 
-    def requested(self, at: datetime | None = None) -> int:
-        """Evaluates once more: how many runs of the table are asked for. What is asked for is done at once."""
+    def requested(self, at: datetime | None = None, *, lands: bool = True) -> int:
+        """Evaluates once more: how many runs of the table are asked for. They land at once, or else never."""
         defs = Definitions(assets=[self.topics, self.table], resources=self.resources)
         result = evaluate_automation_conditions(defs, self.instance, evaluation_time=at, cursor=self._cursor)
         self._cursor = result.cursor
         number = result.get_num_requested(TABLE)
-        for _ in range(number):
+        for _ in range(number if lands else 0):
             self.land()
         return number
 
@@ -142,6 +151,65 @@ def test_eager_asks_for_a_run_when_a_topic_was_made_again(kafka, instance, broke
     kafka.produce(topic, [(None, "record")])
     project.observe()
     assert project.requested() == 1, "that run is to say that the topic is another one"
+
+
+def test_eager_asks_for_nothing_at_its_first_look(kafka, instance, broker, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "record")])
+    project = Project.of(instance, broker, (topic,), AutomationCondition.eager())
+    project.observe()
+    assert [project.requested() for _ in range(2)] == [0, 0], "what is there counts as known"
+
+
+def test_eager_does_not_ask_again_where_a_run_failed(kafka, instance, broker, topic):
+    kafka.create(topic)
+    project = Project.of(instance, broker, (topic,), AutomationCondition.eager())
+    assert project.requested() == 0
+    kafka.produce(topic, [(None, "record")])
+    project.observe()
+    assert [project.requested(lands=False) for _ in range(2)] == [1, 0]
+    kafka.produce(topic, [(None, "record")])
+    project.observe()
+    assert project.requested() == 1
+
+
+def test_what_is_observed_during_a_run_waits_for_something_new_or_for_a_tick_beside_eager(
+    kafka, instance, broker, topic
+):
+    kafka.create(topic)
+    seen: list[int] = []
+
+    def at(minutes: int) -> int:
+        return project.requested(MIDNIGHT + timedelta(minutes=minutes), lands=False)
+
+    def meanwhile() -> None:
+        kafka.produce(topic, [(None, "behind the end that the run has planned")])
+        project.observe()
+        seen.append(at(4))
+
+    condition = AutomationCondition.eager() | AutomationCondition.cron_tick_passed("@hourly")
+    project = Project.of(instance, broker, (topic,), condition, meanwhile)
+    assert at(1) == 0
+    kafka.produce(topic, [(None, "record")])
+    project.observe()
+    assert [at(2), at(3)] == [1, 0]
+    assert materialize([project.table], instance=instance, selection=[TABLE]).success
+    assert seen == [0], "a run is under way"
+    assert [at(5), at(59)] == [0, 0], "Dagster takes what was observed for landed"
+    assert [at(61), at(62)] == [1, 0]
+
+
+def test_a_tick_beside_eager_asks_for_a_run_of_a_table_whose_topic_is_silent(kafka, instance, broker, topic):
+    kafka.create(topic)
+    condition = AutomationCondition.eager() | AutomationCondition.cron_tick_passed("0 6 * * *")
+    project = Project.of(instance, broker, (topic,), condition)
+    project.observe()
+    project.land()
+    hours = [project.requested(MIDNIGHT + timedelta(hours=hour)) for hour in (5, 7, 8, 29, 31, 32)]
+    assert hours == [0, 1, 0, 0, 1, 0]
+    kafka.produce(topic, [(None, "record")])
+    project.observe()
+    assert project.requested(MIDNIGHT + timedelta(hours=33)) == 1
 
 
 def test_on_cron_asks_at_its_tick_and_waits_for_what_was_not_observed_since(kafka, instance, broker, topic):
