@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _SCREENSHOTS = os.environ.get("SCREENSHOTS")
 
 _RUNS = """
-query($filter: RunsFilter!) {
+query($filter: RunsFilter) {
   runsOrError(filter: $filter) { ... on Runs { results { runId status assetSelection { path } } } }
 }
 """

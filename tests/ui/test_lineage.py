@@ -10,7 +10,7 @@ pytestmark = MARKS
 
 
 def test_the_graph_leads_from_the_topic_to_its_tables_with_icons_and_badges(
-    screen: Screen, landed: str, backfilled: str
+    screen: Screen, landed: str, backfilled: str, observed: str
 ):
     page = screen.open("/asset-groups")
     expect(page.get_by_text("flights_daily", exact=True).last).to_be_visible()
