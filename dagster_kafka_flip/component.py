@@ -279,7 +279,7 @@ class KafkaDeltaComponent(Component, Resolvable, Model):
         place = next((index for index, each in enumerate(every) if each is self), len(every))
         return every[:place]
 
-    def _kafka(self) -> dict[str, str]:
+    def _kafka(self) -> dict[str, Any]:
         return {} if self.kafka is None else {"kafka": self.kafka}
 
 

@@ -50,6 +50,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "kafka_topic_asset",
         "kafka_delta_checks",
     ),
+    "Components": ("KafkaDeltaComponent", "KafkaResourcesComponent"),
     "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig"),
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection"),

@@ -251,7 +251,7 @@ def _inline_commands() -> list[tuple[str, str]]:
 def test_every_command_is_one_that_a_test_looks_at():
     # What pip installs, what an operator's shell sets, and a snippet that the getting-started page made a file of.
     others = r"pip install .+|export \w+=\S+|mkdir -p \S+|python (produce|rows)\.py|python -c .+"
-    known = re.compile(rf"dagster-kafka-flip .+|dagster .+|make [\w-]+|{others}")
+    known = re.compile(rf"dagster-kafka-flip .+|dagster .+|dg .+|make [\w-]+|{others}")
     assert [line for line in _command_lines() if not known.fullmatch(line[1])] == []
 
 
@@ -269,6 +269,17 @@ def test_every_command_of_dagster_parses(where, line):
 
     answer = CliRunner().invoke(create_dagster_cli(), [*shlex.split(line)[1:], "--help"])
     assert answer.exit_code == 0, f"{where}: {answer.output}"
+
+
+@pytest.mark.parametrize(("where", "line"), [pair for pair in _command_lines() if pair[1].startswith("dg ")])
+def test_every_command_of_dg_is_one_of_its_own(where, line):
+    from dagster_dg_cli.cli import create_dg_cli
+
+    command: Any = create_dg_cli()
+    for word in shlex.split(line)[1:]:
+        command = getattr(command, "commands", {}).get(word, command)
+    # What `dg scaffold defs` takes is found by dg in the environment, and tried out in tests/test_component.py.
+    assert not getattr(command, "commands", {}) or line.startswith("dg scaffold defs dagster_kafka_flip."), where
 
 
 @pytest.mark.parametrize(("where", "line"), [pair for pair in _command_lines() if pair[1].startswith("python -c")])
