@@ -36,6 +36,8 @@ _CHROMIUM_FLAGS = [
     "--disable-sync",
 ]
 
+_REPOSITORY = {"repositoryLocationName": "definitions.py", "repositoryName": "__repository__"}
+
 _START_SENSOR = """
 mutation($selector: SensorSelector!) {
   startSensor(sensorSelector: $selector) { __typename ... on PythonError { message } }
@@ -52,6 +54,14 @@ _LAUNCH_BACKFILL = """
 mutation($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) {
     ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+_LAUNCH_JOB = """
+mutation($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    ... on LaunchRunSuccess { run { runId } }
     ... on PythonError { message }
   }
 }
@@ -161,6 +171,22 @@ def landed(server: Server, browser: Browser, observed: str) -> str:
 
 
 @pytest.fixture(scope="package")
+def checked(server: Server, landed: str) -> str:
+    """The id of a run of the checks of what has landed, launched through the API."""
+    del landed
+    selector = {**_REPOSITORY, "pipelineName": "check_flights"}
+    params = {"selector": selector, "runConfigData": {}, "mode": "default"}
+    run: str = server.ask(_LAUNCH_JOB, params=params)["launchRun"]["run"]["runId"]
+
+    def status() -> str:
+        return next(found["status"] for found in server.runs(pipelineName="check_flights") if found["runId"] == run)
+
+    wait_until(lambda: status() in {"SUCCESS", "FAILURE"}, seconds=_RUN_SECONDS)
+    assert status() == "SUCCESS"
+    return run
+
+
+@pytest.fixture(scope="package")
 def backfilled(server: Server) -> str:
     """The id of a backfill of the days of spring, launched through the API."""
     days = [(date(2013, 3, 1) + timedelta(days=day)).isoformat() for day in range(92)]
@@ -176,11 +202,10 @@ def backfilled(server: Server) -> str:
 
 
 @pytest.fixture(scope="package")
-def failed(server: Server, browser: Browser, landed: str, backfilled: str) -> str:
+def failed(server: Server, browser: Browser, checked: str, backfilled: str) -> str:
     """The id of a run that the daemon launched because the topic was observed, and that can't decode a record."""
-    del landed, backfilled  # they are to find the flights alone, and nothing is to be launched beside them
-    repository = {"repositoryLocationName": "definitions.py", "repositoryName": "__repository__"}
-    selector = {**repository, "sensorName": "default_automation_condition_sensor"}
+    del checked, backfilled  # they are to find the flights alone, and nothing is to be launched beside them
+    selector = {**_REPOSITORY, "sensorName": "default_automation_condition_sensor"}
     assert server.ask(_START_SENSOR, selector=selector) == {"startSensor": {"__typename": "Sensor"}}
     # What is there at the first evaluation counts as nothing new.
     wait_until(lambda: bool(server.ask(_EVALUATIONS)["assetConditionEvaluationRecordsOrError"]["records"]), seconds=120)

@@ -10,7 +10,7 @@ pytestmark = MARKS
 
 
 def test_the_graph_leads_from_the_topic_to_its_tables_with_icons_and_badges(
-    screen: Screen, landed: str, backfilled: str, observed: str
+    screen: Screen, checked: str, backfilled: str, observed: str
 ):
     page = screen.open("/asset-groups")
     expect(page.get_by_text("flights_daily", exact=True).last).to_be_visible()
@@ -25,4 +25,5 @@ def test_the_graph_leads_from_the_topic_to_its_tables_with_icons_and_badges(
     expect(page.get_by_text("Materialized", exact=True).first).to_be_visible()
     expect(page.get_by_text("25% filled")).to_be_visible()
     expect(page.get_by_text("1 / 1 Passed")).to_be_visible()
+    expect(page.get_by_text("5 / 5 Passed")).to_be_visible()
     screen.shoot("lineage")
