@@ -11,7 +11,7 @@ from dagster import AssetSpec, Component, ComponentLoadContext, Definitions, Mod
 from dagster.components.component.component import ComponentTypeSpec
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagster_kafka_flip.assets import kafka_delta_asset
+from dagster_kafka_flip.assets import build_kafka_delta_asset, kafka_delta_asset
 from dagster_kafka_flip.component_attributes import (
     AssetKeyAttribute,
     AssetKeysAttribute,
@@ -237,16 +237,19 @@ class KafkaDeltaComponent(Component, Resolvable, Model):
 
     def _asset(self, *, source: KafkaSource, **options: Any) -> AssetsDefinition:
         own = type(self).transform
-        documented = own is not KafkaDeltaComponent.transform and inspect.cleandoc(own.__doc__ or "")
-        options.setdefault("description", documented or f"Landed from Kafka: {source}.")
-        make = partial(_landing, self.transform, source=source)
+        if own is KafkaDeltaComponent.transform:
+            make = partial(build_kafka_delta_asset, source=source)
+        else:
+            options.setdefault("description", inspect.cleandoc(own.__doc__ or "") or f"Landed from Kafka: {source}.")
+            make = partial(_landing, self.transform, source=source)
         assets_def = make(**options)
         spec = assets_def.specs_by_key[assets_def.key]
         changed = self.get_asset_spec(spec, source)
         if changed is spec:
             return assets_def
         if changed.key != spec.key:
-            assets_def = make(**{**options, "name": None, "key_prefix": None, "key": changed.key})
+            renamed: dict[str, Any] = {**options, "name": None, "key_prefix": None, "key": changed.key}
+            assets_def = make(**renamed)
         return assets_def.map_asset_specs(lambda _: changed)
 
     def _topic_assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:

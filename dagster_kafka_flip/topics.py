@@ -21,7 +21,9 @@ from dagster import (
     multi_observable_source_asset,
 )
 
+from dagster_kafka_flip.column_lineage import record_schema
 from dagster_kafka_flip.errors import TopicNotFoundError
+from dagster_kafka_flip.metadata import COLUMN_SCHEMA
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.state import position_from_json, position_to_json
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
@@ -104,7 +106,7 @@ def kafka_topic_asset(
                     group_name=group_name,
                     owners=owners,
                     tags=tags,
-                    metadata=metadata,
+                    metadata={COLUMN_SCHEMA: record_schema(), **(metadata or {})},
                     automation_condition=automation_condition,
                 )
                 for key in keys

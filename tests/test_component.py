@@ -366,6 +366,12 @@ def test_a_subclass_describes_its_assets_and_transforms_their_records():
     assert ingestions_of(asset)[asset.key].transform == component.transform
 
 
+def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_their_columns_have_a_lineage():
+    ingestion, spec = landed("  source: {topics: [orders]}\n  table: lake/orders\n")
+    assert ingestion.transform is None
+    assert spec.description == "Landed from Kafka as it is: orders."
+
+
 # --- misuse -------------------------------------------------------------------------------------------------------
 
 

@@ -76,8 +76,12 @@ def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
     first = _told(_run(assets, instance, resources))
     assert {key: told["delta/rows_written"] for key, told in first.items()} == {RAW: 3, TYPED: 3}
     assert {key: told["delta/commits"] for key, told in first.items()} == {RAW: 1, TYPED: 1}
+    columns = first[TYPED]["dagster/column_lineage"].deps_by_column
+    assert [dep.column_name for dep in columns["n"]] == ["value"]
+    assert [(dep.asset_key, dep.column_name) for dep in columns["kafka_offset"]] == [(topic_asset_key(topic), "offset")]
 
     idle = _told(_run(assets, instance, resources))
+    assert idle[TYPED]["dagster/column_lineage"].deps_by_column.keys() == columns.keys()
     assert {key: (told["kafka/idle"], told["spark/started"]) for key, told in idle.items()} == {
         RAW: (True, False),
         TYPED: (True, False),

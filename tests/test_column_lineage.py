@@ -1,0 +1,42 @@
+"""Where the columns of a table come from, as Dagster is told."""
+
+from __future__ import annotations
+
+from dagster import AssetKey, TableColumn, TableColumnDep, TableSchema
+
+from dagster_kafka_flip import KafkaColumns, KafkaSource, kafka_topic_asset, topic_asset_key
+from dagster_kafka_flip.column_lineage import column_lineage, record_schema
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+
+TOPIC = topic_asset_key("orders")
+
+
+def test_a_records_own_fields_are_told_from_those_of_its_value():
+    names = ("amount", "k_offset", "k_key", "k_timestamp_type", "k_value", "k_rejected_value", "k_error")
+    schema = TableSchema(columns=[TableColumn(name, "string") for name in names])
+    lineage = column_lineage(schema, KafkaColumns(prefix="k_"), [TOPIC])
+    fields = {name: [dep.column_name for dep in deps] for name, deps in lineage.deps_by_column.items()}
+    assert fields == {
+        "amount": ["value"],
+        "k_offset": ["offset"],
+        "k_key": ["key"],
+        "k_timestamp_type": ["timestamp_type"],
+        "k_value": ["value"],
+        "k_rejected_value": ["value"],
+        "k_error": ["key", "value"],
+    }
+
+
+def test_a_column_comes_from_every_topic_that_is_read():
+    schema = TableSchema(columns=[TableColumn("amount", "int")])
+    topics = [AssetKey(["kafka", name]) for name in ("eu", "us")]
+    deps = column_lineage(schema, KafkaColumns(), topics).deps_by_column["amount"]
+    assert deps == [TableColumnDep(asset_key=topic, column_name="value") for topic in topics]
+
+
+def test_a_topic_has_the_columns_that_spark_reads_of_it():
+    spec = kafka_topic_asset(KafkaSource(topics=("orders",))).specs_by_key[TOPIC]
+    assert spec.metadata["dagster/column_schema"] == record_schema()
+    told = [f"{column.name.replace('_', '')} {column.type}" for column in record_schema().columns]
+    read = RECORD_SCHEMA.lower().replace(": ", ":").replace("key:string, value", "key:string,value").split(", ")
+    assert sorted(told) == sorted(read)
