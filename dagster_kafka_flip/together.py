@@ -7,6 +7,7 @@ in each table, so that a table for which something fails stays where it is, and 
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from dagster_kafka_flip.shared_read import SharedRead
 from dagster_kafka_flip.stream_run import stream_run
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
@@ -106,7 +106,7 @@ def ingest_together(
             known=table.known,
             tolerated=tolerated,
             run_id=run_id,
-            log=log,
+            log=_OfTable(log, {"table": name}),
             read=shared,
         )
         for name, table in tables.items()
@@ -124,6 +124,13 @@ def ingest_together(
     together.land()
     results |= together.finish()
     return TogetherResult({name: results[name] for name in tables if name in results}, together.failures)
+
+
+class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgument] - not subscriptable in 3.10
+    """Begins each line with the table that it is about."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        return f"{(self.extra or {})['table']}: {msg}", kwargs
 
 
 class Together:

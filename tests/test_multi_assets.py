@@ -92,7 +92,11 @@ def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
     assert {key: told["kafka/records_read"] for key, told in alone.items()} == {RAW: 2}
 
     kafka.produce(topic, [("e", '{"n": 5}')] * 3, partition=1)
-    both = _told(_run(assets, instance, resources))
+    result = _run(assets, instance, resources)
+    lines = [event.user_message for event in instance.all_logs(result.run_id) if event.dagster_event is None]
+    assert "typed: behind raw, and catching up first" in lines
+    assert [line for line in lines if line.startswith("typed: planned 2 splits of ")], lines
+    both = _told(result)
     assert {key: (told["kafka/records_read"], told["delta/commits"]) for key, told in both.items()} == {
         RAW: (3, 1),
         TYPED: (5, 2),
