@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 # The rate is that of so many readings: one alone jumps with the pace at which Spark tells.
 _READINGS = 6
@@ -14,21 +13,6 @@ _TWO_DIGITS = 10
 
 # From so many seconds on it is minutes, and from so many minutes on it is hours.
 _LONG = 90
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What Spark tells of a read under way.
-
-    Attributes:
-        records: Records read so far; None where only tasks are told.
-        tasks: Tasks that read.
-        completed_tasks: Of them, those that are done.
-    """
-
-    records: int | None
-    tasks: int
-    completed_tasks: int
 
 
 class ReadProgress:
@@ -46,42 +30,37 @@ class ReadProgress:
         self._behind = behind
         self._seen: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_READINGS)
 
-    def line(self, reading: Reading, seconds: float) -> str | None:
-        """What to tell of a reading; None if there is nothing new since the one before.
+    def line(self, records: int, seconds: float) -> str | None:
+        """What to tell of a read; None if there is nothing new since the last time.
 
         Args:
-            reading: What Spark tells.
+            records: Records read so far, as Spark counts them.
             seconds: Time since the read began.
         """
-        done, whole = reading.completed_tasks, reading.tasks
-        if reading.records is not None:
-            # A task that was repeated counts twice.
-            done, whole = min(reading.records, self._offsets), self._offsets
+        # A task that was repeated counts twice.
+        done, whole = min(records, self._offsets), self._offsets
         if whole == 0 or done == self._seen[-1][1]:
             return None
         if done < self._seen[-1][1]:
             self._seen.clear()
         self._seen.append((seconds, done))
-        parts = [self._done(reading.records is not None, done, whole), *self._pace(reading, done, whole)]
+        parts = [self._done(done, whole), *self._pace(done, whole)]
         if self._behind:
             parts.append(f"{self._behind:,} offsets are in the log behind this batch")
         return ", ".join(parts)
 
-    def _done(self, has_records: bool, done: int, whole: int) -> str:
-        share = 100 * done // whole
-        if not has_records:
-            return f"read {done:,} of {whole:,} tasks ({share} %) with at most {self._offsets:,} records"
-        text = f"read {done:,} of at most {whole:,} records ({share} %)"
+    def _done(self, done: int, whole: int) -> str:
+        text = f"read {done:,} of at most {whole:,} records ({100 * done // whole} %)"
         if self._record_bytes is None:
             return text
         return f"{text}, about {_size(done * self._record_bytes)} of {_size(whole * self._record_bytes)}"
 
-    def _pace(self, reading: Reading, done: int, whole: int) -> list[str]:
+    def _pace(self, done: int, whole: int) -> list[str]:
         (begin, before), (now, _) = self._seen[0], self._seen[-1]
         if now <= begin:
             return []
         rate = (done - before) / (now - begin)
-        pace = [] if reading.records is None else [f"{rate:,.0f} records/s"]
+        pace = [f"{rate:,.0f} records/s"]
         if done < whole:
             pace.append(f"about {_duration((whole - done) / rate)} left")
         return pace

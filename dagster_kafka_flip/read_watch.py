@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.spark_status import readings
+from dagster_kafka_flip.spark_status import records_read
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -46,26 +46,26 @@ def read_watched(
     """
     is_over = threading.Event()
     begin = time.monotonic()
-    with readings(spark, tag) as reading_now:
+    records_now = records_read(spark, tag)
 
-        def tell() -> None:
-            try:
-                reading = reading_now()
-                line = None if reading is None else progress.line(reading, time.monotonic() - begin)
-                if line is not None and not is_over.is_set():
-                    log.info("%s", line)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the write must not suffer from it
-                _logger.debug("Spark did not tell how far the read is: %s: %s", type(error).__name__, error)
-
-        def keep_telling() -> None:
-            # Spark is not asked before the first interval is over: for a short write, not at all.
-            while not is_over.wait(interval_seconds):
-                tell()
-
-        thread = threading.Thread(target=keep_telling, daemon=True, name="dagster-kafka-flip-progress")
-        thread.start()
+    def tell() -> None:
         try:
-            yield
-        finally:
-            is_over.set()
-            thread.join(_PATIENCE_SECONDS)
+            records = records_now()
+            line = None if records is None else progress.line(records, time.monotonic() - begin)
+            if line is not None and not is_over.is_set():
+                log.info("%s", line)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the write must not suffer from it
+            _logger.debug("Spark did not tell how far the read is: %s: %s", type(error).__name__, error)
+
+    def keep_telling() -> None:
+        # Spark is not asked before the first interval is over: for a short write, not at all.
+        while not is_over.wait(interval_seconds):
+            tell()
+
+    thread = threading.Thread(target=keep_telling, daemon=True, name="dagster-kafka-flip-progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(_PATIENCE_SECONDS)

@@ -6,9 +6,7 @@ Lands a topic through a Spark Connect server and prints what it saw as one line 
 from __future__ import annotations
 
 import json
-import logging
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import RecordsRejectedError
@@ -21,7 +19,6 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.kafka_topic import Kafka
-from tests.slow_read import ToldOnce, until_told
 from tests.windows.conftest import START, hours
 
 if TYPE_CHECKING:
@@ -83,27 +80,8 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
         mode: _land_windows(f"{topic}-times", f"{table}-{mode}", session, connection, Windows(mode=mode))
         for mode in ("exact", "offset")
     }
-    seen["told"] = _told_of_a_slow_read(kafka, f"{topic}-slow", f"{table}-slow", session, connection)
     kafka.close()
     print(json.dumps(seen))
-
-
-def _told_of_a_slow_read(
-    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection
-) -> list[str]:
-    """Lines on a read of two tasks, one of which takes until there is one."""
-    kafka.create(topic, partitions=2)
-    for partition in (0, 1):
-        kafka.produce(topic, [(None, "x")] * 5, partition=partition)
-    mark = Path(f"{table}-told")
-    told = ToldOnce(mark)
-    log = logging.getLogger("slow read")
-    log.setLevel(logging.INFO)
-    log.addHandler(told)
-    transform = until_told(mark, partition=1)
-    source = KafkaSource(topics=(topic,))
-    ingest(source, table, spark=lambda: session, connection=connection, transform=transform, logger=log)
-    return told.lines
 
 
 def _land_windows(

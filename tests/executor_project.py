@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -56,7 +57,9 @@ class FreshProcess(StepHandler):
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[DagsterEvent]:
         arguments = step_handler_context.execute_step_args
         (key,) = arguments.step_keys_to_execute or ("",)
-        self._started[key] = subprocess.Popen(arguments.get_command_args())
+        # Its first word is Dagster's command, which an environment that is not activated does not find.
+        command = [sys.executable, "-m", "dagster", *arguments.get_command_args()[1:]]
+        self._started[key] = subprocess.Popen(command)
         yield from ()
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:

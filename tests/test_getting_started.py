@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, TableMetadataValue
 
+from dagster_kafka_flip import LocalBroker
 from tests.document_tests import ROOT, blocks, commands
 from tests.processes import QUICK_JVM
 
@@ -23,26 +24,28 @@ NOT_HERE = ("pip install", "dagster-kafka-flip broker start", "export KAFKA_BOOT
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_steps_lead_to_rows_in_a_table(broker, tmp_path):
+def test_the_steps_lead_to_rows_in_a_table(tmp_path):
     files = [block for block in blocks(PAGE) if block.language == "python"]
     assert [block.marker for block in files] == [f"{FILE}{name}.py" for name in ("produce", "definitions", "rows")]
     for block in files:
         (tmp_path / block.marker.removeprefix(FILE)).write_text(block.code, encoding="utf-8")
     steps = [line for line in commands(PAGE) if not line.startswith(NOT_HERE)]
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(["set -eux", *steps])],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "KAFKA_BOOTSTRAP_SERVERS": broker,
-            "PYSPARK_SUBMIT_ARGS": QUICK_JVM,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # The page's topic has a name that other tests may use as well.
+    with LocalBroker(tmp_path / "kafka") as own:
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(["set -eux", *steps])],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
+                "KAFKA_BOOTSTRAP_SERVERS": own.bootstrap_servers,
+                "PYSPARK_SUBMIT_ARGS": QUICK_JVM,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "99 rows" in done.stdout
 

@@ -56,6 +56,16 @@ mutation($assets: [AssetKeyInput!]!) { launchPipelineExecution(executionParams: 
 _STATUS = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 
 
+# Runs are launched at once: there is no daemon here that would take them from a queue.
+_DAGSTER_YAML = """\
+telemetry:
+  enabled: false
+run_coordinator:
+  module: dagster.core.run_coordinator
+  class: DefaultRunCoordinator
+"""
+
+
 class _Server:
     def __init__(self, process: subprocess.Popen[bytes], address: str, log: Path) -> None:
         self.process = process
@@ -129,6 +139,7 @@ def test_after_a_hot_reload_the_new_asset_is_there_and_the_old_one_goes_on_from_
     definitions.write_text(_DEFINITIONS.format(names=["old"], folder=tmp_path))
     home = tmp_path / "home"
     home.mkdir()
+    (home / "dagster.yaml").write_text(_DAGSTER_YAML)
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(home),
