@@ -11,6 +11,7 @@ import pandas as pd
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +20,9 @@ TOPIC = "flights"
 PARTITIONS = 4
 FIELDS = ("carrier", "flight", "tailnum", "origin", "dest", "distance", "dep_delay", "arr_delay", "air_time")
 
+_NO_LEADER_YET = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+)
 _COLUMNS = frozenset({*FIELDS, "month", "minute", "time_hour"})
 _LAST_MONTH_OF_FIRST_HALF = 6
 _REPORT_EVERY = 5_000
@@ -96,6 +100,12 @@ def create_topic(bootstrap_servers: str) -> bool:
     return True
 
 
+def _has_no_leader_yet(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _NO_LEADER_YET
+
+
+# The controller answers first that a topic is made; the broker that is asked for offsets hears of it a little later.
+@retry(retry=retry_if_exception(_has_no_leader_yet), wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True)
 def count_records(bootstrap_servers: str) -> int:
     """How many records the topic has; it is never trimmed here, so that its offsets tell."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "flights-data"})
