@@ -266,6 +266,7 @@ defs = Definitions(assets=[one, many], resources=resources)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["one", "two"])
 def test_two_assets_of_one_stream_of_one_table_are_refused_before_anything_runs(tmp_path, key):
     (tmp_path / "shop.py").write_text(_TWO_OF_ONE_STREAM)
