@@ -97,7 +97,7 @@ class Ingestion:
             ConfigurationError: What is set can't be, or another asset feeds the same stream.
             KafkaFlipError: Whatever else is in the way.
         """
-        check_alone(context, context.asset_key, self)
+        check_alone(context, {context.asset_key: self})
         if self.partitions is not None:
             yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
             return
@@ -238,7 +238,8 @@ class Ingestion:
     @property
     def transform_resources(self) -> tuple[str, ...]:
         """Keys of the resources that the transform asks for."""
-        return () if self.transform is None else resource_names(parameters(self.transform))
+        names = () if self.transform is None else _parameters(self.transform)
+        return tuple(name for name in names if name not in {"context", "records"})
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
         """The transform as a function of the records alone.
@@ -250,7 +251,7 @@ class Ingestion:
         if transform is None:
             return None
         arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in self.transform_resources}
-        if "context" in parameters(transform):
+        if "context" in _parameters(transform):
             arguments["context"] = context
         return lambda records: transform(records=records, **arguments)
 
@@ -280,14 +281,23 @@ class Ingestion:
         return replace(self, target=target, partitions=partitions)
 
 
-def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of what a function takes."""
+def check_transform(transform: Callable[..., DataFrame]) -> None:
+    """Makes sure that a function can be given the records.
+
+    Raises:
+        ConfigurationError: It takes no argument of that name.
+    """
+    names = _parameters(transform)
+    if "records" not in names:
+        msg = (
+            f"{transform.__name__}() has to take an argument `records`, the DataFrame of the run's records; it "
+            f"takes {', '.join(names) or 'none'}"
+        )
+        raise ConfigurationError(msg)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
-
-
-def resource_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Of what a transform takes, the keys of resources."""
-    return tuple(name for name in names if name not in {"context", "records"})
 
 
 def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:

@@ -14,7 +14,7 @@ from dagster import (
     asset,
 )
 
-from dagster_kafka_flip.asset_ingestion import Ingestion, OnIdle, parameters, resource_names
+from dagster_kafka_flip.asset_ingestion import Ingestion, OnIdle, check_transform
 from dagster_kafka_flip.asset_partitions import AssetPartitions
 from dagster_kafka_flip.checks import check_specs
 from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
@@ -196,13 +196,7 @@ def kafka_delta_asset(
         raise ConfigurationError(msg)
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
-        names = parameters(transform)
-        if "records" not in names:
-            msg = (
-                f"{transform.__name__}() has to take an argument `records`, the DataFrame of the run's records; it "
-                f"takes {', '.join(names) or 'none'}"
-            )
-            raise ConfigurationError(msg)
+        check_transform(transform)
         ingestion = Ingestion(**ingestion_options, transform=None if transform is _as_it_is else transform)
         return _asset(
             ingestion if partitions is None else ingestion.with_partitions(partitions),
@@ -211,7 +205,6 @@ def kafka_delta_asset(
             key_prefix=key_prefix,
             description=description or inspect.getdoc(transform),
             metadata=metadata,
-            extra_resources=resource_names(names),
             options=asset_options,
         )
 
@@ -261,7 +254,6 @@ def _asset(
     key_prefix: str | Sequence[str] | None,
     description: str | None,
     metadata: Mapping[str, Any] | None,
-    extra_resources: Iterable[str],
     options: Mapping[str, Any],
 ) -> AssetsDefinition:
     asset_key = AssetKey([*_parts(key_prefix), name or ""]) if key is None else AssetKey.from_coercible(key)
@@ -275,7 +267,7 @@ def _asset(
             check_specs=check_specs(ingestion.checks, asset_key),
             description=description,
             metadata={**table_metadata(ingestion.target), **(metadata or {})},
-            required_resource_keys={ingestion.kafka, ingestion.spark, *extra_resources},
+            required_resource_keys={ingestion.kafka, ingestion.spark, *ingestion.transform_resources},
             config_schema=ingestion.config.to_config_schema(),
             output_required=ingestion.on_idle == "materialize",
             **options,

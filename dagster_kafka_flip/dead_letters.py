@@ -28,8 +28,6 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
-from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source.identity import is_same_log
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.observation import Observed
+    from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -507,7 +506,7 @@ def decode_dead_letters(
         What the stream's transform would have been given. Fails, when it runs, on a record that still can't be
         decoded, unless its format has `on_error="null"`.
     """
-    decoder = Decoder(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
+    decoder = Decoder.of(key_format, value_format, columns)
     records = dead_letters.select(*(dead_letters[column].alias(field) for column, field in _RECORD_COLUMNS.items()))
     return decoder.finish(decoder.stage(records))
 

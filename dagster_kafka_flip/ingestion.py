@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.dead_letters import dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.source.api import Boundedness
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.dead_letters import DeadLetters
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.result import IngestResult, KnownPosition
     from dagster_kafka_flip.source.api import Source
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -97,7 +96,7 @@ def ingest(
         source,
         target,
         spark=spark,
-        decoder=Decoder(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns()),
+        decoder=Decoder.of(key_format, value_format, columns),
         transform=transform,
         dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
         limits=limits or Limits(),

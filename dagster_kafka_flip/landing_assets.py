@@ -43,23 +43,22 @@ def ingestions_of(assets_def: AssetsDefinition) -> dict[AssetKey, Ingestion]:
     return {key: made[output] for output, key in assets_def.keys_by_output_name.items() if output in made}
 
 
-def check_alone(context: AssetExecutionContext, key: AssetKey, ingestion: Ingestion) -> None:
+def check_alone(context: AssetExecutionContext, ingestions: Mapping[AssetKey, Ingestion]) -> None:
     """Makes sure that no other asset feeds the same stream of the same table: each would land a part of the records.
 
     Args:
         context: Of a run. Where Dagster knows no code location in it, as under `materialize()`, nothing can be told.
-        key: The asset.
-        ingestion: What it lands, and where.
+        ingestions: What the run's assets land, and where.
 
     Raises:
         ConfigurationError: Another asset of the code location does.
     """
     with contextlib.suppress(CheckError):
-        check_streams({key: ingestion}, context.repository_def.assets_defs_by_key)
+        check_streams(ingestions, context.repository_def.assets_defs_by_key)
 
 
 def check_streams(ingestions: Mapping[AssetKey, Ingestion], definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
-    """As `check_alone`, of several assets at once.
+    """As `check_alone`, of definitions that were loaded without a run.
 
     Args:
         ingestions: What they land, and where.

@@ -12,9 +12,7 @@ from dagster import (
     AssetCheckSeverity,
     AssetRecordsFilter,
     MetadataValue,
-    TableColumn,
     TableRecord,
-    TableSchema,
 )
 
 from dagster_kafka_flip.record import last_known_position, newest_materializations
@@ -261,10 +259,6 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
 
 
 def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:
-    columns = [
-        TableColumn(name, type_)
-        for name, type_ in (("topic", "string"), ("partition", "int"), ("position", "int"), ("lag", "int"))
-    ]
     largest = sorted(standing.lag, key=lambda tp: (-standing.lag[tp], tp))[:_SHOWN_PARTITIONS]
     records = [
         TableRecord(
@@ -277,4 +271,4 @@ def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:
         )
         for tp in largest
     ]
-    return MetadataValue.table(records=records, schema=TableSchema(columns=columns))
+    return MetadataValue.table(records)

@@ -10,19 +10,17 @@ from dagster import AssetsDefinition, multi_asset
 from dagster_kafka_flip.asset_ingestion import (
     Ingestion,
     OnIdle,
+    check_transform,
     overridden_limits,
     overridden_source,
-    parameters,
 )
 from dagster_kafka_flip.checks import check_specs
 from dagster_kafka_flip.dead_letters import dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
 from dagster_kafka_flip.landing_assets import check_alone, ingestions_of, register
 from dagster_kafka_flip.metadata import table_metadata
-from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.record import last_record
 from dagster_kafka_flip.run_config import IngestRunConfig
 from dagster_kafka_flip.source.limits import Limits, Spread
@@ -146,12 +144,8 @@ def build_kafka_delta_multi_asset(
 
 def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
     target = table.table if isinstance(table.table, DeltaTarget) else DeltaTarget(table=table.table)
-    if table.transform is not None and "records" not in (names := parameters(table.transform)):
-        msg = (
-            f"{table.transform.__name__}() has to take an argument `records`, the DataFrame of the run's records; it "
-            f"takes {', '.join(names) or 'none'}"
-        )
-        raise ConfigurationError(msg)
+    if table.transform is not None:
+        check_transform(table.transform)
     return Ingestion(
         **shared,
         target=target,
@@ -208,8 +202,7 @@ def _land(
         raise ConfigurationError(msg)
     landed = ingestions_of(context.assets_def)
     chosen = {key: ingestion for key, ingestion in landed.items() if key in context.selected_asset_keys}
-    for key, ingestion in chosen.items():
-        check_alone(context, key, ingestion)
+    check_alone(context, chosen)
     previous: dict[AssetKey, AssetMaterialization | None] = {}
     tables: dict[str, TogetherTable] = {}
     for key, ingestion in chosen.items():
@@ -217,11 +210,7 @@ def _land(
         previous[key] = None if event is None else event.asset_materialization
         tables[key.to_user_string()] = TogetherTable(
             target=ingestion.target,
-            decoder=Decoder(
-                ingestion.key_format or RawFormat(),
-                ingestion.value_format or RawFormat(),
-                ingestion.columns or KafkaColumns(),
-            ),
+            decoder=Decoder.of(ingestion.key_format, ingestion.value_format, ingestion.columns),
             transform=ingestion.bound_transform(context),
             dead_letters=ingestion.dead_letter,
             known=None if config.verify else known,

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.landing import Landing
-from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.result import BatchResult
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -110,7 +109,7 @@ def replay(
         context=context,
         table=other,
         target=target,
-        decoder=Decoder(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns()),
+        decoder=Decoder.of(key_format, value_format, columns),
         transform=transform,
         letters=None,
         # Those of that time went to the dead-letter table, where they still are.

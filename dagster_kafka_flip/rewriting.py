@@ -14,7 +14,6 @@ from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -108,7 +107,7 @@ def rewrite_windows(
         spark=spark,
         rules=rules,
         definition=definition,
-        decoder=Decoder(key_format or RawFormat(), value_format or RawFormat(), columns),
+        decoder=Decoder.of(key_format, value_format, columns),
         transform=transform,
         topics=None if topics is None else tuple(topics),
         limits=limits or Limits(),

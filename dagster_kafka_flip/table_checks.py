@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetCheckResult, AssetCheckSeverity, MetadataValue, TableColumn, TableRecord, TableSchema
+from dagster import AssetCheckResult, AssetCheckSeverity, MetadataValue, TableRecord
 
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.table.continuity import continuity
@@ -186,16 +186,6 @@ def _listed(breaks: Sequence[Break]) -> str:
 
 
 def _breaks_table(breaks: Sequence[Break]) -> Any:
-    columns = [
-        TableColumn(name, type_)
-        for name, type_ in (
-            ("version", "int"),
-            ("skipped_offsets", "int"),
-            ("repeated_offsets", "int"),
-            ("what", "string"),
-            ("reason", "string"),
-        )
-    ]
     records = [
         TableRecord(
             {
@@ -208,4 +198,4 @@ def _breaks_table(breaks: Sequence[Break]) -> Any:
         )
         for each in breaks[-_SHOWN_BREAKS:]
     ]
-    return MetadataValue.table(records=records, schema=TableSchema(columns=columns))
+    return MetadataValue.table(records)

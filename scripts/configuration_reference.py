@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import dagster_kafka_flip
+from dagster_kafka_flip import docstrings
 from dagster_kafka_flip.cli import main as command_line
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
 }
 
 _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTILINE)
-_DOC_ENTRY = re.compile(r"^ {4}(\*{0,2}\w+): (.*(?:\n {5,}.*|\n(?=\n {5}))*)", flags=re.MULTILINE)
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
 
@@ -108,10 +108,7 @@ def _documented(what: Any) -> tuple[str, dict[str, str]]:
     texts: dict[str, str] = {}
     for each in reversed(what.__mro__ if inspect.isclass(what) else [what]):
         if each.__module__.startswith(dagster_kafka_flip.__name__):
-            _, *sections = _DOC_SECTION.split(inspect.getdoc(each) or "")
-            for kind, body in zip(sections[::2], sections[1::2], strict=True):
-                if kind in {"Args", "Attributes"}:
-                    texts |= {name: _line(text) for name, text in _DOC_ENTRY.findall(body)}
+            texts |= {name: _line(text) for name, text in docstrings.entries(each).items()}
     summary = _DOC_SECTION.split(inspect.getdoc(what) or "")[0].strip()
     return "\n\n".join(_wrapped(paragraph) for paragraph in summary.split("\n\n")), texts
 
@@ -147,7 +144,7 @@ def _parameters(function: Any, texts: Mapping[str, str]) -> list[_Row]:
             name=str(parameter).partition(":")[0],
             type=_type(parameter.annotation, function.__module__),
             default=_default(parameter),
-            text=texts[str(parameter).partition(":")[0]],
+            text=texts[name],
         )
         for name, parameter in signature.parameters.items()
         if name != "self"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.reader.columns import KafkaColumns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from dagster_kafka_flip.formats.format import Format
-    from dagster_kafka_flip.reader.columns import KafkaColumns
 
 REJECTED = "[dagster-kafka-flip: record rejected]"
 """Marks Spark's error as ours: a record could not be decoded."""
@@ -37,6 +38,11 @@ class Decoder:
     key_format: Format
     value_format: Format
     columns: KafkaColumns
+
+    @classmethod
+    def of(cls, key_format: Format | None, value_format: Format | None, columns: KafkaColumns | None) -> Decoder:
+        """A decoder, as one who leaves something out means it: bytes as they are, and all columns but the value."""
+        return cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
 
     def stage(self, records: DataFrame) -> DataFrame:
         """Adds, to the records as they were read, their parsed form and what is wrong with it. Fails on no record."""
