@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetSpec, Component, ComponentLoadContext, Definitions, Model, Resolvable, scaffold_with
 from dagster.components.component.component import ComponentTypeSpec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from dagster_kafka_flip.assets import build_kafka_delta_asset, kafka_delta_asset
 from dagster_kafka_flip.component_attributes import (
@@ -46,6 +46,7 @@ from dagster_kafka_flip.component_scaffolding import KafkaDeltaScaffolder
 from dagster_kafka_flip.delta_checks import kafka_delta_checks
 from dagster_kafka_flip.docstrings import entries
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.landing_assets import check_streams, ingestions_of
 from dagster_kafka_flip.resources_component import KafkaResourcesComponent
 from dagster_kafka_flip.topic_assets import assets_by_topic, has_topic, matching_topics
 from dagster_kafka_flip.topics import kafka_topic_asset, upstream_asset_keys
@@ -137,6 +138,8 @@ class KafkaDeltaComponent(Component, Resolvable, Model):
         "Default: the KafkaResource of the project's KafkaResourcesComponent.",
     )
 
+    _built: Any = PrivateAttr(default=())
+
     @classmethod
     def model(cls) -> type[BaseModel]:
         """The schema of the attributes, with what they mean: for editors, and for Dagster's own pages."""
@@ -181,13 +184,21 @@ class KafkaDeltaComponent(Component, Resolvable, Model):
             ConfigurationError: Attributes contradict each other; the message names the file and the line.
         """
         try:
-            assets = self._assets(context)
+            self._built = self._assets(context)
+            self._check_alone(context)
             topics = self._topic_assets(context)
             options = self.checks
-            checks = [] if options is None else [one for each in assets for one in kafka_delta_checks(each, **options)]
+            checks = (
+                [] if options is None else [one for each in self._built for one in kafka_delta_checks(each, **options)]
+            )
         except KafkaFlipError as error:
             raise _placed(error, context) from None
-        return Definitions(assets=[*topics, *assets], asset_checks=checks)
+        return Definitions(assets=[*topics, *self._built], asset_checks=checks)
+
+    @property
+    def built(self) -> Sequence[AssetsDefinition]:
+        """The assets; none until the definitions are built."""
+        return self._built
 
     def topics(self, context: ComponentLoadContext) -> tuple[str, ...] | None:
         """The topics that have an asset each; None if there is one asset of all of them.
@@ -251,6 +262,13 @@ class KafkaDeltaComponent(Component, Resolvable, Model):
             renamed: dict[str, Any] = {**options, "name": None, "key_prefix": None, "key": changed.key}
             assets_def = make(**renamed)
         return assets_def.map_asset_specs(lambda _: changed)
+
+    def _check_alone(self, context: ComponentLoadContext) -> None:
+        # Whichever of two is built later sees the other.
+        every = context.component_tree.get_all_components(KafkaDeltaComponent)
+        built = {each.key: each for component in [*every, self] for each in component.built}
+        for mine in self._built:
+            check_streams(ingestions_of(mine), built)
 
     def _topic_assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:
         if not self.observe_topics:

@@ -81,8 +81,13 @@ def keys(defs: Definitions) -> set[str]:
 
 def refusal(attributes: str) -> str:
     """What is said of a defs.yaml that can't be."""
+    return whole_refusal(landed=DELTA + attributes)
+
+
+def whole_refusal(**files: str) -> str:
+    """What is said of a project that can't be."""
     with pytest.raises(Exception, match="Error while") as caught:
-        load(landed=DELTA + attributes)
+        load(**files)
     error: BaseException = caught.value
     while error.__cause__ is not None:
         error = error.__cause__
@@ -261,6 +266,25 @@ def test_a_topic_that_two_components_land_is_observed_once():
         "b",
         "second",
     }
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(FLIGHTS, id="another-asset"),
+        pytest.param("  source: {topics: [flights]}\n  table: lake/{topic}\n  name: late_{name}\n", id="by-topic"),
+    ],
+)
+def test_two_components_on_one_table_and_stream_are_refused_when_they_are_loaded(second):
+    said = whole_refusal(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + second)
+    assert re.search(r"the assets \w+ and \w+ both feed the stream 'main' of \S*lake/flights", said)
+    assert re.search(r"defs/(flights|late)/defs\.yaml:4: attributes\.table: ", said)
+
+
+def test_two_components_on_one_table_with_a_stream_each_are_both_loaded():
+    late = "  source: {topics: [late]}\n  table: lake/flights\n  stream: late\n"
+    defs = load(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + late)
+    assert {"flights", "late"} <= keys(defs)
 
 
 def test_checks_have_the_options_of_kafka_delta_checks():
