@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
 
@@ -71,6 +71,16 @@ class Ingestion:
     spark: str
     partitions: AssetPartitions | None = None
 
+    def __post_init__(self) -> None:
+        """Checks what no type checker has looked at.
+
+        Raises:
+            ConfigurationError: There is no such `on_idle`.
+        """
+        if self.on_idle not in (choices := get_args(OnIdle)):
+            msg = f"on_idle: {self.on_idle!r} is neither {' nor '.join(choices)}"
+            raise ConfigurationError(msg)
+
     @property
     def config(self) -> type[IngestRunConfig | WindowsRunConfig]:
         """What can be set for one run."""
@@ -102,13 +112,10 @@ class Ingestion:
             yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
             return
         config = IngestRunConfig(**values)
-        if config.mode == "replace":
-            yield from self._replace(context, config)
-        elif config.mode == "append":
-            yield from self._go_on(context, config)
+        if config.replaces:
+            yield from self.replace(context, context.asset_key, config.window(), config)
         else:
-            msg = f"mode: {config.mode!r} is neither append nor replace"
-            raise ConfigurationError(msg)
+            yield from self._go_on(context, config)
 
     def _go_on(
         self, context: AssetExecutionContext, config: IngestRunConfig
@@ -155,14 +162,25 @@ class Ingestion:
         # After it: Dagster takes a check to be about the newest materialization.
         yield from check_results(self.checks, key, Findings(result.incidents, result.rejected_records))
 
-    def _replace(
-        self, context: AssetExecutionContext, config: IngestRunConfig
+    def replace(
+        self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        """A range of time of a stream's table, read again; the position stays.
+
+        Args:
+            context: Of the run.
+            key: The asset.
+            window: The range.
+            config: What else is set for the run.
+
+        Raises:
+            KafkaFlipError: Whatever is in the way.
+        """
         limits = overridden_limits(self.limits, config)
         rules = Windows(repair=True, time_column=config.time_column)
-        results = tuple(self._rewrite(context, rules, [config.window()], limits=limits, tolerated=self.tolerated))
-        yield MaterializeResult(metadata=self._with_lineage(windows_metadata(results)))
-        yield from check_results(self.checks, context.asset_key, _findings(results))
+        results = tuple(self._rewrite(context, rules, [window], limits=limits, tolerated=self.tolerated))
+        yield MaterializeResult(asset_key=key, metadata=self._with_lineage(windows_metadata(results)))
+        yield from check_results(self.checks, key, _findings(results))
 
     def _land_partitions(
         self, context: AssetExecutionContext, partitions: AssetPartitions, config: WindowsRunConfig

@@ -81,6 +81,7 @@ def kafka_delta_asset(
     kinds: Iterable[str] = (),
     automation_condition: AutomationCondition[Any] | None = None,
     freshness_policy: FreshnessPolicy | None = None,
+    op_tags: Mapping[str, Any] | None = None,
     retry_policy: RetryPolicy | None = None,
     pool: str | None = None,
     code_version: str | None = None,
@@ -137,6 +138,7 @@ def kafka_delta_asset(
         kinds: Further kinds, besides `deltalake` and `spark`.
         automation_condition: When to materialize by itself.
         freshness_policy: How fresh it has to be.
+        op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
         retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
         pool: Concurrency pool. Default: `delta:` and the table, so that an instance with a limit of 1 writes to a table
             with one run at a time. Nothing rests on it, except on stores that can't keep two writers apart.
@@ -184,6 +186,7 @@ def kafka_delta_asset(
         "kinds": {"deltalake", "spark", *kinds},
         "automation_condition": automation_condition,
         "freshness_policy": freshness_policy,
+        "op_tags": op_tags,
         "retry_policy": retry_policy,
         "pool": pool or _pool(target),
         "code_version": code_version,

@@ -120,6 +120,7 @@ class KafkaDeltaComponent(Component, Resolvable, Model):
     kinds: TextsAttribute | None = _option("kinds")
     automation_condition: AutomationAttribute | None = _option("automation_condition")
     freshness_policy: FreshnessAttribute | None = _option("freshness_policy")
+    op_tags: MapAttribute | None = _option("op_tags")
     retry_policy: RetryPolicyAttribute | None = _option("retry_policy")
     pool: TextAttribute | None = _option("pool")
     code_version: TextAttribute | None = _option("code_version")

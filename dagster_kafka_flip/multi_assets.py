@@ -63,6 +63,7 @@ def build_kafka_delta_multi_asset(
     tolerate: Iterable[type[KafkaFlipError]] = (),
     kafka: str = "kafka",
     spark: str = "spark",
+    op_tags: Mapping[str, Any] | None = None,
     retry_policy: RetryPolicy | None = None,
     pool: str | None = None,
 ) -> AssetsDefinition:
@@ -88,6 +89,7 @@ def build_kafka_delta_multi_asset(
         tolerate: Errors that don't end a run. Default: none.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
+        op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
         retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
         pool: Concurrency pool. Default: `delta:` and the name.
 
@@ -131,6 +133,7 @@ def build_kafka_delta_multi_asset(
         check_specs=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
         required_resource_keys=resources,
         config_schema=config,
+        op_tags=op_tags,
         retry_policy=retry_policy,
         pool=pool or f"delta:{name}",
     )
@@ -194,15 +197,33 @@ def _land(
         ConfigurationError: What is set can't be, or another asset feeds a stream of these.
         KafkaFlipError: What was in the way of one of the tables, after the others were landed.
     """
-    if config.mode != "append":
-        msg = (
-            f"mode: {config.mode!r} is for an asset that lands one table; several tables of one read know append "
-            "alone. Land the range in each with `dagster-kafka-flip backfill`, or rewrite_windows"
-        )
-        raise ConfigurationError(msg)
     landed = ingestions_of(context.assets_def)
     chosen = {key: ingestion for key, ingestion in landed.items() if key in context.selected_asset_keys}
     check_alone(context, chosen)
+    if config.replaces:
+        yield from _replace(context, chosen, config)
+    else:
+        yield from _go_on(context, chosen, config)
+
+
+def _replace(
+    context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
+) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    window = config.window()
+    failures: dict[str, Exception] = {}
+    for key, ingestion in chosen.items():
+        try:
+            told = tuple(ingestion.replace(context, key, window, config))
+        except Exception as failure:  # noqa: BLE001, PERF203 - raised when the others are done
+            failures[key.to_user_string()] = failure
+        else:
+            yield from told
+    _raise(failures, context)
+
+
+def _go_on(
+    context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
+) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
     previous: dict[AssetKey, AssetMaterialization | None] = {}
     tables: dict[str, TogetherTable] = {}
     for key, ingestion in chosen.items():
@@ -231,7 +252,13 @@ def _land(
     for key, ingestion in chosen.items():
         if (result := done.results.get(key.to_user_string())) is not None:
             yield from ingestion.tell(key, result, previous[key])
-    for name, failure in done.failures.items():
+    _raise(done.failures, context)
+
+
+def _raise(failures: Mapping[str, Exception], context: AssetExecutionContext) -> None:
+    """Ends the run with the first of what was in the way of its tables, if anything was, and tells of all."""
+    for name, failure in failures.items():
         context.log.error("%s is not landed as far as the others: %s", name, failure)
-    for failure in done.failures.values():
-        raise failure
+    first = next(iter(failures.values()), None)
+    if first is not None:
+        raise first

@@ -47,6 +47,18 @@ class IngestRunConfig(Config):
         default=None, description="Under replace: the table's column with the record's time. Default: kafka_timestamp."
     )
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a range of time is replaced, instead of going on from the position.
+
+        Raises:
+            ConfigurationError: The mode is none of the two.
+        """
+        if self.mode not in {"append", "replace"}:
+            msg = f"mode: {self.mode!r} is neither append nor replace"
+            raise ConfigurationError(msg)
+        return self.mode == "replace"
+
     def window(self) -> Window:
         """The range of time to replace.
 

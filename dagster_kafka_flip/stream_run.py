@@ -456,8 +456,9 @@ class StreamRun:
                 ", ".join(map(str, plan.removed)),
             )
         self.log.info(
-            "planned %d splits of %s: %s",
+            "planned %d split%s of %s: %s",
             len(plan.splits),
+            "" if len(plan.splits) == 1 else "s",
             self.source,
             facts(offsets=plan.offset_span, lag=sum(plan.lag_before.values()), topic_partitions=len(plan.end_offsets)),
         )

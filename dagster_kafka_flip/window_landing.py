@@ -109,8 +109,9 @@ class WindowLanding:
         assignment = self._enumerator.assign(plan)
         tasks = len(assignment.task_plan.tasks)
         self._log.info(
-            "planned %d windows from %s to %s: %s",
+            "planned %d window%s from %s to %s: %s",
             len(plan.windows),
+            "" if len(plan.windows) == 1 else "s",
             plan.windows[0].window.start,
             plan.windows[-1].window.stop,
             facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),

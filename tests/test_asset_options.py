@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import warnings
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
+import pytest
 from dagster import (
     AssetKey,
     AssetsDefinition,
@@ -22,6 +25,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip import KafkaSource, build_kafka_delta_asset, kafka_delta_asset, topic_asset_key
+from dagster_kafka_flip.errors import ConfigurationError
 
 SOURCE = KafkaSource.builder().set_topics("orders").build()
 
@@ -29,6 +33,7 @@ SOURCE = KafkaSource.builder().set_topics("orders").build()
 def test_all_that_dagster_shows_and_goes_by_passes_through():
     condition, policy = AutomationCondition.eager(), FreshnessPolicy.time_window(fail_window=timedelta(hours=1))
     retries, partitions = RetryPolicy(max_retries=2), DailyPartitionsDefinition("2026-01-01")
+    pod = {"dagster-k8s/config": {"container_config": {"resources": {"requests": {"cpu": "4"}}}}}
     backfills = BackfillPolicy.multi_run(max_partitions_per_run=7)
     made = build_kafka_delta_asset(
         source=SOURCE,
@@ -46,6 +51,7 @@ def test_all_that_dagster_shows_and_goes_by_passes_through():
         freshness_policy=policy,
         retry_policy=retries,
         pool="lake",
+        op_tags=pod,
         code_version="3",
         partitions_def=partitions,
         backfill_policy=backfills,
@@ -63,6 +69,12 @@ def test_all_that_dagster_shows_and_goes_by_passes_through():
     assert spec.partitions_def == partitions
     assert made.backfill_policy == backfills
     assert (made.op.retry_policy, made.op.pool) == (retries, "lake")
+    assert json.loads(made.op.tags["dagster-k8s/config"]) == pod["dagster-k8s/config"]
+
+
+def test_what_an_idle_run_leaves_is_one_of_two():
+    with pytest.raises(ConfigurationError, match=r"^on_idle: 'nothing' is neither materialize nor skip$"):
+        build_kafka_delta_asset(source=SOURCE, table="lake.orders", name="orders", on_idle=cast("Any", "nothing"))
 
 
 def test_code_references_lead_to_the_users_own_function():

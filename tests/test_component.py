@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -202,12 +203,14 @@ def test_every_attribute_of_a_stream_takes_effect():
     assert spec.freshness_policy == FreshnessPolicy.time_window(fail_window=timedelta(hours=1))
 
 
-def test_retries_and_the_pool_take_effect():
+def test_retries_the_pool_and_tags_of_the_op_take_effect():
     retries = "  retry_policy: {max_retries: 2, delay: 5, backoff: exponential}\n  pool: writers\n"
-    defs = load(resources=RESOURCES, landed=DELTA + FLIGHTS + retries)
+    pod = "  op_tags: {dagster-k8s/config: {container_config: {resources: {requests: {cpu: '4'}}}}}\n"
+    defs = load(resources=RESOURCES, landed=DELTA + FLIGHTS + retries + pod)
     op = defs.resolve_assets_def("landed").op
     assert op.retry_policy == RetryPolicy(max_retries=2, delay=5, backoff=Backoff.EXPONENTIAL)
     assert op.pool == "writers"
+    assert json.loads(op.tags["dagster-k8s/config"])["container_config"]["resources"] == {"requests": {"cpu": "4"}}
 
 
 def test_partitions_of_time_and_topics_with_their_windows_and_their_backfill_policy():

@@ -17,6 +17,7 @@ from dagster._core.definitions.assets.definition.assets_definition import Assets
 from dagster_kafka_flip import (
     DeltaTarget,
     JsonFormat,
+    KafkaColumns,
     KafkaDeltaTable,
     KafkaSource,
     StringFormat,
@@ -235,13 +236,54 @@ def test_tables_that_can_not_be_are_refused_when_they_are_defined(source_of_no_t
     assert str(error.value) == message
 
 
-def test_a_range_can_not_be_replaced_in_several_tables_at_once(source_of_no_topic, instance, unused_resources):
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_range_is_replaced_in_each_table_that_is_selected_and_positions_stay(
+    spark, instance, resources, source, table
+):
+    assets = build_kafka_delta_multi_asset(name="mended", source=source, tables=_tables(table))
+    assert _run(assets, instance, resources).success
+    everything = [(0, 0), (0, 1), (1, 0)]
+    for name in ("raw", "typed"):
+        spark.sql(f"DELETE FROM delta.`{table}/{name}` WHERE kafka_offset = 0")
+    span = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
+
+    told = _told(_run(assets, instance, resources, selection=[TYPED], **span))
+    assert {key: one["delta/rows_written"] for key, one in told.items()} == {TYPED: 3}
+    assert (_offsets(spark, f"{table}/raw"), _offsets(spark, f"{table}/typed")) == ([(0, 1)], everything)
+
+    told = _told(_run(assets, instance, resources, **span))
+    assert {key: one["delta/rows_written"] for key, one in told.items()} == {RAW: 3, TYPED: 3}
+    assert _offsets(spark, f"{table}/raw") == _offsets(spark, f"{table}/typed") == everything
+
+    went_on = _told(_run(assets, instance, resources, verify=True))
+    assert {key: one["kafka/records_read"] for key, one in went_on.items()} == {RAW: 0, TYPED: 0}
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_range_that_can_not_be_replaced_in_one_table_is_replaced_in_the_others(
+    spark, instance, resources, source, table
+):
+    without_topic = KafkaDeltaTable("raw", table=f"{table}/raw", columns=KafkaColumns(fields=("partition", "offset")))
+    assets = build_kafka_delta_multi_asset(name="apart", source=source, tables=[without_topic, *_tables(table)[1:]])
+    assert _run(assets, instance, resources).success
+    spark.sql(f"DELETE FROM delta.`{table}/typed` WHERE kafka_offset = 0")
+    span = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
+    failed = _run(assets, instance, resources, **span)
+    (step,) = failed.get_step_failure_events()
+    assert "KafkaColumns leaves out topic" in str(step.step_failure_data.error)
+    assert list(_told(failed)) == [TYPED]
+    assert _offsets(spark, f"{table}/typed") == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_a_mode_that_is_none_ends_the_run_at_once(source_of_no_topic, instance, unused_resources):
     assets = build_kafka_delta_multi_asset(
         name="many", source=source_of_no_topic, tables=[KafkaDeltaTable("a", table="warehouse/a")]
     )
-    failed = _run(assets, instance, unused_resources, mode="replace")
+    failed = _run(assets, instance, unused_resources, mode="overwrite")
     (step,) = failed.get_step_failure_events()
-    assert "mode: 'replace' is for an asset that lands one table" in str(step.step_failure_data.error)
+    assert "mode: 'overwrite' is neither append nor replace" in str(step.step_failure_data.error)
 
 
 @pytest.fixture
