@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
@@ -34,12 +34,13 @@ class Kafka:
         self._producer.flush(10)
 
     def producer(self, **config: Any) -> Producer:
-        """A producer that allows records of up to 10 MB."""
+        """A producer that allows records of up to 10 MB; a record that was not written is an error of flush()."""
         return Producer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "message.max.bytes": 10_485_760,
                 "linger.ms": 0,
+                "on_delivery": _check_delivered,
                 **QUIET,
                 **config,
             }
@@ -63,7 +64,8 @@ class Kafka:
         self._wait_for_partitions(topic, 0)
 
     def _wait_for_partitions(self, topic: str, partitions: int) -> None:
-        # The controller answers first; the broker that is asked for offsets hears of it a little later.
+        # The controller answers first. The broker knows of the leaders a little later, and a little later still it has
+        # their logs: a record that comes before that is not written, and those behind it are.
         @retry(
             retry=retry_if_result(lambda found: found != partitions) | retry_if_exception_type(KafkaException),
             wait=wait_fixed(0.02),
@@ -76,7 +78,10 @@ class Kafka:
                 if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
                     return 0
                 raise
-            return sum(1 for partition in described.partitions if partition.leader is not None)
+            asked: dict[TopicPartition, Any] = {
+                TopicPartition(topic, partition.id): OffsetSpec.latest() for partition in described.partitions
+            }
+            return sum(1 for future in self.admin.list_offsets(asked).values() if future.exception(30) is None)
 
         count()
 
@@ -137,6 +142,11 @@ class Kafka:
             )
         finally:
             consumer.close()
+
+
+def _check_delivered(error: KafkaError | None, _: Message) -> None:
+    if error is not None:
+        raise KafkaException(error)
 
 
 class Transaction:
