@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from tests.kafka_topic import Kafka
+from tests.processes import QUICK_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 # Dagster and the browser tests must not phone home, nor a user's own settings leak in.
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
+
+# Every Spark that a test starts, but the session's own, which lives long.
+os.environ["PYSPARK_SUBMIT_ARGS"] = QUICK_JVM
 
 # How long an example takes depends on what else the machine does, and says nothing about what is tested.
 hypothesis.settings.register_profile("no-clock", deadline=None)
@@ -70,7 +74,8 @@ def spark() -> Iterator[SparkSession]:
     """The session's Spark, made as a user's would be."""
     from dagster_kafka_flip.session import build_session
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYSPARK_SUBMIT_ARGS")
         session = build_session(
             master="local[2]",
             config={

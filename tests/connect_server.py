@@ -13,6 +13,7 @@ import pyspark
 import pytest
 
 from dagster_kafka_flip.session import fetch_jars
+from tests.processes import QUICK_JVM_OPTIONS
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,7 +45,7 @@ class ConnectServer:
             "spark.connect.grpc.binding.port": "0",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": QUICK_JVM_OPTIONS,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# For PYSPARK_SUBMIT_ARGS: in so short a life a JVM does not get back the time that the second compiler takes.
-QUICK_JVM = '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
+# In so short a life a JVM does not get back the time that the second compiler takes.
+QUICK_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# For PYSPARK_SUBMIT_ARGS.
+QUICK_JVM = f'--driver-java-options "{QUICK_JVM_OPTIONS}" pyspark-shell'
 
 
 @dataclass(frozen=True)

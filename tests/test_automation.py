@@ -31,7 +31,7 @@ from dagster._core.definitions.observe import observe
 from dagster._core.scheduler.instigation import TickStatus
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, kafka_topic_asset, topic_asset_key
-from tests.processes import QUICK_JVM, wait_until
+from tests.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -349,7 +349,6 @@ def _running(project: Path, home: Path, log: Path) -> Generator[subprocess.Popen
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(home),
-        "PYSPARK_SUBMIT_ARGS": QUICK_JVM,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     with log.open("wb") as output:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.processes import QUICK_JVM
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -25,7 +22,6 @@ def run(name: str, folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
     finished = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *options, "--json", str(results)],
         cwd=ROOT,
-        env={**os.environ, "PYSPARK_SUBMIT_ARGS": QUICK_JVM},
         capture_output=True,
         text=True,
         check=False,

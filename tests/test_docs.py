@@ -20,7 +20,6 @@ import dagster_kafka_flip
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.jars import CACHE_VARIABLE, default_cache_dir
 from tests.document_tests import ROOT, Block, blocks
-from tests.processes import QUICK_JVM
 
 NEEDS_A_BROKER = "needs a broker"
 LANDS_WINDOWS = "lands windows"
@@ -341,7 +340,7 @@ def test_statements_on_a_landed_table_are_passed_over_by_the_next_run(
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == AN_IMAGE], ids=str)
 def test_what_an_image_runs_fills_a_cache_with_jars(block, tmp_path):
     (command,) = re.findall(r"^RUN (python -c .+)$", block.code, re.MULTILINE)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": QUICK_JVM}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, *shlex.split(command)[1:]], check=True, cwd=tmp_path, env=environment)
     (variable,) = re.findall(r"^ENV (\w+)=\S+$", block.code, re.MULTILINE)
     assert variable == CACHE_VARIABLE

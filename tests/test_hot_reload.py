@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.processes import QUICK_JVM, wait_until
+from tests.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -146,7 +146,6 @@ def test_after_a_hot_reload_the_new_asset_is_there_and_the_old_one_goes_on_from_
         "KAFKA_BOOTSTRAP_SERVERS": broker,
         "TEST_TOPIC": topic,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
-        "PYSPARK_SUBMIT_ARGS": QUICK_JVM,
     }
     with _serving(definitions, environment) as server:
         assert server.assets() == {"old"}

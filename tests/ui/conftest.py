@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -17,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from examples.flights_data import load_flights
 from tests.kafka_topic import Kafka
-from tests.processes import QUICK_JVM, wait_until
+from tests.processes import wait_until
 from tests.ui.screen import ROOT, Screen, Server
 
 if TYPE_CHECKING:
@@ -85,7 +84,6 @@ def _serving(folder: str) -> Generator[Server]:
     process = subprocess.Popen(
         [sys.executable, "-m", "examples.dev", "--data-dir", folder],
         cwd=ROOT,
-        env={**os.environ, "PYSPARK_SUBMIT_ARGS": QUICK_JVM},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
