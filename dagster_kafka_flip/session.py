@@ -160,6 +160,8 @@ def build_session(
         # A laptop's own name may lead to an address that nothing listens on.
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
+        # How often running tasks tell what they have read; one process can afford more than every 10 seconds.
+        settings.setdefault("spark.executor.heartbeatInterval", "3s")
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)

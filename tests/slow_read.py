@@ -38,12 +38,12 @@ class ToldOnce(logging.Handler):
             self._mark.touch()
 
 
-def until_told(mark: Path, partition: int) -> Callable[[DataFrame], DataFrame]:
-    """A transform that keeps all records, and those of one topic partition only once the mark is there.
+def until_told(mark: Path, offset: int) -> Callable[[DataFrame], DataFrame]:
+    """A transform that keeps all records, and those from an offset on only once the mark is there.
 
     Args:
         mark: The mark's path.
-        partition: Number of the topic partition.
+        offset: The first offset that waits, in each topic partition.
     """
     path = str(mark)
 
@@ -54,11 +54,12 @@ def until_told(mark: Path, partition: int) -> Callable[[DataFrame], DataFrame]:
         # From the batch on, not from when the test began; by the clock that all processes have in common.
         deadline = time.time() + _PATIENCE_SECONDS
 
-        def wait(number: int) -> bool:
-            while number == partition and not Path(path).exists() and time.time() < deadline:
+        # It takes the value as well, so that no buffer before it holds all records: the read waits with it.
+        def wait(number: int, _: bytes) -> bool:
+            while number >= offset and not Path(path).exists() and time.time() < deadline:
                 time.sleep(0.05)
             return True
 
-        return records.where(f.udf(wait, BooleanType())("kafka_partition"))
+        return records.where(f.udf(wait, BooleanType())("kafka_offset", "kafka_value"))
 
     return transform

@@ -24,11 +24,9 @@ def _watchers() -> list[str]:
 
 
 @pytest.mark.kafka
-def test_a_long_read_tells_how_far_it_is(kafka, connection, spark_of, topic, table, tmp_path):
-    kafka.create(topic, partitions=2)
-    # Fewer would be read by one task, and what a task has read is told when it is done.
-    for partition in (0, 1):
-        kafka.produce(topic, [(None, "x")] * 60_000, partition=partition)
+def test_a_long_read_tells_how_far_it_is_while_its_only_task_runs(kafka, connection, spark_of, topic, table, tmp_path):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x" * 1000)] * 30_000)
     told = ToldOnce(tmp_path / "told")
     log = logging.getLogger(f"{__name__}.{topic}")
     log.setLevel(logging.INFO)
@@ -38,13 +36,16 @@ def test_a_long_read_tells_how_far_it_is(kafka, connection, spark_of, topic, tab
         table,
         spark=spark_of,
         connection=connection,
-        transform=until_told(tmp_path / "told", partition=1),
+        transform=until_told(tmp_path / "told", offset=10_000),
         logger=log,
     )
-    assert result.rows == 120_000
+    assert result.rows == 30_000
+    assert result.batches[0].tasks == 1
     assert told.lines
-    pattern = r"read 60,000 of at most 120,000 records \(50 %\), [\d,]+ records/s, about \d+ (s|min) left"
-    assert re.fullmatch(pattern, told.lines[0]), told.lines
+    pattern = r"read ([\d,]+) of at most 30,000 records \(\d+ %\), [\d,]+ records/s, about \d+ (s|min) left"
+    line = re.fullmatch(pattern, told.lines[0])
+    assert line, told.lines
+    assert 0 < int(line[1].replace(",", "")) < 30_000
     assert _watchers() == []
 
 
