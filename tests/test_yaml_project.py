@@ -96,6 +96,7 @@ def test_the_example_lands_its_topics_and_the_second_run_is_idle(
     assert set(run().values()) == {True}
 
 
+@pytest.mark.slow
 def test_dg_knows_the_components_and_finds_the_example_right(project):
     listed = dg(project, "list", "components")
     assert listed.returncode == 0, listed.stderr
@@ -105,6 +106,7 @@ def test_dg_knows_the_components_and_finds_the_example_right(project):
     assert checked.returncode == 0, checked.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
@@ -126,6 +128,7 @@ def test_dg_check_yaml_names_the_file_the_line_and_the_field(project, right, wro
     assert re.search(message, checked.stdout), checked.stdout
 
 
+@pytest.mark.slow
 def test_what_dg_scaffolds_loads_as_it_is(project, load, monkeypatch):
     defs = project / "yaml_project" / "defs"
     for name in ("landed", "orders_by_customer", "resources"):
