@@ -34,8 +34,8 @@ def records_read(spark: SparkSession, tag: str) -> Callable[[], int | None]:
         spark: The session that writes.
         tag: A tag that the write's jobs bear.
     """
-    context, session = _context(spark), spark
-    return lambda: None if context is None else _records_of(context, session, tag)
+    context = _context(spark)
+    return lambda: None if context is None else _records_of(context, spark, tag)
 
 
 def _context(spark: SparkSession) -> Any:
@@ -48,7 +48,8 @@ def _records_of(context: Any, session: Any, tag: str) -> int | None:
     jobs, queries = context._jsc.sc().statusStore(), session._jsparkSession.sharedState().statusStore()  # noqa: SLF001
     told: list[int] = []
     for number in context.statusTracker().getActiveJobsIds():
-        job, query = (jobs.jobWithAssociatedSql(number).productElement(place) for place in (0, 1))
+        found = jobs.jobWithAssociatedSql(number)
+        job, query = found.productElement(0), found.productElement(1)
         if tag in job.jobTags().mkString(" ") and query.isDefined():
             counted = queries.executionMetrics(query.get())
             values = [counted.get(counter) for counter in _counters(queries.planGraph(query.get()))]

@@ -74,21 +74,23 @@ def spark() -> Iterator[SparkSession]:
     """The session's Spark, made as a user's would be."""
     from dagster_kafka_flip.session import build_session
 
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYSPARK_SUBMIT_ARGS")
-        session = build_session(
-            master="local[2]",
-            config={
-                "spark.ui.enabled": "false",
-                "spark.sql.warehouse.dir": folder,
-                "spark.log.level": "FATAL",
-                "spark.sql.shuffle.partitions": "2",
-                # For versions whose jars can't all be had by name; see scripts/newest_jars.py.
-                **({"spark.jars": jars} if (jars := os.environ.get("TEST_SPARK_JARS")) else {}),
-                # RESTORE, VACUUM and CONVERT look at files in this many tasks: 10,000, unless told otherwise.
-                "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-            },
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        # For its start alone: what other tests start meanwhile is short-lived.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("PYSPARK_SUBMIT_ARGS")
+            session = build_session(
+                master="local[2]",
+                config={
+                    "spark.ui.enabled": "false",
+                    "spark.sql.warehouse.dir": folder,
+                    "spark.log.level": "FATAL",
+                    "spark.sql.shuffle.partitions": "2",
+                    # For versions whose jars can't all be had by name; see scripts/newest_jars.py.
+                    **({"spark.jars": jars} if (jars := os.environ.get("TEST_SPARK_JARS")) else {}),
+                    # RESTORE, VACUUM and CONVERT look at files in this many tasks: 10,000, unless told otherwise.
+                    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+                },
+            )
         yield session
         session.stop()
 

@@ -27,6 +27,7 @@ from dagster_kafka_flip import (
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 
 RAW, TYPED = AssetKey("raw"), AssetKey("typed")
+REPLACE_ALL = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
 
 
 def _tables(table: str, **typed: Any) -> list[KafkaDeltaTable]:
@@ -246,13 +247,12 @@ def test_a_range_is_replaced_in_each_table_that_is_selected_and_positions_stay(
     everything = [(0, 0), (0, 1), (1, 0)]
     for name in ("raw", "typed"):
         spark.sql(f"DELETE FROM delta.`{table}/{name}` WHERE kafka_offset = 0")
-    span = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
 
-    told = _told(_run(assets, instance, resources, selection=[TYPED], **span))
+    told = _told(_run(assets, instance, resources, selection=[TYPED], **REPLACE_ALL))
     assert {key: one["delta/rows_written"] for key, one in told.items()} == {TYPED: 3}
     assert (_offsets(spark, f"{table}/raw"), _offsets(spark, f"{table}/typed")) == ([(0, 1)], everything)
 
-    told = _told(_run(assets, instance, resources, **span))
+    told = _told(_run(assets, instance, resources, **REPLACE_ALL))
     assert {key: one["delta/rows_written"] for key, one in told.items()} == {RAW: 3, TYPED: 3}
     assert _offsets(spark, f"{table}/raw") == _offsets(spark, f"{table}/typed") == everything
 
@@ -269,8 +269,7 @@ def test_a_range_that_can_not_be_replaced_in_one_table_is_replaced_in_the_others
     assets = build_kafka_delta_multi_asset(name="apart", source=source, tables=[without_topic, *_tables(table)[1:]])
     assert _run(assets, instance, resources).success
     spark.sql(f"DELETE FROM delta.`{table}/typed` WHERE kafka_offset = 0")
-    span = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
-    failed = _run(assets, instance, resources, **span)
+    failed = _run(assets, instance, resources, **REPLACE_ALL)
     (step,) = failed.get_step_failure_events()
     assert "KafkaColumns leaves out topic" in str(step.step_failure_data.error)
     assert list(_told(failed)) == [TYPED]
