@@ -14,6 +14,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow
+# Each worker has a broker and a Spark session of its own, which keep a core busy.
+WORKERS ?= 2
 
 .PHONY: demo dev test check unit format lint docs clean test-newest bench bench-planning bench-tasks bench-backfills screenshots soak help
 .DEFAULT_GOAL := help
@@ -45,10 +47,10 @@ check: $(VENV)/.ready-test
 		awk -F'|' '{printf "the code location loads in %.2f s\n", $$2 / 1000000}'
 
 unit: $(VENV)/.ready-test
-	$(BIN)/python -m pytest -m "$(UNIT)"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(UNIT)"
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 format: $(VENV)/.ready-test
 	$(BIN)/ruff check --fix .

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.kafka_topic import Kafka
 from tests.processes import QUICK_JVM
@@ -40,6 +41,31 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 _counter = itertools.count()
+
+# What takes longest comes first, so that no worker is left alone with it at the end.
+_SLOWEST_FIRST = ("ui", "slow", "spark", "kafka")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts slow files first, and the tests of a file behind each other."""
+    rank: dict[Path, int] = {}
+    for item in items:
+        marks = [index for index, mark in enumerate(_SLOWEST_FIRST) if item.get_closest_marker(mark)]
+        rank[item.path] = min([*marks, rank.get(item.path, len(_SLOWEST_FIRST))])
+    items.sort(key=lambda item: (rank[item.path], item.path))
+
+
+class _FileScheduling(LoadScopeScheduling):
+    """Gives a worker whole files, because the tests of a file share what is costly to make; the UI's tests all do."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "tests/ui" if file.startswith("tests/ui/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Asked by pytest-xdist when there are several workers."""
+    return _FileScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
