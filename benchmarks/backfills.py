@@ -391,7 +391,7 @@ def measure_reads(landing: Landing, log: LogFiles, days: Sequence[Window], count
             of_days=len(days),
             way=way,
             records=landed.rows,
-            record_bytes=0 if observed is None else observed.bytes,
+            record_bytes=observed.bytes or 0,
             range_bytes=range_bytes,
             planned_bytes=log.bytes_between(one.plan.starts, one.plan.stops),
             fetched_bytes=(fetched := statistics.median(each for each, _ in runs)),

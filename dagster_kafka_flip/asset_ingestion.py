@@ -28,6 +28,7 @@ from dagster_kafka_flip.window_metadata import (
     incidents,
     rejected_records,
     stragglers,
+    unknown,
     window_metadata,
     windows_metadata,
 )
@@ -160,7 +161,9 @@ class Ingestion:
                 data_version=data_version(result.state),
             )
         # After it: Dagster takes a check to be about the newest materialization.
-        yield from check_results(self.checks, key, Findings(result.incidents, result.rejected_records))
+        yield from check_results(
+            self.checks, key, Findings(result.incidents, result.rejected_records, unknown=result.unknown)
+        )
 
     def replace(
         self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig
@@ -329,7 +332,7 @@ def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsRes
 
 
 def _findings(results: Sequence[WindowsResult]) -> Findings:
-    return Findings(incidents(results), rejected_records(results), stragglers(results))
+    return Findings(incidents(results), rejected_records(results), stragglers(results), unknown(results))
 
 
 def overridden_source(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:

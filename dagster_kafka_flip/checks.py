@@ -67,13 +67,15 @@ class Findings:
 
     Attributes:
         incidents: What would have ended the run, had it not been told to go on.
-        rejected_records: Records that could not be decoded.
-        stragglers: Records that are in no window, because they came too late or have no time.
+        rejected_records: Records that could not be decoded; None if that is unknown.
+        stragglers: Records that are in no window, because they came too late or have no time; None if that is unknown.
+        unknown: Why something is unknown.
     """
 
     incidents: tuple[Incident, ...]
-    rejected_records: int
-    stragglers: int = 0
+    rejected_records: int | None
+    stragglers: int | None = 0
+    unknown: str | None = None
 
 
 def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
@@ -91,12 +93,14 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
     for name in names:
         if name in counted:
             what, number = counted[name]
+            why = findings.unknown or "Spark told nothing of the records that the write read"
             yield AssetCheckResult(
                 check_name=name,
                 asset_key=key,
                 passed=number == 0,
                 severity=AssetCheckSeverity.WARN,
-                metadata={what: number},
+                description=f"It is unknown how many there were: {why}." if number is None else None,
+                metadata={} if number is None else {what: number},
             )
             continue
         met = [incident for incident in findings.incidents if _check_of(incident.error) == name]

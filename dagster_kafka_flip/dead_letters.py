@@ -28,6 +28,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
+from dagster_kafka_flip.observation import observed_metrics
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source.identity import is_same_log
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.observation import Observed
@@ -184,6 +185,7 @@ class DeadLetterTable:
         self._main_id = ""
         self._is_open = False
         self._unmarked: RoutedBatch | None = None
+        self._counted: Observation | None = None
 
     def route(self) -> DeadLetterRoute:
         """What the stream's next commit says."""
@@ -223,21 +225,27 @@ class DeadLetterTable:
         if records is not None and (letters.max_records is not None or letters.max_share is not None):
             check_rejected(records, self._decoder, max_records=letters.max_records, max_share=letters.max_share)
 
-    def settle(self, batch: RoutedBatch, observed: Observed | None) -> None:
+    def settle(self, batch: RoutedBatch, observed: Observed | None) -> int | None:
         """Lands the rejected records of a batch that was just committed.
 
         Args:
             batch: The batch.
-            observed: What was seen of it while it was written; None if nothing is known.
+            observed: What was seen of it while it was written; None if it was not counted whole.
+
+        Returns:
+            How many records were rejected; None if that is unknown.
         """
         if not batch.splits or (observed is not None and observed.rejected == 0):
             self._unmarked = batch
-            return
+            return 0
         before = self.landed
+        self._counted = None
         self._settle(batch, reads=True)
         self._unmarked = None
         landed = self.landed - before
-        if observed is not None and landed < observed.rejected:
+        if observed is None:
+            return None if self._counted is None else observed_metrics(self._counted, 10.0).get("rejected")
+        if observed.rejected is not None and landed < observed.rejected:
             self._log.warning(
                 "%d records of version %d of %s were rejected, and %d dead letters of it were landed just now: the "
                 "others were landed before, or by another run, or are gone by compaction meanwhile",
@@ -246,6 +254,7 @@ class DeadLetterTable:
                 self._main_target,
                 landed,
             )
+        return observed.rejected
 
     def finish(self) -> bool:
         """Notes in the dead-letter table that the last batch owes nothing, so that no run reads it again to find out.
@@ -421,12 +430,13 @@ class DeadLetterTable:
                 f"with dagster-kafka-flip position set --table {self.target} --stream {self.target.stream} --to latest"
             )
             raise DeadLetterDecoderError(msg)
+        counted = self._counted = Observation()
         staged = decoder.stage(read(self._source, self._spark, assignment))
         fields = [f.col(field).alias(column) for column, field in _RECORD_COLUMNS.items()]
         return (
             staged.select(*fields, decoder.problem().alias("error"))
-            # Observed for nothing but this: Spark moves no filter past it, and so parses each record once.
-            .observe(Observation(), f.count("error").alias("rejected"))
+            # Observed also for this: Spark moves no filter past it, and so parses each record once.
+            .observe(counted, f.count("error").alias("rejected"))
             .where("error IS NOT NULL")
             .withColumns(
                 {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
-from dagster_kafka_flip.observation import BatchObservation
+from dagster_kafka_flip.observation import BatchObservation, WholeBatch, tell_unknown
 from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
@@ -141,7 +142,7 @@ class Landing:
         retrying = retries(self._log, f"the write to {self._target}")
         committed, watch = retrying(lambda: self._commit(assignment, document, retrying.statistics["attempt_number"]))
         seconds = clock.lap()
-        observed = watch.get(patience=0.5 if committed.rows == 0 else 10.0)
+        observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
         self._log.info(
             "committed version %d of %s: %s",
             committed.version,
@@ -149,18 +150,21 @@ class Landing:
             facts(
                 rows=committed.rows,
                 bytes_written=committed.bytes,
-                records=None if observed is None else observed.records,
-                bytes_read=None if observed is None else observed.bytes,
-                rejected=None if observed is None else observed.rejected,
+                records=observed.records,
+                bytes_read=observed.bytes,
+                rejected=observed.rejected,
                 splits=len(batch.splits),
                 tasks=tasks,
                 lag=sum(batch.lag_after.values()),
                 seconds=seconds,
             ),
         )
+        tell_unknown(self._log, observed)
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:
-            self._letters.settle(routed, observed)
+            # Of a batch that was not counted whole, the dead letters are found by reading it again.
+            rejected = self._letters.settle(routed, observed if observed.is_whole else None)
+            observed = replace(observed, rejected=rejected)
         return BatchResult(
             plan=batch,
             tasks=tasks,
@@ -177,8 +181,11 @@ class Landing:
         if attempt_number > 1:
             self._make_sure_it_is_there(assignment)
         # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
-        watch = BatchObservation(assignment.plan.splits)
+        splits = assignment.plan.splits
+        watch = BatchObservation(splits, WholeBatch(splits))
         rows = self._decoded(self._records(assignment), watch)
+        if self._transform is not None and not assignment.plan.is_empty:
+            watch.whole.transformed(self._spark)
         self.columns = self._table.check_schema(rows.schema)
         plan = assignment.plan
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))

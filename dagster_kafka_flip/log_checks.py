@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -15,6 +14,8 @@ from dagster import (
     TableRecord,
 )
 
+from dagster_kafka_flip.instants import instant
+from dagster_kafka_flip.metadata import UNKNOWN, timestamp_metadata
 from dagster_kafka_flip.record import last_known_position, newest_materializations
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.standing import log_standing
@@ -166,7 +167,7 @@ class LogChecks:
             return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
         if reached is not None:
-            metadata["watermark"] = MetadataValue.timestamp(datetime.fromtimestamp(reached, tz=timezone.utc))
+            metadata |= timestamp_metadata("watermark", reached * 1000)
         if lag == 0:
             description = "Nothing is left to read, so that the table is as fresh as the topic"
             metadata["delay_seconds"] = 0.0
@@ -184,7 +185,7 @@ class LogChecks:
             passed=delay <= limit,
             description=(
                 f"{lag} offsets are left to read, and the table has got to "
-                f"{datetime.fromtimestamp(reached, tz=timezone.utc).isoformat(timespec='seconds')}, {delay:.0f} "
+                f"{instant(round(reached) * 1000)}, {delay:.0f} "
                 f"seconds ago; it may be {limit:.0f}"
             ),
             metadata=metadata,
@@ -197,23 +198,35 @@ class LogChecks:
         )
         # Each partition that a run landed says what the whole run rejected.
         by_run: dict[str, int] = {}
+        ours: set[str] = set()
         for record in found.records:
             metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
-            rejected = metadata["kafka/rejected_records"].value if "kafka/rejected_records" in metadata else 0
-            by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected if isinstance(rejected, int) else 0)
+            if any(name.startswith("kafka/") for name in metadata):
+                ours.add(record.run_id)
+            rejected = metadata["kafka/rejected_records"].value if "kafka/rejected_records" in metadata else None
+            if isinstance(rejected, int):
+                by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
         rejected, most = sum(by_run.values()), self.max_rejected or 0
-        runs = sum(1 for number in by_run.values() if number)
+        runs, untold = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
         description = (
             f"{rejected} records could not be decoded in the last {self.rejected_within}, in {runs} of {len(by_run)} "
             f"runs; {most} may be"
         )
+        if untold:
+            description += f". {untold} more runs could not tell how many there were; see {UNKNOWN} in their metadata"
         if found.has_more:
             description += f". Only the last {_MOST_MATERIALIZATIONS} materializations were counted"
         return self._result(
             NO_RECORDS_REJECTED_LATELY,
-            passed=rejected <= most,
+            passed=rejected <= most and not untold,
             description=description,
-            metadata={"rejected_records": rejected, "max_rejected": most, "runs": len(by_run), "runs_with_any": runs},
+            metadata={
+                "rejected_records": rejected,
+                "max_rejected": most,
+                "runs": len(by_run),
+                "runs_with_any": runs,
+                "runs_untold": untold,
+            },
         )
 
     def _result(

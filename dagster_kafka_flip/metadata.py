@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from dagster import (
     TimestampMetadataValue,
 )
 
+from dagster_kafka_flip.instants import instant, utc_time
 from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
@@ -41,6 +43,7 @@ ROW_COUNT = "dagster/row_count"
 SPARK_UI = "spark/ui"
 COLUMN_SCHEMA = "dagster/column_schema"
 WATERMARK = "kafka/watermark"
+UNKNOWN = "kafka/unknown"
 
 # More would fill a page, and say no more than their number does.
 _NAMED_PARTITIONS = 20
@@ -78,9 +81,14 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     metadata: dict[str, Any] = {
         "kafka/idle": result.is_idle,
         "kafka/splits": _splits_table(result),
-        "kafka/records_read": 0 if result.is_idle else result.records,
-        "kafka/bytes_read": sum(batch.observed.bytes for batch in result.batches if batch.observed is not None),
-        "kafka/rejected_records": result.rejected_records,
+        **known_metadata(
+            {
+                "kafka/records_read": result.records,
+                "kafka/bytes_read": result.bytes,
+                "kafka/rejected_records": result.rejected_records,
+            },
+            result.unknown,
+        ),
         "kafka/lost_offsets": result.lost_offsets,
         "kafka/lag_before": sum(result.plan.lag_before.values()),
         "kafka/lag_after": result.lag_after,
@@ -97,10 +105,8 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "seconds/commit": round(confirming := sum(batch.confirm_seconds for batch in result.batches), 3),
         "seconds/total": round(result.plan_seconds + result.spark_seconds + seconds + confirming, 3),
     }
-    if metadata["kafka/records_read"] is None:
-        del metadata["kafka/records_read"]
-    else:
-        metadata["kafka/records_per_second"] = per_second(metadata["kafka/records_read"], seconds)
+    if result.records is not None:
+        metadata["kafka/records_per_second"] = per_second(result.records, seconds)
     metadata |= _now_and_then(result)
     metadata |= _event_time(result, previous)
     if result.known.table_rows is not None:
@@ -122,8 +128,7 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
     """What only some runs have to tell."""
     metadata: dict[str, Any] = {}
     if result.state.watermark is not None:
-        low = datetime.fromtimestamp(result.state.watermark / 1000, tz=timezone.utc)
-        metadata["kafka/low_watermark"] = MetadataValue.timestamp(low)
+        metadata |= timestamp_metadata("kafka/low_watermark", result.state.watermark)
         metadata["kafka/paused_offsets"] = sum(result.plan.paused.values())
     if result.plan.discovered:
         metadata["kafka/discovered"] = _some(result.plan.discovered)
@@ -145,15 +150,38 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
 
 def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
     """How far the table has got in event time; a run that read nothing has got as far as the one before."""
-    watermark = _watermark(result)
+    watermark: float | None = result.watermark
     if watermark is None and result.is_idle and previous is not None:
         told = previous.metadata.get(WATERMARK)
         if isinstance(told, TimestampMetadataValue):
-            watermark = datetime.fromtimestamp(told.value, tz=timezone.utc)
+            watermark = told.value * 1000
     if watermark is None:
         return {}
-    delay = (datetime.now(tz=timezone.utc) - watermark).total_seconds()
-    return {WATERMARK: MetadataValue.timestamp(watermark), "seconds/end_to_end_delay": round(delay, 3)}
+    delay = time.time() - watermark / 1000
+    return {**timestamp_metadata(WATERMARK, watermark), "seconds/end_to_end_delay": round(delay, 3)}
+
+
+def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
+    """Numbers that are known, and why the others are not: what Spark did not count is not 0.
+
+    Args:
+        numbers: By their names; None for what is unknown.
+        unknown: Why something is unknown; None if all is known.
+    """
+    known: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+    return known if unknown is None else {**known, UNKNOWN: unknown}
+
+
+def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
+    """A point in time; as text where no calendar has it, as of a producer that writes microseconds.
+
+    Args:
+        name: Under which name.
+        milliseconds: Since the epoch.
+    """
+    moment = utc_time(milliseconds)
+    told = MetadataValue.text(instant(round(milliseconds))) if moment is None else MetadataValue.timestamp(moment)
+    return {name: told}
 
 
 def per_second(records: int, seconds: float) -> float:
@@ -216,14 +244,6 @@ def uri(location: str) -> str:
         return Path(location).as_uri()
     scheme, _, path = location.partition(":")
     return location if path.startswith("//") else f"{scheme}://{path}"
-
-
-def _watermark(result: IngestResult) -> datetime | None:
-    highest: dict[Any, datetime] = {}
-    for batch in result.batches:
-        if batch.observed is not None:
-            highest.update(batch.observed.highest_timestamps)
-    return min(highest.values(), default=None)
 
 
 def _splits_table(result: IngestResult) -> TableMetadataValue:

@@ -1,21 +1,33 @@
-"""What a batch tells about its records while it is written, without a pass of its own."""
+"""What a batch tells about its records while it is written, without a pass of its own.
+
+Spark answers an Observation from the first query that finishes with it. That need not be the write: a transform may
+look at its records (`show(2)`), and then two records were counted. Nor need the write read the whole batch: a transform
+may end in a limit. So a count is believed only if it is of the whole batch, and what isn't believed is unknown, not 0.
+"""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.instants import instant
+
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 # Each watched topic partition costs an expression for every record; beyond this the watermark is not worth its price.
 MAX_WATCHED_PARTITIONS = 256
+
+NOTHING_TOLD = "Spark told nothing of the records that the write read"
+
+# Of each offset, so that the sum of even a trillion of them fits into a BIGINT.
+_LOW_BITS = 0xFFFFF
 
 
 @dataclass(frozen=True)
@@ -23,22 +35,38 @@ class Observed:
     """What was seen of a batch's records as they were read.
 
     Attributes:
-        records: Records read.
-        bytes: Bytes of their keys and values.
-        rejected: Records that could not be decoded and were kept all the same.
-        highest_timestamps: Highest record timestamp of each topic partition that was read; empty if too many of them
-            were read at once to be watched.
+        records: Records that the write read; None if that is unknown.
+        bytes: Bytes of their keys and values; None if that is unknown.
+        rejected: Records that could not be decoded and were kept all the same; None if that is unknown.
+        highest_timestamps: Highest record timestamp of each topic partition that was read, in milliseconds since the
+            epoch; None if that is unknown, or if too many of them were read at once to be watched.
+        unknown: Why only a part of the batch was counted, so that the rest is unknown; None if all of it was.
     """
 
-    records: int
-    bytes: int
-    rejected: int
-    highest_timestamps: Mapping[TopicPartition, datetime] = field(default_factory=dict["TopicPartition", datetime])
+    records: int | None
+    bytes: int | None
+    rejected: int | None
+    highest_timestamps: Mapping[TopicPartition, int] | None = field(default_factory=dict["TopicPartition", int])
+    unknown: str | None = None
+
+    @classmethod
+    def nothing(cls, why: str) -> Observed:
+        """Nothing is known of a batch.
+
+        Args:
+            why: Why that is so.
+        """
+        return cls(None, None, None, None, unknown=why)
 
     @property
-    def watermark(self) -> datetime | None:
+    def is_whole(self) -> bool:
+        """Whether the whole batch was counted."""
+        return self.unknown is None
+
+    @property
+    def watermark(self) -> int | None:
         """The lowest of the highest timestamps: on the topic partitions read, event time has got at least this far."""
-        return min(self.highest_timestamps.values(), default=None)
+        return None if self.highest_timestamps is None else min(self.highest_timestamps.values(), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """For the document of the commit after this batch's."""
@@ -47,8 +75,38 @@ class Observed:
             "records": self.records,
             "bytes": self.bytes,
             "rejected": self.rejected,
-            "watermark": None if watermark is None else watermark.isoformat(),
+            "watermark": None if watermark is None else instant(watermark),
         }
+
+
+def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
+    """Says in the log why something of a batch is not known.
+
+    Args:
+        log: Where to tell.
+        observed: What was seen of the batch.
+    """
+    if observed.unknown is not None:
+        log.warning(
+            "the batch is committed, but its records were not all counted on the way, so what is told of them is "
+            "incomplete: %s",
+            observed.unknown,
+        )
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Which records of a batch a query counted.
+
+    Attributes:
+        records: How many.
+        unknown: Why it is not known that these are all records of the batch; None if it is.
+        is_of_the_write: Whether the write itself counted them.
+    """
+
+    records: int
+    unknown: str | None
+    is_of_the_write: bool
 
 
 def observed_metrics(observation: Observation, patience: float) -> dict[str, Any]:
@@ -70,18 +128,100 @@ def observed_metrics(observation: Observation, patience: float) -> dict[str, Any
     return answer
 
 
-class BatchObservation:
-    """Watches one write of one batch.
+class WholeBatch:
+    """Tells whether an observation counted the whole batch.
+
+    A count is of the whole batch if it is of as many records as the batch spans offsets, and the sum of their offsets
+    is right too. Where the log has gaps (transaction markers, compaction) there are fewer records than offsets, and a
+    part looks like a whole: then the count is believed only if nothing came between the records and the table.
 
     Args:
         splits: What the batch reads.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit]) -> None:
+        self._splits = splits
+        self._asked_at: int | None = None
+
+    def transformed(self, spark: SparkSession) -> None:
+        """Notes that a transform has had the records in hand, and when it gave them back, by the server's clock.
+
+        Args:
+            spark: The session.
+        """
+        asked = spark.sql("SELECT unix_micros(current_timestamp())").first()
+        self._asked_at = None if asked is None else int(asked[0])
+
+    def metrics(self) -> list[Column]:
+        """What is to be observed for it, of records with Kafka's own column names."""
+        from pyspark.sql import functions as f
+
+        return [
+            f.count(f.lit(1)).alias("counted"),
+            f.sum(f.col("offset").bitwiseAND(f.lit(_LOW_BITS))).alias("offsets"),
+            # Spark fixes it once for each query, when it plans it: an earlier one is another query's than the write's.
+            f.max(f.unix_micros(f.current_timestamp())).alias("planned_at"),
+        ]
+
+    def coverage(self, answer: Mapping[str, Any]) -> Coverage | None:
+        """What was counted; None if nothing is known.
+
+        Args:
+            answer: What was observed.
+        """
+        if not self._splits:
+            return Coverage(0, None, is_of_the_write=True)
+        if "counted" not in answer:
+            return None
+        counted, span = int(answer["counted"]), sum(split.offset_span for split in self._splits)
+        planned_at = answer["planned_at"]
+        is_of_the_write = self._asked_at is None or (planned_at is not None and planned_at > self._asked_at)
+        is_all = counted == span and (answer["offsets"] or 0) == sum(map(_low_bits, self._splits))
+        if is_all or (self._asked_at is None and counted < span):
+            return Coverage(counted, None, is_of_the_write=is_of_the_write)
+        return Coverage(counted, self._doubt(counted, span, is_of_the_write=is_of_the_write), is_of_the_write)
+
+    def _doubt(self, counted: int, span: int, *, is_of_the_write: bool) -> str:
+        if not is_of_the_write:
+            return (
+                f"the transform looked at its records, so Spark counted {counted} of the batch's {span} offsets for "
+                "that query and none for the write"
+            )
+        if counted >= span:
+            return f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
+        return (
+            f"the write read {counted} records in {span} offsets: either the log has gaps (transactions, compaction), "
+            "or the transform left some records unread, and Spark can't tell which"
+        )
+
+
+def _low_bits(split: KafkaPartitionSplit) -> int:
+    """The sum of the low bits of a split's offsets."""
+
+    def below(offset: int) -> int:
+        rounds, rest = divmod(offset, _LOW_BITS + 1)
+        return rounds * (_LOW_BITS * (_LOW_BITS + 1) // 2) + rest * (rest - 1) // 2
+
+    return below(split.stopping_offset) - below(split.starting_offset)
+
+
+class BatchObservation:
+    """Watches one write of one batch.
+
+    Args:
+        splits: What the batch reads.
+        whole: Tells whether it was counted whole.
+        is_counted: Whether another observation, of all that is read, counts for that; else this one does.
+    """
+
+    def __init__(self, splits: Sequence[KafkaPartitionSplit], whole: WholeBatch, *, is_counted: bool = False) -> None:
         from pyspark.sql import Observation
 
+        self.whole = whole
+        self._is_counted = is_counted
+        self._splits = splits
         self._observation = Observation()
-        self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else []
+        self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
 
     def watch(self, staged: DataFrame, problem: Column) -> DataFrame:
         """The same DataFrame, watched when it runs.
@@ -97,36 +237,46 @@ class BatchObservation:
             f.max(
                 f.when((f.col("partition") == partition) & (f.col("topic") == topic), f.unix_millis("timestamp"))
             ).alias(f"t{index}")
-            for index, (topic, partition) in enumerate(self._watched)
+            for index, (topic, partition) in enumerate(self._watched or ())
         ]
         return staged.observe(
             self._observation,
             f.count(f.lit(1)).alias("records"),
             f.sum(size.cast("bigint")).alias("bytes"),
             f.count(problem).alias("rejected"),
+            *(() if self._is_counted else self.whole.metrics()),
             *highest,
         )
 
-    def get(self, patience: float) -> Observed | None:
-        """What was seen; None if Spark has nothing to tell. Call it only after a commit is known to have happened.
+    def get(self, patience: float, coverage: Coverage | None = None) -> Observed:
+        """What was seen. Call it only after a commit is known to have happened.
 
         The metrics are there when the commit is, give or take a moment; only a plan that Spark optimised away to
         nothing never yields any.
 
         Args:
             patience: Seconds to wait for them.
+            coverage: What another observation of the same query says of it.
         """
+        if not self._splits:
+            return Observed(records=0, bytes=0, rejected=0)
         answer = observed_metrics(self._observation, patience)
-        if "records" not in answer:
-            return None
+        if not self._is_counted:
+            coverage = self.whole.coverage(answer)
+        if "records" not in answer or coverage is None:
+            return Observed.nothing(NOTHING_TOLD)
+        if coverage.unknown is not None and not coverage.is_of_the_write:
+            return Observed.nothing(coverage.unknown)
+        is_whole = coverage.unknown is None
         highest = {
-            topic_partition: datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
-            for index, topic_partition in enumerate(self._watched)
+            topic_partition: int(milliseconds)
+            for index, topic_partition in enumerate(self._watched or ())
             if (milliseconds := answer[f"t{index}"]) is not None
         }
         return Observed(
             records=answer["records"],
             bytes=answer["bytes"] or 0,
-            rejected=answer["rejected"],
-            highest_timestamps=highest,
+            rejected=answer["rejected"] if is_whole else None,
+            highest_timestamps=highest if is_whole and self._watched is not None else None,
+            unknown=coverage.unknown,
         )

@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from dagster_kafka_flip.observation import Observed
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.delta_table import Committed
+
+
+def total(numbers: Iterable[int | None]) -> int | None:
+    """The sum of some numbers; None if one of them is unknown."""
+    found = list(numbers)
+    known = [number for number in found if number is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class BatchResult:
         plan: What was planned.
         tasks: Number of tasks that read it.
         committed: What the table's history says.
-        observed: What was observed while reading; None if Spark had nothing to tell.
+        observed: What was observed while reading, and what of it is unknown.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
         confirm_seconds: Time for making sure of the commit.
     """
@@ -66,7 +75,7 @@ class BatchResult:
     plan: ReadPlan
     tasks: int
     committed: Committed
-    observed: Observed | None
+    observed: Observed
     read_and_write_seconds: float
     confirm_seconds: float
 
@@ -120,9 +129,13 @@ class IngestResult:
 
     @property
     def records(self) -> int | None:
-        """Records read; None if Spark had nothing to tell."""
-        seen = [batch.observed for batch in self.batches]
-        return None if None in seen else sum(observed.records for observed in seen if observed is not None)
+        """Records read; None if that is unknown."""
+        return total(batch.observed.records for batch in self.batches)
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of their keys and values; None if that is unknown."""
+        return total(batch.observed.bytes for batch in self.batches)
 
     @property
     def rows(self) -> int:
@@ -130,10 +143,29 @@ class IngestResult:
         return sum(batch.committed.rows for batch in self.batches)
 
     @property
-    def rejected_records(self) -> int:
-        """Records that could not be decoded and were kept, or became dead letters, as far as Spark tells."""
-        seen = (batch.observed.rejected for batch in self.batches if batch.observed is not None)
-        return max(sum(seen), self.dead_letters)
+    def rejected_records(self) -> int | None:
+        """Records that could not be decoded and were kept, or became dead letters; None if that is unknown."""
+        rejected = total(batch.observed.rejected for batch in self.batches)
+        return None if rejected is None else max(rejected, self.dead_letters)
+
+    @property
+    def unknown(self) -> str | None:
+        """Why something of the records is unknown, by the first batch of which that is so; None if all is known."""
+        return next((why for batch in self.batches if (why := batch.observed.unknown) is not None), None)
+
+    @property
+    def watermark(self) -> int | None:
+        """The event time that the topic partitions read have got to at least, in milliseconds since the epoch.
+
+        None if nothing was read, or if it is unknown of a batch: what was not seen may be further back.
+        """
+        highest: dict[TopicPartition, int] = {}
+        for batch in self.batches:
+            if batch.observed.highest_timestamps is None:
+                return None
+            for topic_partition, timestamp in batch.observed.highest_timestamps.items():
+                highest[topic_partition] = max(timestamp, highest.get(topic_partition, timestamp))
+        return min(highest.values(), default=None)
 
     @property
     def lost_offsets(self) -> int:

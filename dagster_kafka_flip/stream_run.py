@@ -321,7 +321,7 @@ class StreamRun:
         self._batches.append(done)
         self._in_commits = len(self._incidents)
         self._group_commit_failures += self._notify(look.enumerator)
-        if done.observed is not None and done.observed.records:
+        if done.observed.records and done.observed.bytes is not None:
             self.context.record_bytes = done.observed.bytes / done.observed.records
         look.anchor = Anchor(
             table_version=done.committed.version,

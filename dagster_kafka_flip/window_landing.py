@@ -10,7 +10,7 @@ from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError, WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
-from dagster_kafka_flip.observation import BatchObservation, observed_metrics
+from dagster_kafka_flip.observation import BatchObservation, Observed, WholeBatch, observed_metrics, tell_unknown
 from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
@@ -140,12 +140,9 @@ class WindowLanding:
 
     def _result(self, batch: _Batch, document: WindowsDocument, plan_seconds: float, seconds: float) -> WindowsResult:
         done = batch.done
-        observed = seen = None
+        observed, seen = self._observed(batch)
         rows = None if self._rules.repair else {}
-        if batch.watch is not None:
-            patience = 0.5 if done is None or done.rows == 0 else 10.0
-            observed = batch.watch.get(patience)
-            seen = None if batch.window_watch is None else _seen(observed_metrics(batch.window_watch, patience))
+        tell_unknown(self._log, observed)
         if done is not None and not self._rules.repair:
             rows = self._table.rows_by_window(document, done, self._rules.column)
         confirm_seconds = 0.0 if done is None else done.confirm_seconds
@@ -162,7 +159,17 @@ class WindowLanding:
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
             spark_ui=ui_address(self._spark),
+            can_miss=batch.reads and batch.window_watch is not None,
         )
+
+    def _observed(self, batch: _Batch) -> tuple[Observed, WindowsSeen | None]:
+        """What was seen of the records, and of their windows."""
+        if not batch.reads or batch.watch is None:
+            return Observed(records=0, bytes=0, rejected=0), None
+        patience = 2.0 if batch.done is not None and batch.done.rows == 0 else 10.0
+        metrics = {} if batch.window_watch is None else observed_metrics(batch.window_watch, patience)
+        observed = batch.watch.get(patience, batch.whole.coverage(metrics))
+        return observed, _seen(metrics) if observed.is_whole else None
 
     def _document(self, look: WindowsLook, plan: WindowPlan) -> WindowsDocument:
         is_tiled = self._rules.mode == "offset"
@@ -185,6 +192,8 @@ class WindowLanding:
         """Writes a batch; once more it is the same attempt."""
         from pyspark.sql import functions as f
 
+        # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
+        batch.whole = WholeBatch(batch.plan.splits)
         records = self._records(batch.assignment)
         if self._rules.repair:
             predicate = self._repair_predicate(batch.plan)
@@ -194,6 +203,8 @@ class WindowLanding:
             windows = [planned.window for planned in batch.plan.windows]
             predicate = windows_predicate(windows, self._rules.column, topic, self._topics)
             rows = self._transformed(self._windowed(records, batch))
+        if self._transform is not None and batch.reads:
+            batch.whole.transformed(self._spark)
         batch.columns = self._table.check_schema(rows.schema)
         progress = ReadProgress(batch.plan.offset_span)
         try:
@@ -231,11 +242,16 @@ class WindowLanding:
         numbered = windows.number(records)
         metrics = windows.metrics()
         batch.window_watch = Observation() if metrics else None
-        return windows.inside(numbered.observe(batch.window_watch, *metrics) if batch.window_watch else numbered)
+        if batch.window_watch is None:
+            return windows.inside(numbered)
+        if not windows.is_by_value:
+            # Before those that are in no window are left out.
+            metrics += batch.whole.metrics()
+        return windows.inside(numbered.observe(batch.window_watch, *metrics))
 
     def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
-        # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
-        batch.watch = BatchObservation(batch.plan.splits)
+        is_counted = batch.window_watch is not None and self._rules.event_time is None
+        batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
         staged = batch.watch.watch(self._decoder.stage(records), self._decoder.problem())
         return self._decoder.finish(staged, carry=carry)
 
@@ -272,10 +288,16 @@ class _Batch:
     def __init__(self, plan: WindowPlan, assignment: SplitAssignment) -> None:
         self.plan = plan
         self.assignment = assignment
+        self.whole = WholeBatch(plan.splits)
         self.watch: BatchObservation | None = None
         self.window_watch: Observation | None = None
         self.columns: tuple[tuple[str, str], ...] = ()
         self.done: Committed | None = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether there is something to read."""
+        return bool(self.plan.splits)
 
 
 def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:

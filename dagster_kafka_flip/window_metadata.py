@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
 
-from dagster_kafka_flip.metadata import COLUMN_SCHEMA, SPARK_UI, per_second, uri
+from dagster_kafka_flip.metadata import COLUMN_SCHEMA, SPARK_UI, known_metadata, per_second, timestamp_metadata, uri
+from dagster_kafka_flip.result import total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,27 +50,32 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         results: Its commits, at least one.
     """
     commits = [result.committed for result in results if result.committed is not None]
-    observed = [result.observed for result in results if result.observed is not None]
-    records = sum(seen.records for seen in observed)
+    records = total(result.observed.records for result in results)
     planning = sum(result.plan_seconds for result in results)
     seconds = sum(result.read_and_write_seconds for result in results)
     confirming = sum(result.confirm_seconds for result in results)
     metadata: dict[str, Any] = {
-        "kafka/records_read": records,
-        "kafka/bytes_read": sum(seen.bytes for seen in observed),
-        "kafka/rejected_records": rejected_records(results),
-        "kafka/stragglers": stragglers(results),
+        **known_metadata(
+            {
+                "kafka/records_read": records,
+                "kafka/bytes_read": total(result.observed.bytes for result in results),
+                "kafka/rejected_records": rejected_records(results),
+                "kafka/stragglers": stragglers(results),
+            },
+            unknown(results),
+        ),
         "kafka/tasks": sum(result.tasks for result in results),
         "delta/rows_written": sum(commit.rows for commit in commits),
         "delta/bytes_written": sum(commit.bytes for commit in commits),
         "delta/commits": len(commits),
-        "kafka/records_per_second": per_second(records, seconds),
         "seconds/plan": round(planning, 3),
         "seconds/read_and_write": round(seconds, 3),
         "seconds/commit": round(confirming, 3),
         "seconds/total": round(planning + seconds + confirming, 3),
         "dagster/uri": uri(results[-1].location),
     }
+    if records is not None:
+        metadata["kafka/records_per_second"] = per_second(records, seconds)
     if commits:
         metadata["delta/version"] = commits[-1].version
     if results[-1].columns:
@@ -87,18 +92,23 @@ def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:
     return tuple({incident.message: incident for result in results for incident in result.plan.incidents}.values())
 
 
-def stragglers(results: Sequence[WindowsResult]) -> int:
-    """Records that were seen and are in no window, because they came too late or have no time."""
-    return sum(result.seen.stragglers + result.seen.timeless for result in results if result.seen is not None)
+def stragglers(results: Sequence[WindowsResult]) -> int | None:
+    """Records that were read and are in no window, because they came too late or have no time; None if unknown."""
+    return total(result.stragglers for result in results)
 
 
-def rejected_records(results: Sequence[WindowsResult]) -> int:
-    """Records that could not be decoded and were kept, as far as Spark tells."""
-    return sum(result.observed.rejected for result in results if result.observed is not None)
+def rejected_records(results: Sequence[WindowsResult]) -> int | None:
+    """Records that could not be decoded and were kept; None if that is unknown."""
+    return total(result.observed.rejected for result in results)
+
+
+def unknown(results: Sequence[WindowsResult]) -> str | None:
+    """Why something of the records is unknown, by the first commit of which that is so; None if all is known."""
+    return next((why for result in results if (why := result.observed.unknown) is not None), None)
 
 
 def _timestamp(milliseconds: int) -> Any:
-    return MetadataValue.timestamp(datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc))
+    return timestamp_metadata("", milliseconds)[""]
 
 
 def _splits_table(planned: PlannedWindow) -> Any:

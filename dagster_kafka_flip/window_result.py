@@ -36,8 +36,8 @@ class WindowsResult:
         plan: What was planned.
         tasks: Number of tasks that read it.
         committed: What the table's history says; None where there was nothing to read and nothing to replace.
-        observed: What was observed of the records; None if Spark had nothing to tell.
-        seen: What was observed of the windows; None if Spark had nothing to tell, and in offset mode.
+        observed: What was observed of the records, and what of it is unknown.
+        seen: What was observed of the windows; None if it is unknown, and where no record can miss its window.
         rows: Rows of each window by its key; None where they are not told apart.
         location: Where the table is.
         columns: Names and types of the table's columns.
@@ -45,12 +45,13 @@ class WindowsResult:
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
         confirm_seconds: Time for making sure of the commit.
         spark_ui: Address of the Spark UI; None where there is none.
+        can_miss: Whether a record can miss its window; it can't where windows lie between offsets, and in a repair.
     """
 
     plan: WindowPlan
     tasks: int
     committed: Committed | None
-    observed: Observed | None
+    observed: Observed
     seen: WindowsSeen | None
     rows: Mapping[str, int] | None
     location: str
@@ -59,10 +60,18 @@ class WindowsResult:
     read_and_write_seconds: float
     confirm_seconds: float
     spark_ui: str | None = None
+    can_miss: bool = True
 
     def rows_of(self, window: PlannedWindow) -> int | None:
         """Rows of one of its windows; None where they are not told apart."""
         return None if self.rows is None else self.rows.get(window.window.key, 0)
+
+    @property
+    def stragglers(self) -> int | None:
+        """Records that were read and are in no window, because they came too late or have no time; None if unknown."""
+        if self.seen is None:
+            return None if self.can_miss else 0
+        return self.seen.stragglers + self.seen.timeless
 
     def late_records(self, window: PlannedWindow) -> int | None:
         """Late records of one of its windows, found all the same; None if nothing was seen."""

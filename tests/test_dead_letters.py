@@ -28,6 +28,7 @@ from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.observation import Observed
 from dagster_kafka_flip.repositioning import commit_move, plan_move
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -144,7 +145,7 @@ def test_records_that_can_not_be_decoded_are_landed_raw_and_the_others_as_ever(
 
     assert len(first.batches) == 3
     assert (first.rows, first.records, first.dead_letters, first.dead_letter_table) == (4, 8, 4, dead)
-    assert sum(batch.observed.rejected for batch in first.batches if batch.observed) == 4
+    assert sum(batch.observed.rejected for batch in first.batches) == 4
     assert whole(3) == [(0, 1), (0, 3), (1, 0), (1, 3)]
     assert first.known.table_rows == 4
     assert "secret nonsense" not in caplog.text
@@ -266,8 +267,10 @@ def test_that_nothing_is_owed_but_could_not_be_noted_is_no_reason_to_fail(
 def test_a_missing_observation_is_made_up_for_by_reading(kafka, land, whole, topic, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
-    monkeypatch.setattr("dagster_kafka_flip.landing.BatchObservation.get", lambda self, patience: None)
-    assert land().dead_letters == 1
+    nothing = Observed.nothing("by hand")
+    monkeypatch.setattr("dagster_kafka_flip.landing.BatchObservation.get", lambda self, patience: nothing)
+    result = land()
+    assert (result.dead_letters, result.rejected_records, result.records, result.watermark) == (1, 1, None, None)
     assert whole() == [(0, 1)]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from dagster_kafka_flip.instants import utc_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,7 +62,5 @@ def iso(timestamp_ms: int | None) -> str | None:
     """A point in time, as scripts read it; the bare number where no calendar has it: a record may say anything."""
     if timestamp_ms is None:
         return None
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
+    time = utc_time(timestamp_ms)
+    return str(timestamp_ms) if time is None else time.isoformat(timespec="milliseconds")

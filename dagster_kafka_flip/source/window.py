@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.instants import instant
 from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source.offsets import epoch_milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
+    from datetime import datetime
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,6 @@ class Window:
 
     def __str__(self) -> str:
         return f"{self.key} [{self.start}, {self.stop})"
-
-
-def instant(milliseconds: int) -> str:
-    """A point in time as text with an offset from UTC: whole seconds where it is one."""
-    if milliseconds > _LAST_MS:
-        # Such as of a producer that took microseconds for milliseconds.
-        return f"{milliseconds} ms after 1970, which is beyond the year 9999"
-    time = _EPOCH + timedelta(milliseconds=milliseconds)
-    return time.isoformat(timespec="seconds" if milliseconds % 1000 == 0 else "milliseconds").replace("+00:00", "Z")
 
 
 def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:

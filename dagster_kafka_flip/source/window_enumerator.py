@@ -22,6 +22,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
+from dagster_kafka_flip.instants import instant
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.identity import (
     check_cluster,
@@ -37,7 +38,6 @@ from dagster_kafka_flip.source.look_ups import LookUps
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.tasks import plan_tasks
 from dagster_kafka_flip.source.tiles import recorded_bounds, tile_bounds
-from dagster_kafka_flip.source.window import instant
 from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
 
 if TYPE_CHECKING:

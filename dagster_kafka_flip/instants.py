@@ -1,0 +1,39 @@
+"""Points in time, in milliseconds since the epoch: the one place that makes datetimes and texts of them.
+
+A record's timestamp is whatever its producer wrote. Microseconds where milliseconds belong give the year 55,000, which
+no datetime can hold.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FIRST_MS = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
+_LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def utc_time(milliseconds: float) -> datetime | None:
+    """A point in time; None where no datetime can hold it.
+
+    Args:
+        milliseconds: Since the epoch.
+    """
+    # Asked this way round, so that what is no number at all is not in between either.
+    if not _FIRST_MS <= milliseconds <= _LAST_MS:
+        return None
+    return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def instant(milliseconds: int) -> str:
+    """A point in time as text with an offset from UTC: whole seconds where it is one.
+
+    Args:
+        milliseconds: Since the epoch.
+    """
+    time = utc_time(milliseconds)
+    if time is None:
+        # Such as of a producer that took microseconds for milliseconds.
+        end = "beyond the year 9999" if milliseconds > 0 else "before the year 1"
+        return f"{milliseconds} ms after 1970, which is {end}"
+    return time.isoformat(timespec="seconds" if milliseconds % 1000 == 0 else "milliseconds").replace("+00:00", "Z")

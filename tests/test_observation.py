@@ -1,0 +1,221 @@
+"""What is told of a batch's records: known of the whole batch, or unknown, and never 0 for what Spark did not count."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from dagster import AssetKey
+
+from dagster_kafka_flip.checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.metadata import result_metadata
+from dagster_kafka_flip.observation import WholeBatch
+from dagster_kafka_flip.result import total
+from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.window_metadata import windows_metadata
+from tests.windows.conftest import START, hours
+
+_LONG = 3 * (1 << 20) + 17
+_SPLITS = (
+    KafkaPartitionSplit(TopicPartition("a", 0), 5, 9),
+    KafkaPartitionSplit(TopicPartition("b", 1), (1 << 40) - 7, (1 << 40) + 3),
+    KafkaPartitionSplit(TopicPartition("c", 0), 0, _LONG),
+)
+
+
+def _answer(offsets, planned_at=100):
+    return {"counted": len(offsets), "offsets": sum(o & 0xFFFFF for o in offsets), "planned_at": planned_at}
+
+
+def _whole(splits=_SPLITS, asked_at: int | None = None) -> WholeBatch:
+    whole = WholeBatch(splits)
+    whole._asked_at = asked_at
+    return whole
+
+
+_ALL = [offset for split in _SPLITS for offset in range(split.starting_offset, split.stopping_offset)]
+
+
+@pytest.mark.parametrize("asked_at", [None, 50, 100, 150])
+def test_a_count_of_every_offset_is_of_the_whole_batch_whichever_query_made_it(asked_at):
+    coverage = _whole(asked_at=asked_at).coverage(_answer(_ALL))
+    assert coverage is not None
+    assert (coverage.unknown, coverage.records) == (None, len(_ALL))
+
+
+def test_fewer_records_than_offsets_are_the_whole_batch_only_if_there_was_no_transform():
+    some = _answer(_ALL[:-3])
+    assert (known := _whole().coverage(some)) is not None
+    assert known.unknown is None
+    assert (cut := _whole(asked_at=50).coverage(some)) is not None
+    assert cut.unknown is not None
+    assert "either the log has gaps" in cut.unknown
+    assert cut.is_of_the_write
+
+
+@pytest.mark.parametrize("asked_at", [100, 101])
+def test_a_query_that_was_planned_before_the_transform_was_done_is_not_the_write(asked_at):
+    coverage = _whole(asked_at=asked_at).coverage(_answer(_ALL[:2]))
+    assert coverage is not None
+    assert not coverage.is_of_the_write
+    assert coverage.unknown is not None
+    assert coverage.unknown.startswith("the transform looked at its records")
+
+
+@pytest.mark.parametrize("asked_at", [None, 50])
+def test_records_that_were_counted_twice_are_believed_in_no_case(asked_at):
+    # Half of the offsets hold a record, and each was read twice.
+    splits = (KafkaPartitionSplit(TopicPartition("a", 0), 0, 100),)
+    twice = [offset for offset in range(0, 100, 2) for _ in range(2)]
+    for offsets in (twice, [*range(100), 7]):
+        coverage = _whole(splits, asked_at).coverage(_answer(offsets))
+        assert coverage is not None
+        assert coverage.unknown is not None
+        assert "more than once" in coverage.unknown
+
+
+def test_nothing_told_is_unknown_and_a_batch_that_reads_nothing_is_known():
+    assert _whole().coverage({}) is None
+    assert (empty := _whole(()).coverage({})) is not None
+    assert (empty.records, empty.unknown) == (0, None)
+
+
+def test_a_sum_with_something_unknown_is_unknown():
+    assert (total([1, 2]), total([]), total([1, None])) == (3, 0, None)
+
+
+def test_a_check_of_what_is_unknown_does_not_pass_and_says_why():
+    names = (NO_RECORDS_REJECTED, NO_STRAGGLERS)
+    unknown = Findings((), rejected_records=None, stragglers=None, unknown="by hand")
+    for result in check_results(names, AssetKey("a"), unknown):
+        assert (result.passed, result.description) == (False, "It is unknown how many there were: by hand.")
+        assert not result.metadata
+    known = Findings((), rejected_records=0, stragglers=0)
+    assert all(result.passed for result in check_results(names, AssetKey("a"), known))
+
+
+def _shows(records):
+    records.show(2)
+    return records
+
+
+def _takes_one(records):
+    records.limit(1).collect()
+    return records
+
+
+def _caches(records):
+    records = records.cache()
+    records.count()
+    return records
+
+
+_BAD = 3
+
+
+@pytest.fixture
+def flights(kafka, topic):
+    kafka.create(topic, partitions=2)
+    for partition in range(2):
+        kafka.produce(topic, [(None, '{"n": 1}')] * 40, partition=partition)
+    kafka.produce(topic, [(None, "no json")] * _BAD, partition=1)
+
+
+@pytest.fixture
+def land(connection, spark_of, table, topic, tmp_path):
+    """Lands the test's topic, with dead letters, and gives the result and what Dagster is told."""
+
+    def run(**options: Any):
+        values: dict[str, Any] = {"value_format": JsonFormat("n INT NOT NULL"), "dead_letter": str(tmp_path / "dead")}
+        result = ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection, **values | options)
+        return result, result_metadata(result, None)
+
+    return run
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.usefixtures("flights")
+@pytest.mark.parametrize(
+    ("transform", "why"),
+    [
+        (_shows, "the transform looked at its records"),
+        (lambda records: records.limit(5), "either the log has gaps"),
+        (_caches, None),
+    ],
+)
+def test_dead_letters_are_landed_and_counted_whatever_the_transform_does(land, spark, tmp_path, caplog, transform, why):
+    with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
+        result, metadata = land(transform=transform)
+    assert spark.read.format("delta").load(str(tmp_path / "dead")).count() == result.dead_letters == _BAD
+    assert result.rejected_records == metadata["kafka/rejected_records"] == _BAD
+    assert ("kafka/watermark" in metadata) == (why is None)
+    if why is None:
+        assert (result.unknown, metadata["kafka/records_read"]) == (None, 80 + _BAD)
+    else:
+        assert why in metadata["kafka/unknown"]
+        assert why in caplog.text
+        assert metadata.get("kafka/records_read") != 80 + _BAD
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.usefixtures("flights")
+def test_gaps_in_the_log_leave_nothing_unknown_where_there_is_no_transform(kafka, land, topic, tmp_path, table):
+    kafka.open_transaction(topic, [(None, '{"n": 1}'), (None, "no json")]).commit()
+    kept = {"value_format": JsonFormat("n INT", on_error="null"), "dead_letter": None}
+    result, metadata = land(**kept)
+    assert (metadata["kafka/records_read"], metadata["kafka/rejected_records"]) == (82 + _BAD, _BAD + 1)
+    assert "kafka/unknown" not in metadata
+    assert result.watermark is not None
+
+    # With one, it is unknown whether all was counted; what the write itself has read is told.
+    kafka.open_transaction(topic, [(None, "no json")]).commit()
+    result, metadata = land(**kept, transform=lambda records: records)
+    assert "kafka/rejected_records" not in metadata
+    assert "kafka/watermark" not in metadata
+    assert metadata["kafka/records_read"] == 1
+    assert "either the log has gaps" in metadata["kafka/unknown"]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize("event_time", [None, "at"])
+def test_stragglers_of_windows_are_unknown_where_a_transform_looks(
+    kafka, connection, spark_of, table, topic, event_time
+):
+    from dagster_kafka_flip.source.window import Windows
+
+    kafka.create(topic)
+    for minute in (5, 200, 30):
+        time = START + minute * 60_000
+        kafka.produce(topic, [(None, f'{{"at": {time // 1000}}}')], timestamp=time)
+
+    def rewrite(transform):
+        found = rewrite_windows(
+            KafkaSource(topics=(topic,)),
+            DeltaTarget(table=table, partition_by=("kafka_window",)),
+            hours(0, 4),
+            spark=spark_of,
+            connection=connection,
+            rules=Windows(event_time=event_time),
+            definition="hours",
+            value_format=StringFormat() if event_time is None else JsonFormat("at TIMESTAMP"),
+            transform=transform,
+        )
+        return windows_metadata(list(found))
+
+    whole = rewrite(None)
+    assert (whole["kafka/records_read"], whole["kafka/stragglers"]) == (3 if event_time else 2, 1)
+    assert rewrite(lambda records: records)["kafka/stragglers"] == 1
+    unknown = rewrite(_takes_one)
+    assert "kafka/stragglers" not in unknown
+    assert "kafka/rejected_records" not in unknown
+    assert "the transform looked at its records" in unknown["kafka/unknown"]
