@@ -5,23 +5,28 @@ Kept where records were rejected, so that a later run can find the same ones, wh
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import re
+import types
+import uuid
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.format import Format
 
 # An object's address is another one in every process.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+_PROCESS = uuid.uuid4().hex
 
 
 def describe_decoder(decoder: Decoder) -> dict[str, Any]:
@@ -55,7 +60,53 @@ def _plain(value: Any) -> Any:
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
-        return _ADDRESS.sub("", repr(value))
+        return _plain_object(value)
+
+
+def _plain_object(value: Any) -> Any:
+    """What json can't describe; what can't be told apart from another is described as no other is."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {str(key): _plain(each) for key, each in items}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in cast("list[Any] | tuple[Any, ...]", value)]
+    called = _plain_callable(value)
+    if called is not None:
+        return called
+    text = repr(value)
+    if not _ADDRESS.search(text):
+        return text
+    # Its text says nothing but where it is: the same object is the same, and no other one, nor one of another process.
+    return f"{_ADDRESS.sub('', text)} {_PROCESS}-{id(value)}"
+
+
+def _plain_callable(value: Any) -> Any:
+    if isinstance(value, functools.partial):
+        made = cast("functools.partial[Any]", value)
+        return {"partial": _plain(made.func), "args": _plain(made.args), "keywords": _plain(made.keywords)}
+    if isinstance(value, types.FunctionType):
+        return _plain_function(value)
+    if isinstance(value, types.MethodType):
+        return {"method": _plain(value.__func__), "of": _plain(value.__self__)}
+    if isinstance(value, (type, types.BuiltinFunctionType)):
+        return f"{value.__module__}.{value.__qualname__}"
+    return None
+
+
+def _plain_function(function: types.FunctionType) -> dict[str, Any]:
+    """By what it does, because its name may be that of another one: two lambdas have the same."""
+    cells = function.__closure__ or ()
+    return {
+        "function": f"{function.__module__}.{function.__qualname__}",
+        "code": hashlib.sha256(_code(function.__code__).encode()).hexdigest(),
+        "defaults": _plain([function.__defaults__, function.__kwdefaults__]),
+        "closure": [_plain(cell.cell_contents) for cell in cells],
+    }
+
+
+def _code(code: types.CodeType) -> str:
+    constants = [_code(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts]
+    return repr((code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars))
 
 
 def _format_of(description: Mapping[str, Any], current: Format) -> Format | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -64,6 +65,31 @@ def test_a_format_of_somebody_elses_is_only_recognized_and_its_secrets_are_maske
     assert decoder_of(described, same) == same
     assert decoder_of(described, _decoder(_Own(lookup=print))) is None
     assert decoder_of(described, _decoder(RawFormat())) is None
+
+
+def _times(number):
+    return lambda value: value * number
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda value: value + 1, lambda value: value + 2),
+        (_times(2), _times(3)),
+        (functools.partial(_times, 2), functools.partial(_times, 3)),
+        (_Own().parse, _Own().problem),
+        ([lambda: 1], [lambda: 2]),
+        (object(), object()),
+    ],
+)
+def test_formats_with_different_callables_are_different_decoders(one, other):
+    described = _described(_decoder(_Own(lookup=one)))
+    assert decoder_of(described, same := _decoder(_Own(lookup=one))) == same
+    assert decoder_of(described, _decoder(_Own(lookup=other))) is None
+
+
+def test_a_function_that_does_the_same_is_the_same_in_another_process():
+    assert decoder_of(_described(_decoder(_Own(lookup=_times(2)))), same := _decoder(_Own(lookup=_times(2)))) == same
 
 
 def test_a_setting_that_is_not_known_here_is_not_passed_over():
