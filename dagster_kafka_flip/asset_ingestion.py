@@ -16,7 +16,7 @@ from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.landing_assets import check_alone
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA, data_version, result_metadata
 from dagster_kafka_flip.reader.columns import KafkaColumns
-from dagster_kafka_flip.record import last_record
+from dagster_kafka_flip.record import read_record
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
 from dagster_kafka_flip.source.limits import Limits
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.dead_letters import DeadLetters
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.record import Record
     from dagster_kafka_flip.result import IngestResult
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import Window
@@ -121,8 +122,7 @@ class Ingestion:
     def _go_on(
         self, context: AssetExecutionContext, config: IngestRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        event, known = last_record(context.instance, context.asset_key)
-        previous = None if event is None else event.asset_materialization
+        record = read_record(context.instance, context.asset_key)
         result = ingest(
             overridden_source(self.source, config),
             self.target,
@@ -135,34 +135,35 @@ class Ingestion:
             dead_letter=self.dead_letter,
             limits=overridden_limits(self.limits, config),
             starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
-            known=None if config.verify else known,
+            known=None if config.verify else record.known,
+            reported=record.reported(self.target),
             verify_after=self.verify_after,
             tolerate=self.tolerated,
             run_id=context.run_id,
             logger=context.log,
         )
-        yield from self.tell(context.asset_key, result, previous)
+        yield from self.tell(context.asset_key, result, record)
 
     def tell(
-        self, key: AssetKey, result: IngestResult, previous: AssetMaterialization | None
+        self, key: AssetKey, result: IngestResult, record: Record
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
         """What Dagster is told of a run of the stream.
 
         Args:
             key: The asset.
             result: What was done.
-            previous: The asset's materialization before.
+            record: What Dagster knew of the asset when the run began.
         """
         # A look at the table is worth a record even then: without one, every later idle run would have to look again.
         if not result.is_idle or result.started_spark or self.on_idle == "materialize":
             yield MaterializeResult(
                 asset_key=key,
-                metadata=self._with_lineage(result_metadata(result, previous)),
+                metadata=self._with_lineage(result_metadata(record.noted_in(result), record.materialization)),
                 data_version=data_version(result.state),
             )
         # After it: Dagster takes a check to be about the newest materialization.
         yield from check_results(
-            self.checks, key, Findings(result.incidents, result.rejected_records, unknown=result.unknown)
+            self.checks, key, Findings(result.all_incidents, result.rejected_records, unknown=result.unknown)
         )
 
     def replace(

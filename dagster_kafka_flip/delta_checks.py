@@ -142,7 +142,8 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
     )
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def check_table(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from checks.results(_selected(context), getattr(context.resources, checks.ingestion.spark).session())
+        spark = getattr(context.resources, checks.ingestion.spark).session()
+        yield from checks.results(_selected(context), spark, context.instance)
 
     return check_table
 

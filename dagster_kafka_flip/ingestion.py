@@ -52,6 +52,7 @@ def ingest(
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
     tolerate: Iterable[type[KafkaFlipError]] = (),
     run_id: str = "",
+    reported: int | None = None,
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> IngestResult:
     """Lands what a source holds, from the stream's position to the source's stop, in a Delta table, exactly once.
@@ -75,6 +76,8 @@ def ingest(
         verify_after: How long such a copy is believed. Default 24 hours.
         tolerate: Errors that don't end the run: it goes on and says so in the result's `incidents`. Default: none.
         run_id: Kept in the commit. Default: none.
+        reported: The table's version up to which commits were reported before, -1 for none: the result then holds what
+            earlier runs committed behind it (`unreported`). Default: not asked.
         logger: Where to tell each step. Default: this module's.
 
     Returns:
@@ -104,6 +107,7 @@ def ingest(
         known=known,
         tolerated=tolerated_errors(tolerate),
         run_id=run_id,
+        reported=reported,
         log=logger or _logger,
     )
     return run.idle(known, verify_after) or run.execute()

@@ -104,6 +104,15 @@ class LogChecks:
 
     def _same_log(self, standing: LogStanding, known: KnownPosition) -> AssetCheckResult:
         told = len(known.state.topic_ids)
+        if not standing.changed and not told and None in (standing.cluster_id, known.state.cluster_id):
+            return self._result(
+                SAME_LOG,
+                passed=False,
+                description=(
+                    "Nothing was compared: neither the cluster's id nor the id of a topic is known. The brokers don't "
+                    "tell them, or this client may not describe them. A topic that is made anew goes unnoticed"
+                ),
+            )
         if standing.changed:
             description = " ".join(str(error).partition(" Nothing was read.")[0] for error in standing.changed)
         else:

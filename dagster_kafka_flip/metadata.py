@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dagster import AssetMaterialization
 
     from dagster_kafka_flip.result import IngestResult
-    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -89,7 +88,6 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
             },
             result.unknown,
         ),
-        "kafka/lost_offsets": result.lost_offsets,
         "kafka/lag_before": sum(result.plan.lag_before.values()),
         "kafka/lag_after": result.lag_after,
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
@@ -107,7 +105,11 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     }
     if result.records is not None:
         metadata["kafka/records_per_second"] = per_second(result.records, seconds)
+    # Nothing is shown for a number that nobody knows.
+    if result.lost_offsets is not None:
+        metadata["kafka/lost_offsets"] = result.lost_offsets
     metadata |= _now_and_then(result)
+    metadata |= _unreported(result)
     metadata |= _event_time(result, previous)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
@@ -137,14 +139,28 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
     if result.dead_letter_table is not None:
         metadata["kafka/dead_letters"] = result.dead_letters
         metadata["kafka/dead_letter_table"] = result.dead_letter_table
-    if result.incidents:
-        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in result.incidents])
+    if result.all_incidents:
+        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in result.all_incidents])
     if result.group_commit_failures:
         metadata["kafka/group_commit_failures"] = result.group_commit_failures
     if result.overrides_start:
         metadata["kafka/start_overridden"] = True
     if result.spark_ui is not None:
         metadata[SPARK_UI] = MetadataValue.url(result.spark_ui)
+    return metadata
+
+
+def _unreported(result: IngestResult) -> dict[str, Any]:
+    """What earlier runs committed and did not report."""
+    before = result.unreported
+    if before is None:
+        return {}
+    metadata: dict[str, Any] = {
+        "delta/unreported_commits": before.commits,
+        "delta/unreported_versions": f"{before.from_version} to {before.to_version}",
+    }
+    if before.rows is not None:
+        metadata["delta/unreported_rows"] = before.rows
     return metadata
 
 
@@ -209,6 +225,7 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
         "dead_letters_owed": known.dead_letters_owed,
         "anchor_version": known.anchor_version,
         "transaction_version": known.transaction_version,
+        "known_since": known.known_since,
     }
 
 
@@ -216,9 +233,14 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
     """The position that a materialization recorded; None if it recorded none that can be read."""
     if materialization is None or POSITION not in materialization.metadata:
         return None
-    document: Any = materialization.metadata[POSITION].value
-    if not isinstance(document, Mapping):
+    return position_in(materialization.metadata[POSITION].value)
+
+
+def position_in(value: Any) -> KnownPosition | None:
+    """The position in a value of metadata; None if none can be read."""
+    if not isinstance(value, Mapping):
         return None
+    document: Any = value
     try:
         return KnownPosition(
             stream=document["stream"],
@@ -232,6 +254,7 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
             dead_letters_owed=document.get("dead_letters_owed", False),
             anchor_version=document.get("anchor_version"),
             transaction_version=document.get("transaction_version"),
+            known_since=document.get("known_since"),
         )
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.
@@ -248,7 +271,7 @@ def uri(location: str) -> str:
 
 def _splits_table(result: IngestResult) -> TableMetadataValue:
     return MetadataValue.table(
-        records=list(_split_records(result.plan, result.state)),
+        records=list(_split_records(result)),
         schema=TableSchema(
             columns=[
                 TableColumn(name, type_, constraints=TableColumnConstraints(nullable=False))
@@ -258,9 +281,9 @@ def _splits_table(result: IngestResult) -> TableMetadataValue:
     )
 
 
-def _split_records(plan: ReadPlan, state: EnumeratorState) -> Iterable[TableRecord]:
-    for tp, end in sorted(plan.end_offsets.items()):
-        start, stop = plan.starting_position[tp], state.position[tp]
+def _split_records(result: IngestResult) -> Iterable[TableRecord]:
+    for tp, end in sorted(result.plan.end_offsets.items()):
+        start, stop = result.plan.starting_position[tp], result.position_of(tp)
         yield TableRecord(
             {
                 "topic": tp.topic,

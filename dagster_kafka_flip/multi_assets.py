@@ -21,7 +21,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
 from dagster_kafka_flip.landing_assets import check_alone, ingestions_of, register
 from dagster_kafka_flip.metadata import table_metadata
-from dagster_kafka_flip.record import last_record
+from dagster_kafka_flip.record import read_record
 from dagster_kafka_flip.run_config import IngestRunConfig
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         AssetCheckResult,
         AssetExecutionContext,
         AssetKey,
-        AssetMaterialization,
         AssetSpec,
         MaterializeResult,
         RetryPolicy,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.kafka_delta_table import KafkaDeltaTable
+    from dagster_kafka_flip.record import Record
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 
@@ -224,17 +224,17 @@ def _replace(
 def _go_on(
     context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
 ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-    previous: dict[AssetKey, AssetMaterialization | None] = {}
+    records: dict[AssetKey, Record] = {}
     tables: dict[str, TogetherTable] = {}
     for key, ingestion in chosen.items():
-        event, known = last_record(context.instance, key)
-        previous[key] = None if event is None else event.asset_materialization
+        records[key] = read_record(context.instance, key)
         tables[key.to_user_string()] = TogetherTable(
             target=ingestion.target,
             decoder=Decoder.of(ingestion.key_format, ingestion.value_format, ingestion.columns),
             transform=ingestion.bound_transform(context),
             dead_letters=ingestion.dead_letter,
-            known=None if config.verify else known,
+            known=None if config.verify else records[key].known,
+            reported=records[key].reported(ingestion.target),
         )
     first = next(iter(chosen.values()))
     connection = getattr(context.resources, first.kafka).connection(first.source.cluster)
@@ -251,7 +251,7 @@ def _go_on(
     )
     for key, ingestion in chosen.items():
         if (result := done.results.get(key.to_user_string())) is not None:
-            yield from ingestion.tell(key, result, previous[key])
+            yield from ingestion.tell(key, result, records[key])
     _raise(done.failures, context)
 
 

@@ -44,6 +44,8 @@ class KnownPosition:
         dead_letters_owed: Whether the dead-letter table did not say yet that nothing is owed to it.
         anchor_version: Version of the commit that defined the position, if it is known.
         transaction_version: The transaction version of that commit, if it is known.
+        known_since: Where Dagster's storage was when the run began that looked at the table: whatever is stored behind
+            it may have happened after the look.
     """
 
     stream: str
@@ -57,6 +59,26 @@ class KnownPosition:
     dead_letters_owed: bool = False
     anchor_version: int | None = None
     transaction_version: int | None = None
+    known_since: int | None = None
+
+
+@dataclass(frozen=True)
+class Unreported:
+    """Commits of the stream that an earlier run made and did not report, because it failed or was killed.
+
+    Attributes:
+        commits: Their number.
+        rows: Rows that they brought; None if that is not known.
+        from_version: The first of them.
+        to_version: The last of them.
+        incidents: What they tolerated.
+    """
+
+    commits: int
+    rows: int | None
+    from_version: int
+    to_version: int
+    incidents: tuple[Incident, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +107,7 @@ class IngestResult:
     """What a run did.
 
     Attributes:
-        plan: The whole run's plan; its batches read it in turn.
+        plan: What the run read, and how the logs stood when it planned last; its batches read it in turn.
         batches: One for each commit, none if there was nothing to do.
         known: The position reached, for the next run to know.
         location: The table's location, where it is known.
@@ -97,6 +119,7 @@ class IngestResult:
             run left owing included.
         dead_letter_table: That table; None if there is none.
         incidents: What would have ended the run, and was tolerated.
+        unreported: What runs before committed and did not report; None if there is no such commit.
         plan_seconds: Time for looking up the position and planning, without the start of Spark.
         spark_seconds: Time until a Spark session was there.
         spark_ui: Address of the Spark UI, where Spark was started; None where there is none.
@@ -113,6 +136,7 @@ class IngestResult:
     dead_letters: int = 0
     dead_letter_table: str | None = None
     incidents: tuple[Incident, ...] = ()
+    unreported: Unreported | None = None
     plan_seconds: float = 0.0
     spark_seconds: float = 0.0
     spark_ui: str | None = None
@@ -168,12 +192,27 @@ class IngestResult:
         return min(highest.values(), default=None)
 
     @property
-    def lost_offsets(self) -> int:
-        """The largest number of records that were lost by what was tolerated, as far as it can be told."""
-        return sum(incident.lost_offsets or 0 for incident in self.incidents)
+    def all_incidents(self) -> tuple[Incident, ...]:
+        """What was tolerated in this run, and in those before that did not report it."""
+        before = () if self.unreported is None else self.unreported.incidents
+        return tuple({incident.message: incident for incident in (*before, *self.incidents)}.values())
+
+    @property
+    def lost_offsets(self) -> int | None:
+        """The largest number of records that were lost by what was tolerated; None if nobody can tell."""
+        return lost_offsets(self.all_incidents)
 
     @property
     def lag_after(self) -> int:
         """Offsets between the position reached and the end offsets that were seen when planning."""
-        position = self.state.position
-        return sum(max(0, end - position[tp]) for tp, end in self.plan.end_offsets.items())
+        return sum(max(0, end - self.position_of(tp)) for tp, end in self.plan.end_offsets.items())
+
+    def position_of(self, tp: TopicPartition) -> int:
+        """Where the stream stands in a topic partition after the run."""
+        return self.state.position.get(tp, self.plan.starting_position[tp])
+
+
+def lost_offsets(incidents: Iterable[Incident]) -> int | None:
+    """The largest number of records that were lost by what was tolerated; None if nobody can tell."""
+    lost = [incident.lost_offsets for incident in incidents]
+    return None if None in lost else sum(number for number in lost if number is not None)

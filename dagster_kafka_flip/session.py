@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.jars import retrieve
+from dagster_kafka_flip.redaction import REDACTION, hide_from_logs, redaction_regex, without_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -129,8 +130,9 @@ def build_session(
         SparkSessionError: Spark did not start, or the session that is there can't write Delta.
     """
     if master is not None and remote is not None:
-        msg = f"a Spark session has a master ({master}) or a remote ({remote}), not both"
+        msg = f"a Spark session has a master ({master}) or a remote ({without_parameters(remote)}), not both"
         raise ConfigurationError(msg)
+    hide_from_logs()
     if remote is not None:
         return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
 
@@ -151,6 +153,7 @@ def build_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         **(config or {}),
+        REDACTION: redaction_regex(config or {}),
     }
     if "spark.jars" not in settings and "spark.jars.packages" not in settings:
         settings["spark.jars"] = ",".join(fetch_jars(packages))
@@ -234,7 +237,8 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if importlib.util.find_spec("grpc") is None:
-        msg = f"Spark Connect ({remote}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
+        address = without_parameters(remote)
+        msg = f"Spark Connect ({address}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
         raise SparkSessionError(msg)
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -244,8 +248,10 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         for key, value in settings.items():
             session.conf.set(key, value)
     except Exception as error:
+        address = without_parameters(remote)
+        said = str(error).replace(remote, address)
         msg = (
-            f"no Spark Connect session with {remote}: {type(error).__name__}: {error}; check the address and the server"
+            f"no Spark Connect session with {address}: {type(error).__name__}: {said}; check the address and the server"
         )
         raise SparkSessionError(msg) from error
     check_session(session)

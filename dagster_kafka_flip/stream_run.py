@@ -7,8 +7,9 @@ commit carries the rows and the new position. Everything after that commit is te
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,10 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.landing import Landing, Read
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
+from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition, Unreported
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import Incident, incident_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -44,12 +46,16 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator
     from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.target import DeltaTarget
 
 # A plan is made anew this often after somebody else's change to the table came in between.
 _MAX_PLANS = 4
+
+# Most commits that are searched for what earlier runs did not report.
+_MOST_COMMITS = 1000
 
 
 def stream_run(
@@ -66,6 +72,7 @@ def stream_run(
     tolerated: frozenset[type[KafkaFlipError]],
     run_id: str,
     log: logging.Logger | logging.LoggerAdapter[Any],
+    reported: int | None = None,
     read: Read = read,
 ) -> StreamRun:
     """A run that has not begun.
@@ -83,6 +90,7 @@ def stream_run(
         tolerated: Errors that don't end the run.
         run_id: Kept in the commits.
         log: Where to tell each step.
+        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
         read: How records are read.
     """
     overriding = None
@@ -102,6 +110,7 @@ def stream_run(
         log=log,
         context=SplitEnumeratorContext(record_bytes=record_bytes, tolerated=tolerated),
         record=_record(known, target),
+        reported=reported,
         read=read,
     )
 
@@ -132,6 +141,7 @@ class StreamRun:
         log: Where to tell each step.
         context: What enumerators are told.
         record: A copy of the position, if it is of this stream and table.
+        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
         read: How records are read; other than by itself where several runs share what is read.
     """
 
@@ -147,6 +157,7 @@ class StreamRun:
     log: logging.Logger | logging.LoggerAdapter[Any]
     context: SplitEnumeratorContext
     record: RecordedPosition | None
+    reported: int | None = None
     read: Read = read
     _reachable: bool = field(default=False, init=False)
     _session: SparkSession = field(init=False)
@@ -156,6 +167,8 @@ class StreamRun:
     _looking: _Look = field(init=False)
     _assigned: SplitAssignment | None = field(default=None, init=False)
     _plan: ReadPlan = field(init=False)
+    _unreported: Unreported | None = field(default=None, init=False)
+    _discovered: set[TopicPartition] = field(default_factory=set["TopicPartition"], init=False)
     _plan_seconds: float = field(default=0.0, init=False)
     _spark_seconds: float = field(default=0.0, init=False)
     _spark_ui: str | None = field(default=None, init=False)
@@ -255,6 +268,7 @@ class StreamRun:
             read=self.read,
         )
         self._looking = self._look(self.overriding or self.source)
+        self._unreported = self._find_unreported(self._looking.anchor)
         self._plan = self._looking.plan
         self._plan_seconds = clock.lap()
 
@@ -342,7 +356,7 @@ class StreamRun:
             raise KafkaFlipError(msg)
         dead_letters_owed = self._letters is not None and self._letters.finish()
         return IngestResult(
-            plan=self._plan,
+            plan=self._plan_of_the_run(),
             batches=tuple(self._batches),
             known=KnownPosition(
                 stream=self.target.stream,
@@ -365,9 +379,51 @@ class StreamRun:
             dead_letters=0 if self._letters is None else self._letters.landed,
             dead_letter_table=self._dead_letter_table(),
             incidents=tuple(self._incidents.values()),
+            unreported=self._unreported,
             plan_seconds=self._plan_seconds,
             spark_seconds=self._spark_seconds,
             spark_ui=self._spark_ui,
+        )
+
+    def _plan_of_the_run(self) -> ReadPlan:
+        """How the logs stood when the run planned last, with where it began to read them.
+
+        A run that planned anew read other offsets than it first wanted to, and maybe other logs of the same names.
+        """
+        plan = self._looking.plan
+        starts = dict(plan.starting_position)
+        for batch in reversed(self._batches):
+            for split in batch.plan.splits:
+                tp = split.topic_partition
+                if tp in plan.end_offsets and is_same_log(tp, batch.plan.state, plan.state):
+                    starts[tp] = split.starting_offset
+        discovered = tuple(sorted(self._discovered & plan.end_offsets.keys()))
+        return replace(plan, starting_position=starts, discovered=discovered)
+
+    def _find_unreported(self, anchor: Anchor) -> Unreported | None:
+        """What earlier runs committed and did not report, because they failed or were killed afterwards."""
+        if self.reported is None:
+            return None
+        # Versions begin anew where the table was made anew.
+        reported = self.reported if self.reported <= anchor.table_version else -1
+        if anchor.state is None or anchor.version <= reported:
+            return None
+        newest = itertools.islice(self._table.commits(), _MOST_COMMITS)
+        commits = itertools.takewhile(lambda commit: commit.version > reported, newest)
+        unreported = unreported_commits(commits, self.target.stream)
+        if unreported is not None:
+            self._log_unreported(unreported)
+        return unreported
+
+    def _log_unreported(self, unreported: Unreported) -> None:
+        self.log.warning(
+            "earlier runs ended after %d commits (versions %d to %d of %s) without reporting them; this run reports "
+            "them%s",
+            unreported.commits,
+            unreported.from_version,
+            unreported.to_version,
+            self.target,
+            "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in unreported.incidents),
         )
 
     def _tell_conflict(self, conflicts: int, conflict: KafkaFlipError) -> None:
@@ -440,6 +496,7 @@ class StreamRun:
     def _tell(self, look: _Look) -> _Look:
         plan = look.plan
         self._met((*look.anchor.incidents, *plan.incidents))
+        self._discovered.update(plan.discovered)
         self._table.check_overlap(look.anchor, plan)
         for tp, offsets in sorted(plan.held_back.items()):
             self.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
@@ -525,6 +582,31 @@ class _Look:
     anchor: Anchor
     enumerator: SplitEnumerator
     plan: ReadPlan
+
+
+def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | None:
+    """What runs of a stream committed; None if there is no such commit.
+
+    Args:
+        commits: Commits that no run reported, newest first.
+        stream: Id of the stream.
+    """
+    # Whoever moves a position by hand has seen what came of it.
+    own = [
+        (commit, document)
+        for commit in commits
+        if (document := commit.document()) is not None and document.stream == stream and document.reason is None
+    ]
+    if not own:
+        return None
+    rows = [commit.metrics.get("numOutputRows") for commit, _ in own]
+    return Unreported(
+        commits=len(own),
+        rows=None if None in rows else sum(int(number) for number in rows if number is not None),
+        from_version=own[-1][0].version,
+        to_version=own[0][0].version,
+        incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),
+    )
 
 
 def _changes_nothing(plan: ReadPlan, state: EnumeratorState) -> bool:

@@ -16,7 +16,7 @@ from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from dagster import AssetKey
+    from dagster import AssetKey, DagsterInstance
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.asset_ingestion import Ingestion
@@ -48,12 +48,15 @@ class TableChecks:
     key: AssetKey
     duplicate_commits: int | None
 
-    def results(self, names: Collection[str], spark: SparkSession) -> Iterator[AssetCheckResult]:
+    def results(
+        self, names: Collection[str], spark: SparkSession, instance: DagsterInstance
+    ) -> Iterator[AssetCheckResult]:
         """Looks, and tells what was found.
 
         Args:
             names: The checks that are asked for.
             spark: To read the table and its history with.
+            instance: Tells whether there ought to be a table.
 
         Raises:
             KafkaFlipError: The table can't be looked at.
@@ -65,14 +68,25 @@ class TableChecks:
         except TableNotThereError:
             table.check_place_is_free()
             for name in names:
-                yield AssetCheckResult(
-                    check_name=name, asset_key=self.key, passed=True, description=f"There is no table {target} yet."
-                )
+                yield self._no_table(name, instance)
             return
         if NO_GAP in names:
             yield self._no_gap(continuity(commits, target.stream, table.restored_versions))
         if NO_DUPLICATE in names:
             yield self._no_duplicate(spark, commits)
+
+    def _no_table(self, name: str, instance: DagsterInstance) -> AssetCheckResult:
+        target = self.ingestion.target
+        landed = instance.fetch_materializations(self.key, limit=1).records
+        # A window that has no records makes no table; a stream's first run makes it in any case.
+        if landed and self.ingestion.partitions is None:
+            return self._untold(
+                name,
+                f"There is no table {target}, although Dagster has a materialization of it (run {landed[0].run_id}). "
+                "Nothing was checked: the table was removed, or this Spark session looks elsewhere",
+                AssetCheckSeverity.ERROR,
+            )
+        return self._untold(name, f"There is no table {target} yet, so nothing was checked. Materialize the asset")
 
     def _no_gap(self, found: Continuity) -> AssetCheckResult:
         wrong = found.unexplained
@@ -80,6 +94,14 @@ class TableChecks:
         repeated = sum(each.repeated for each in wrong)
         span = f"versions {found.from_version} to {found.to_version}"
         commits = f"{found.commits} commits of the stream {self.ingestion.target.stream!r} in {span}"
+        # The stream's first commit of all has nothing before it that it could join.
+        if not found.breaks and not found.compared and (found.from_version or not found.commits):
+            return self._untold(
+                NO_GAP,
+                f"Nothing was compared: {span} of the table's history have {found.commits} commits of the stream "
+                f"{self.ingestion.target.stream!r}. The check reads the newest {_MOST_COMMITS:,} commits, as far as "
+                "history goes back (delta.logRetentionDuration); run it more often than others change the table",
+            )
         if wrong:
             description = (
                 f"Of {commits}, {len(wrong)} places don't join, and nothing says why; {skipped} offsets are skipped, "
@@ -92,6 +114,7 @@ class TableChecks:
             description += f". With a reason in the commit: {_listed(found.explained)}"
         metadata: dict[str, Any] = {
             "commits": found.commits,
+            "compared": found.compared,
             "gaps": len(wrong),
             "skipped_offsets": skipped,
             "repeated_offsets": repeated,
@@ -123,12 +146,19 @@ class TableChecks:
         missing = [name for name in columns if name.lower() not in there]
         if missing:
             return self._untold(
+                NO_DUPLICATE,
                 f"The table has no column {', '.join(missing)}, which the asset's function leaves out or renames, so "
-                "that nothing tells which record a row is of. Keep it, or say duplicates=False"
+                "that nothing tells which record a row is of. Keep it, or say duplicates=False",
             )
         reads = [read for commit in commits if (read := _read(commit, target.stream)) is not None]
         remade = remade_topics(state for _, state in reads)
         batches = [splits for splits, _ in reads if splits][: self.duplicate_commits]
+        if not batches and self.duplicate_commits is not None and commits[-1].version:
+            return self._untold(
+                NO_DUPLICATE,
+                f"Nothing was compared: none of the {len(commits)} newest commits (versions {commits[-1].version} to "
+                f"{commits[0].version}) landed a batch of the asset. duplicate_commits=None compares the whole table",
+            )
         ranges = None
         where = "in the whole table"
         if self.duplicate_commits is not None:
@@ -150,8 +180,12 @@ class TableChecks:
                 f"{found.example}; {found.rows} rows {where} were compared. If the asset's function makes several rows "
                 "of a record, say duplicates=False. Delta's time travel shows since which version they are there"
             )
-        else:
+        elif found.rows:
             description = f"{found.rows} rows {where} are each of another record"
+        elif batches or ranges is None:
+            description = f"There are no rows {where}, so there was nothing to compare"
+        else:
+            description = "The table's history goes back to its beginning, and no batch was landed yet"
         return AssetCheckResult(
             check_name=NO_DUPLICATE,
             asset_key=self.key,
@@ -161,12 +195,13 @@ class TableChecks:
             metadata=metadata,
         )
 
-    def _untold(self, why: str) -> AssetCheckResult:
+    def _untold(self, name: str, why: str, severity: AssetCheckSeverity = AssetCheckSeverity.WARN) -> AssetCheckResult:
+        """What a check says that could not look at anything: it does not pass."""
         return AssetCheckResult(
-            check_name=NO_DUPLICATE,
+            check_name=name,
             asset_key=self.key,
             passed=False,
-            severity=AssetCheckSeverity.WARN,
+            severity=severity,
             description=f"{why}.",
         )
 

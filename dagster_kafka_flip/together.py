@@ -42,6 +42,7 @@ class TogetherTable:
         transform: From the batch's records to the rows to land; None for all as they are.
         dead_letters: Where records go that can't be decoded; None if they stop the run or are kept.
         known: A copy of the position.
+        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
     """
 
     target: DeltaTarget
@@ -49,6 +50,7 @@ class TogetherTable:
     transform: Callable[[DataFrame], DataFrame] | None
     dead_letters: DeadLetters | None
     known: KnownPosition | None
+    reported: int | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def ingest_together(
             tolerated=tolerated,
             run_id=run_id,
             log=_OfTable(log, {"table": name}),
+            reported=table.reported,
             read=shared,
         )
         for name, table in tables.items()

@@ -222,15 +222,17 @@ def test_an_asset_that_dagster_has_no_record_of(broker, records, project, tmp_pa
     home = tmp_path / "home"
     home.mkdir()
     text = run(*where, "--max-records-per-batch", "7", TEST_BROKER=broker, DAGSTER_HOME=str(home)).stdout
-    assert "none (Dagster has no record of a position of this asset)" in text
-    assert "The table has the last word: dagster-kafka-flip position show" in text
+    assert "none (Dagster has no record of a position of this asset); there is no table" in text
+    assert "The table has the last word: --ask-table" in text
     assert re.search(r"^batches +1$", text, flags=re.MULTILINE)
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_an_asset_is_planned_from_dagsters_record(broker, kafka, spark, records, project, tmp_path, monkeypatch):
-    from dagster import AssetKey, DagsterInstance, materialize
+def test_an_asset_is_planned_from_dagsters_record(  # noqa: PLR0915 - one landing for all of it
+    broker, kafka, spark, records, project, tmp_path, monkeypatch
+):
+    from dagster import AssetKey, AssetMaterialization, DagsterInstance, materialize
 
     from dagster_kafka_flip import KafkaResource, SparkResource
 
@@ -272,10 +274,26 @@ def test_an_asset_is_planned_from_dagsters_record(broker, kafka, spark, records,
 
     moved = Path(path.replace("project_", "moved_"))
     moved.write_text(Path(path).read_text().replace("table=", "stream='other', table="))
-    assert (
-        "Dagster's record is of the stream 'main' of"
-        in run("--asset", "lake/landed", "-f", str(moved), TEST_BROKER=broker).stdout
-    )
+    unknown = run("--asset", "lake/landed", "-f", str(moved), code=1, TEST_BROKER=broker).stderr
+    assert "is not known without the table: Dagster's record is of the stream 'main' of" in unknown
+    assert "--ask-table" in unknown
+    new = planned("--asset", "lake/landed", "-f", str(moved), "--ask-table", TEST_BROKER=broker)["position"]
+    assert new["text"] == "none in the table; a new stream, which starts at earliest"
+
+    def starts(*more, **env):
+        document = planned(*where, *more, TEST_BROKER=broker, **env)
+        return {split["partition"]: split["start"] for split in document["splits"]}
+
+    with DagsterInstance.get() as instance:
+        # As `mode: replace` leaves one: a materialization that tells no position.
+        instance.report_runless_asset_event(AssetMaterialization(AssetKey(["lake", "landed"])))
+    assert starts() == {1: 2, 3: 0}
+    to = f'offsets:{{"{records}": {{"0": 3}}}}'
+    set_position = ["position", "set", "--asset", "lake/landed", "-f", path, "--to", to, "--reason", "test", "--yes"]
+    done = CliRunner().invoke(main, set_position, env={"TEST_BROKER": broker})
+    assert done.exit_code == 0, done.output
+    assert "set by hand in the table's version 5" in run(*where, TEST_BROKER=broker).stdout
+    assert starts() == starts("--ask-table") == starts("--ask-table", DAGSTER_HOME=None) == {0: 3, 1: 2, 3: 0}
 
     kafka.delete(records)
     kafka.create(records)
@@ -347,6 +365,20 @@ def test_misuse_is_told(arguments, code, message):
     finished = run(*arguments, code=code)
     assert message in finished.stderr
     assert (finished.stdout, "s3cret" in finished.stderr) == ("", False)
+
+
+def test_an_asset_with_partitions_is_not_planned_as_a_stream(project, tmp_path):
+    path = Path(project())
+    daily = path.with_name("daily_" + path.name)
+    daily.write_text(
+        "from dagster import DailyPartitionsDefinition\n"
+        + path.read_text().replace(
+            "max_records_per_batch=2,", "partitions_def=DailyPartitionsDefinition('2026-01-01'),"
+        )
+    )
+    said = run("--asset", "lake/landed", "-f", str(daily), code=1, TEST_BROKER="127.0.0.1:1", DAGSTER_HOME=None).stderr
+    assert "has partitions" in said
+    assert "dagster-kafka-flip backfill lake/landed --from ... --to ... --dry-run" in said
 
 
 def test_an_asset_that_can_not_be_planned_is_told(project, tmp_path, monkeypatch):

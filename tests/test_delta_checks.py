@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 import uuid
 from datetime import timedelta
@@ -264,11 +265,33 @@ def test_a_function_that_drops_the_offset_is_told_as_such(kafka, instance, resou
 
     checked = _Checked(instance, resources, narrow, kafka_delta_checks(narrow))
     before = checked.check("no_duplicate", "no_gap")
-    assert all(each.passed and "There is no table" in said(each) for each in before)
+    for each in before:
+        assert (each.passed, each.severity) == (False, AssetCheckSeverity.WARN)
+        assert "There is no table" in said(each)
+        assert "nothing was checked" in said(each)
     checked.land()
     untold = checked.one("no_duplicate")
     assert (untold.passed, untold.severity) == (False, AssetCheckSeverity.WARN)
     assert "The table has no column kafka_offset" in said(untold)
+    shutil.rmtree(table)
+    for each in checked.check("no_duplicate", "no_gap"):
+        assert (each.passed, each.severity) == (False, AssetCheckSeverity.ERROR)
+        assert "although Dagster has a materialization of it" in said(each)
+
+
+@needs_both
+def test_checks_that_find_no_commit_of_the_stream_do_not_pass(landed, spark, table, monkeypatch):
+    checked = landed()
+    first = {each.check_name: each for each in checked.check("no_duplicate", "no_gap")}
+    assert all(each.passed for each in first.values()), "the first materialization: the whole history was looked at"
+    assert values(first["no_gap"])["compared"] == 0
+    # Others' commits push those of the stream out of what is read.
+    monkeypatch.setattr("dagster_kafka_flip.table_checks._MOST_COMMITS", 2)
+    for number in range(2):
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('a.number' = '{number}')")
+    for each in checked.check("no_duplicate", "no_gap"):
+        assert (each.passed, each.severity) == (False, AssetCheckSeverity.WARN)
+        assert "Nothing was compared" in said(each)
 
 
 @needs_both

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
-from dagster import AssetKey, AssetMaterialization, MetadataValue
+from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterEvent, DagsterEventType, MetadataValue
+from dagster._core.events import AssetObservationData
+from dagster._core.events.log import EventLogEntry
 
 from dagster_kafka_flip.log_checks import reached_time
-from dagster_kafka_flip.metadata import known_to_json
-from dagster_kafka_flip.record import last_known_position, newest_materializations, void_record
+from dagster_kafka_flip.metadata import POSITION_SET, known_to_json
+from dagster_kafka_flip.record import last_known_position, newest_materializations, read_record, void_record
 from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -72,7 +75,54 @@ def test_the_position_is_that_of_the_newest_materialization_that_has_one_unless_
     assert last_known_position(instance, KEY) is None
 
 
-def test_no_more_than_a_hundred_materializations_are_looked_at(instance, record):
-    for _ in range(102):
+def test_a_position_is_found_behind_more_than_a_hundred_runs_that_only_replaced_a_range(instance, record):
+    record(kafka_position=MetadataValue.json(known_to_json(known(7))))
+    for _ in range(130):
         record(delta_commits=1)
-    assert len(list(newest_materializations(instance, KEY))) == 100
+    assert len(list(newest_materializations(instance, KEY))) == 131
+    found = last_known_position(instance, KEY)
+    assert found is not None
+    assert dict(found.state.position) == {TopicPartition("t", 0): 7}
+    assert read_record(instance, KEY).known is None, "the newest materialization has none, so a run asks the table"
+
+
+def test_a_move_voids_the_record_however_many_observations_follow_and_whatever_the_clock_says(instance, record):
+    record(kafka_position=MetadataValue.json(known_to_json(known(7))))
+    # Stored later, and dated long before the materialization: by another machine's clock.
+    entry = EventLogEntry(
+        error_info=None,
+        level=20,
+        user_message="",
+        run_id="",
+        timestamp=1.0,
+        dagster_event=DagsterEvent(
+            event_type_value=DagsterEventType.ASSET_OBSERVATION.value,
+            job_name="",
+            event_specific_data=AssetObservationData(
+                AssetObservation(KEY, metadata={POSITION_SET: "by hand", "delta/version": 3})
+            ),
+        ),
+    )
+    instance.store_event(entry)
+    for number in range(130):
+        instance.report_runless_asset_event(AssetObservation(KEY, metadata={"some/number": number}))
+    assert read_record(instance, KEY).is_void
+    assert last_known_position(instance, KEY) is None
+
+
+def test_a_run_that_began_before_a_move_and_ended_after_it_does_not_bring_the_old_position_back(instance, record):
+    record(kafka_position=MetadataValue.json(known_to_json(known(7))))
+    before = read_record(instance, KEY)
+    assert before.known is not None
+    void_record(instance, KEY, "by hand", 3, moved=known(2))
+    # It saw nothing new by the record from before, and reports what it knew.
+    record(kafka_position=MetadataValue.json(known_to_json(before.known)))
+    after = read_record(instance, KEY)
+    assert after.is_void
+    assert after.known is None
+    assert after.moved is not None
+    assert dict(after.moved.state.position) == {TopicPartition("t", 0): 2}
+    # A run that looked at the table after the move.
+    seen = replace(known(2), table_version=3, known_since=before.storage_id)
+    record(kafka_position=MetadataValue.json(known_to_json(seen)))
+    assert not read_record(instance, KEY).is_void

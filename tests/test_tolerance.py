@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, materialize
 
-from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, StringFormat, build_kafka_delta_asset
+from dagster_kafka_flip import (
+    KafkaResource,
+    KafkaSource,
+    SparkResource,
+    StringFormat,
+    build_kafka_delta_asset,
+    kafka_delta_asset,
+)
 from dagster_kafka_flip.broker import LocalBroker
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
@@ -342,3 +349,59 @@ def test_rejected_records_fail_a_check_of_their_own(kafka, spark, broker, topic,
         assert check.metadata["rejected_records"].value == 1
         (check,) = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
         assert check.passed
+
+
+def test_what_a_run_tolerated_before_it_failed_is_reported_by_the_next_one(kafka, spark, broker, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, f"a{number}") for number in range(6)])
+    fails = {"after": 100}
+
+    def build():
+        @kafka_delta_asset(
+            name="landed",
+            source=KafkaSource(topics=(topic,)),
+            table=table,
+            max_records_per_batch=3,
+            tolerate=[RetentionOvertookPositionError],
+        )
+        def landed(records):
+            fails["after"] -= 1
+            if fails["after"] < 0:
+                raise ValueError("the transform fails")
+            return records
+
+        return landed
+
+    instance = DagsterInstance.ephemeral()
+    resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+
+    def run(*, raise_on_error=True):
+        return materialize([build()], instance=instance, resources=resources, raise_on_error=raise_on_error)
+
+    def told(result):
+        (event,) = result.get_asset_materialization_events()
+        (check,) = result.get_asset_check_evaluations()
+        return {key: value.value for key, value in event.materialization.metadata.items()}, check
+
+    metadata, check = told(run())
+    assert check.passed
+    assert "delta/unreported_commits" not in metadata
+    kafka.produce(topic, [(None, f"b{number}") for number in range(6)])
+    kafka.trim(topic, 0, 8)
+    # The schema of a new batch is asked for too, so that the count is of calls and not of batches.
+    before = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
+    fails["after"] = 1
+    failed = run(raise_on_error=False)
+    assert not failed.success
+    assert not failed.get_asset_check_evaluations()
+    assert spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count() == before + 1
+    fails["after"] = 100
+    metadata, check = told(run())
+    assert (metadata["delta/unreported_commits"], metadata["delta/unreported_rows"]) == (1, 3)
+    assert metadata["kafka/lost_offsets"] == 2
+    assert not check.passed
+    assert check.metadata["lost_offsets"].value == 2
+    kafka.produce(topic, [(None, "c")])
+    metadata, check = told(run())
+    assert check.passed, "it is reported once"
+    assert "delta/unreported_commits" not in metadata

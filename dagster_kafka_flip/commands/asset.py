@@ -18,7 +18,7 @@ from dagster._core.workspace.autodiscovery import loadable_targets_from_python_f
 from dagster_kafka_flip.commands.spark_session import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.landing_assets import check_streams, ingestions_of
-from dagster_kafka_flip.record import last_record, void_record
+from dagster_kafka_flip.record import MOST_MATERIALIZATIONS, read_record, void_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.assets import Ingestion
+    from dagster_kafka_flip.record import Record
     from dagster_kafka_flip.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -160,27 +161,33 @@ class LandingAsset:
             ConfigurationError: The instance can't be opened.
         """
         if not os.environ.get("DAGSTER_HOME"):
-            return DagsterRecord(None, "DAGSTER_HOME is not set, so that there is no record of Dagster's")
+            return DagsterRecord(None, "DAGSTER_HOME is not set, so Dagster's record can't be read")
         try:
             with DagsterInstance.get() as instance:
-                event, known = last_record(instance, self.key)
+                record = read_record(instance, self.key)
         except DagsterError as error:
             msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
             raise ConfigurationError(msg) from None
-        if event is None or known is None:
-            return DagsterRecord(None, "Dagster has no record of a position of this asset")
+        # Replacing a range of the table moves no position, so that an older record of one still holds.
+        known = record.moved if record.is_void else record.position
+        if known is None:
+            return DagsterRecord(None, _why_unknown(record))
         if (known.stream, known.table) != (self.target.stream, str(self.target)):
             return DagsterRecord(None, f"Dagster's record is of the stream {known.stream!r} of {known.table}")
         seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
+        if record.is_void:
+            text = f"Dagster's record, set by hand in the table's version {known.table_version} at {seen}"
+            return DagsterRecord(known, text)
         text = f"Dagster's record, seen in the table's version {known.table_version} at {seen}"
-        return DagsterRecord(known, text, event.run_id)
+        return DagsterRecord(known, text, record.run_id)
 
-    def void_record(self, version: int, reason: str) -> str:
+    def void_record(self, version: int, reason: str, moved: KnownPosition) -> str:
         """Makes what Dagster knows of the position void; says what came of it.
 
         Args:
             version: The table's version that moved the position.
             reason: Why it was moved.
+            moved: Where to.
         """
         if not os.environ.get("DAGSTER_HOME"):
             return (
@@ -188,7 +195,7 @@ class LandingAsset:
                 "runs may believe the record from before for up to verify_after (24 hours)."
             )
         with DagsterInstance.get() as instance:
-            void_record(instance, self.key, reason, version)
+            void_record(instance, self.key, reason, version, moved)
         return f"Dagster's record of {self.key.to_user_string()} is void; its next run asks the table."
 
     @contextlib.contextmanager
@@ -231,7 +238,7 @@ class DagsterRecord:
     Attributes:
         known: The position; None if there is none to go by.
         text: Where it comes from, or why there is none.
-        run_id: The run that recorded it.
+        run_id: The run that recorded it; None where an operator set it.
     """
 
     known: KnownPosition | None
@@ -318,6 +325,14 @@ def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[
         msg = f"the definitions in {where} can't be loaded: {type(cause).__name__}: {_first_line(cause)}"
         raise ConfigurationError(msg) from error
     return where, [repository for repository in found if repository is not None]
+
+
+def _why_unknown(record: Record) -> str:
+    if record.is_void:
+        return "an operator has moved the position since the last run, and Dagster's record does not say where to"
+    if record.materialization is None:
+        return "Dagster has no record of a position of this asset"
+    return f"none of the last {MOST_MATERIALIZATIONS:,} materializations has a position"
 
 
 def _first_line(error: BaseException) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dagster_kafka_flip.commands.position_source import partitions_still_there
 from dagster_kafka_flip.commands.spark_session import command_session
+from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.commands.asset import LandingAsset
+    from dagster_kafka_flip.repositioning import Move
 
 
 @dataclass(frozen=True)
@@ -74,14 +77,23 @@ class MoveRequest:
             raise click.UsageError(msg)
         return KafkaSource(partitions=there, **values)
 
-    def tell_dagster(self, version: int, reason: str) -> str:
+    def tell_dagster(self, version: int, reason: str, move: Move) -> str:
         """Makes Dagster's record of the position void, and says so; or says how that can be done."""
         if self.found is None:
             return (
                 "Dagster does not know of it: until its record of the asset is older than verify_after (24 hours), a "
                 "run that sees nothing new by that record ends at once. Run once with verify: true, or use --asset."
             )
-        return self.found.void_record(version, reason)
+        moved = KnownPosition(
+            stream=self.target.stream,
+            table=str(self.target),
+            state=move.after,
+            verified_at=datetime.now(tz=timezone.utc),
+            table_version=version,
+            anchor_version=version,
+            transaction_version=move.fence,
+        )
+        return self.found.void_record(version, reason, moved)
 
 
 def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:

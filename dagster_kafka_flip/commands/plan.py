@@ -62,6 +62,7 @@ _OF_THE_SOURCE = frozenset(
 @click.option(
     "--parallelism", type=click.IntRange(min=1), help="Tasks that run at once. Default: this machine's cores."
 )
+@click.option("--ask-table", is_flag=True, help="With --asset: start Spark, and look up the position in the table.")
 @click.option("--sample", is_flag=True, help="Read a few records of each split: sizes and timestamps.")
 @limit_rows_option
 @json_option
@@ -73,6 +74,7 @@ def plan(
     module_name: str | None,
     python_file: Path | None,
     parallelism: int | None,
+    ask_table: bool,
     sample: bool,
     limit_rows: int,
     as_json: bool,
@@ -80,20 +82,23 @@ def plan(
 ) -> None:
     """Show what a run would read: of an asset (--asset), or of topics.
 
-    Asks Kafka alone. Starts no Spark, writes nothing, joins no group.
+    Writes nothing and joins no group. Asks Kafka alone, and starts no Spark unless it is to ask the table.
     """
     check_definitions_have_asset(context, asset)
 
     from dagster_kafka_flip.commands.plan_request import request_of_asset, request_of_flags
 
     if asset is None:
+        if ask_table:
+            msg = "--ask-table is for an asset, whose table is known; say which one with --asset"
+            raise click.UsageError(msg)
         request = request_of_flags(flags)
     else:
         given = given_options(context, _OF_THE_SOURCE)
         if given:
             msg = f"{', '.join(given)}: the asset says so already; leave it out, or leave out --asset"
             raise click.UsageError(msg)
-        request = request_of_asset(asset, module_name, python_file, flags)
+        request = request_of_asset(asset, module_name, python_file, flags, ask_table=ask_table)
 
     from dagster_kafka_flip.commands.output import waiting
     from dagster_kafka_flip.commands.plan_output import show, to_json

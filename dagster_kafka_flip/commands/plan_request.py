@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.remnant import is_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from dagster_kafka_flip.commands.asset import LandingAsset
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.state import EnumeratorState
 
@@ -89,33 +92,60 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
 
 
 def request_of_asset(
-    key: str, module_name: str | None, python_file: Path | None, flags: Mapping[str, Any]
+    key: str, module_name: str | None, python_file: Path | None, flags: Mapping[str, Any], *, ask_table: bool = False
 ) -> PlanRequest:
-    """The next run of an asset, as far as Dagster's record tells where it begins.
+    """The next run of an asset, as far as the table or Dagster's record tells where it begins.
+
+    Args:
+        key: The asset's key.
+        module_name: Module with its definitions.
+        python_file: File with its definitions.
+        flags: The other options.
+        ask_table: Whether Spark looks up the position in the table.
 
     Raises:
-        ConfigurationError: There is no such asset, it can't be loaded, or a value can't be.
+        ConfigurationError: There is no such asset, it can't be loaded, it has partitions, a value can't be, or nothing
+            tells where the next run begins.
     """
-    from dagster_kafka_flip.commands.asset import find_asset
+    from dagster_kafka_flip.commands.asset import DagsterRecord, find_asset
 
     found = find_asset(key, module_name=module_name, python_file=python_file)
-    record = found.record()
-    known = record.known
+    name = found.key.to_user_string()
+    if found.ingestion.partitions is not None:
+        msg = (
+            f"the asset {name} has partitions: a run lands the windows that it is asked for, and has no position to go "
+            f"on from. See what it would read: dagster-kafka-flip backfill {name} --from ... --to ... --dry-run"
+        )
+        raise ConfigurationError(msg)
     start, stop = _ends(flags)
-    source = found.source.connected(found.connection()).with_overrides(start, stop)
-    if start is not None:
-        position = f"{start}, by --start, instead of the position ({record.text})"
-    elif known is None:
-        position = f"none ({record.text}); as a new stream, which starts at {source.starting_offsets}"
+    new_stream = f"a new stream, which starts at {found.source.starting_offsets}"
+    if ask_table:
+        version, state = _position_in_table(found)
+        record = DagsterRecord(None, "" if version is None else f"the table's version {version}")
+        position = record.text if state is not None else f"none in the table; {new_stream}"
     else:
-        position = f"{record.text} by run {record.run_id}"
+        record = found.record()
+        state = None if record.known is None else record.known.state
+        position = record.text if record.run_id is None else f"{record.text} by run {record.run_id}"
+        path = found.target.local_path
+        if state is None and start is None:
+            if path is None or not is_free(path):
+                msg = (
+                    f"where the next run of {name} begins is not known without the table: {record.text}. Ask the table "
+                    f"with --ask-table, which starts Spark; or say where to begin with --start"
+                )
+                raise ConfigurationError(msg)
+            position = f"none ({record.text}); there is no table, so it is {new_stream}"
+    if start is not None:
+        position = f"{start}, by --start, instead of the position ({position})"
+    known = record.known
     return PlanRequest(
-        source=source,
+        source=found.source.connected(found.connection()).with_overrides(start, stop),
         limits=_limits(flags, found.ingestion.limits),
-        state=None if known is None else known.state,
-        position=f"{position}. The table has the last word: dagster-kafka-flip position show",
+        state=state,
+        position=position if ask_table else f"{position}. The table has the last word: --ask-table",
         record_bytes=None if known is None else known.record_bytes,
-        asset=found.key.to_user_string(),
+        asset=name,
         record=None
         if known is None
         else {
@@ -125,6 +155,23 @@ def request_of_asset(
         },
         tolerated=found.ingestion.tolerated,
     )
+
+
+def _position_in_table(found: LandingAsset) -> tuple[int | None, EnumeratorState | None]:
+    """The table's version, and where the stream stands in it; None for what is not there.
+
+    Raises:
+        KafkaFlipError: The table does not tell, so that the next run would end with this error too.
+    """
+    from dagster_kafka_flip.commands.output import waiting
+    from dagster_kafka_flip.table.delta_table import DeltaTable
+
+    with waiting("Starting Spark ...") as status, found.session() as spark:
+        status.update("Reading the table's history ...")
+        # Whoever only looks need not be the only one who writes.
+        target = found.target.model_copy(update={"single_writer": True})
+        anchor = DeltaTable(spark, target, found.ingestion.tolerated).anchor()
+    return (None, None) if anchor is None else (anchor.table_version, anchor.state)
 
 
 def _ends(flags: Mapping[str, Any]) -> tuple[OffsetsInitializer | None, OffsetsInitializer | None]:

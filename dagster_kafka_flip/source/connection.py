@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.redaction import marked_as_secret
 from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source import properties as clients
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD, check_properties
@@ -198,7 +199,10 @@ class KafkaConnection(Settings):
             config["ssl.keystore.key"] = _read_pem(self.ssl_key_location)
         if self.ssl_key_password is not None:
             config["ssl.key.password"] = self.ssl_key_password.get_secret_value()
-        return clients.java_properties(_reveal_all(self.properties), _reveal_all(self.java_properties)) | config
+        own = clients.java_properties(_reveal_all(self.properties), _reveal_all(self.java_properties))
+        if "ssl.keystore.key" in (merged := own | config):
+            merged["ssl.keystore.key"] = marked_as_secret(merged["ssl.keystore.key"])
+        return merged
 
 
 def _reveal(secret: SecretStr | None) -> str | None:

@@ -61,6 +61,7 @@ class Continuity:
         from_version: The oldest version that was looked at; None if there is no commit.
         to_version: The newest one.
         commits: Number of the stream's commits among them.
+        compared: How many of these were compared with the one before.
         breaks: Where they don't join, oldest first; without those that a RESTORE has taken back.
         restores: RESTOREs among them.
         changes: Commits of others that changed or removed rows, repairs included: no position tells which rows.
@@ -69,6 +70,7 @@ class Continuity:
     from_version: int | None
     to_version: int | None
     commits: int
+    compared: int
     breaks: tuple[Break, ...]
     restores: int
     changes: int
@@ -113,12 +115,13 @@ def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersion
     """
     standing = _Standing()
     at: dict[int, _Standing] = {}
-    own = restores = changes = 0
+    own = compared = restores = changes = 0
     for index, commit in reversed(list(enumerate(commits))):
         document = commit.document()
         effect = effect_of(commit)
         if document is not None and document.stream == stream:
             own += 1
+            compared += standing.document is not None
             breaks = (*standing.breaks, *_compared(standing, commit, document))
             standing = _Standing(commit.version, document, breaks=breaks)
         elif document is not None:
@@ -136,6 +139,7 @@ def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersion
         from_version=commits[-1].version if commits else None,
         to_version=commits[0].version if commits else None,
         commits=own,
+        compared=compared,
         breaks=(*standing.breaks, *doubted),
         restores=restores,
         changes=changes,

@@ -95,7 +95,7 @@ def test_certificates_are_handed_to_spark_as_text_and_to_librdkafka_as_files(tmp
         "ssl.truststore.certificates": "-----BEGIN ca-----\n",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "-----BEGIN certificate-----\n",
-        "ssl.keystore.key": "-----BEGIN key-----\n",
+        "ssl.keystore.key": "This is a secret.\n-----BEGIN key-----\n",
         "ssl.key.password": KEY_SECRET,
     }
     librdkafka = connection.librdkafka_config()

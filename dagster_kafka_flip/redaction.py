@@ -1,0 +1,61 @@
+"""Keeps credentials out of logs, whatever level they are at.
+
+Spark redacts a setting if its name or its value matches `spark.redaction.regex`: in plans, in its UI and REST API, and
+in what its Kafka source logs. py4j, which carries the settings from Python to the JVM, logs each of them at DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REDACTION = "spark.redaction.regex"
+
+# Spark's own words, and the names of Kafka's settings that hold credentials and none of those words.
+_CREDENTIALS = r"(?i:secret|password|token|access[.]?key|ssl[.]keystore[.]key|jaas|credential|user[.]info)"
+
+# Kafka skips what stands before the key. Spark's default regex finds the word in the value: that also covers sessions
+# and servers that were started without this package.
+_MARK = "This is a secret.\n"
+
+_PY4J_LOGGERS = ("py4j", "py4j.clientserver", "py4j.java_gateway")
+_CONNECT_LOGGER = "pyspark.sql.connect.client.logging"
+_MAY_HOLD_SECRETS = re.compile(r"kafka\.|" + _CREDENTIALS)
+
+
+def redaction_regex(config: Mapping[str, str]) -> str:
+    """What a Spark session redacts: what its configuration asks for, and the credentials of Kafka's clients.
+
+    Args:
+        config: Settings of the session.
+    """
+    own = config.get(REDACTION)
+    return _CREDENTIALS if own is None else f"(?:{own})|{_CREDENTIALS}"
+
+
+def marked_as_secret(pem: str) -> str:
+    """A private key that every Spark redacts, even one with no setting for it."""
+    return _MARK + pem
+
+
+def without_parameters(remote: str) -> str:
+    """A Spark Connect address without what follows it, which may be a token: `sc://host:15002`."""
+    return remote.partition("/;")[0]
+
+
+def hide_from_logs() -> None:
+    """Keeps the loggers of py4j and of Spark Connect's client from printing the settings of a Kafka client."""
+    for name in (*_PY4J_LOGGERS, _CONNECT_LOGGER):
+        logger = logging.getLogger(name)
+        if _hide not in logger.filters:
+            logger.addFilter(_hide)
+
+
+def _hide(record: logging.LogRecord) -> bool:
+    if _MAY_HOLD_SECRETS.search(record.getMessage()):
+        record.msg, record.args = "(a message about Kafka or credentials, which is not logged)", ()
+    return True

@@ -1,0 +1,148 @@
+"""A broker that asks for credentials: one listener each for mutual TLS, SASL/PLAIN and SASL/SCRAM over TLS."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from dagster_kafka_flip.broker import LocalBroker
+from tests.kafka_topic import QUIET
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MODULES = "org.apache.kafka.common.security"
+_HOST = "127.0.0.1"
+
+PLAIN_PASSWORD = "plain-Pa55word-of-the-test"
+SCRAM_PASSWORD = "scram-Pa55word-of-the-test"
+KEY_PASSWORD = "key-Pa55word-of-the-test"
+WRONG_PASSWORD = "wrong-Pa55word-of-the-test"
+
+
+class SecuredBroker(LocalBroker):
+    """A broker on a folder of its own, with certificates that are made in it.
+
+    Args:
+        folder: Where its data and the certificates go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._ports = dict(zip(("TLS", "PLAINSASL", "SCRAMSASL"), _free_ports(3), strict=True))
+        self._certificates = folder / "certificates"
+        self._certificates.mkdir()
+        _make_certificates(self._certificates)
+        super().__init__(
+            folder / "kafka",
+            properties={
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(self._certificates / "server.both.pem"),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self._certificates / "ca.pem"),
+                "listener.name.tls.ssl.client.auth": "required",
+                "listener.name.plainsasl.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.plainsasl.plain.sasl.jaas.config": (
+                    f'{_MODULES}.plain.PlainLoginModule required user_ann="{PLAIN_PASSWORD}";'
+                ),
+                "listener.name.scramsasl.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "listener.name.scramsasl.scram-sha-256.sasl.jaas.config": (
+                    f"{_MODULES}.scram.ScramLoginModule required;"
+                ),
+            },
+        )
+
+    def _addressing(self, port: int, controller_port: int) -> dict[str, str]:
+        settings = super()._addressing(port, controller_port)
+        addresses = "".join(f",{name}://{_HOST}:{number}" for name, number in self._ports.items())
+        settings["listeners"] += addresses
+        settings["advertised.listeners"] += addresses
+        settings["listener.security.protocol.map"] += ",TLS:SSL,PLAINSASL:SASL_PLAINTEXT,SCRAMSASL:SASL_SSL"
+        return settings
+
+    def add_user(self) -> None:
+        """Makes the user of SCRAM known."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, **QUIET})
+        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion("ann", credentials, SCRAM_PASSWORD.encode())
+        admin.alter_user_scram_credentials([change])["ann"].result(30)
+
+    def connections(self) -> dict[str, dict[str, Any]]:
+        """Fields of a KafkaConnection or a KafkaResource, by the way to log in; with the last, nobody gets in."""
+        trusted = {"ssl_ca_location": str(self._certificates / "ca.pem")}
+        tls = {
+            "bootstrap_servers": f"{_HOST}:{self._ports['TLS']}",
+            "security_protocol": "SSL",
+            "ssl_certificate_location": str(self._certificates / "client.pem"),
+            **trusted,
+        }
+        plain = {
+            "bootstrap_servers": f"{_HOST}:{self._ports['PLAINSASL']}",
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "ann",
+            "sasl_password": PLAIN_PASSWORD,
+        }
+        scram = {
+            "bootstrap_servers": f"{_HOST}:{self._ports['SCRAMSASL']}",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_username": "ann",
+            "sasl_password": SCRAM_PASSWORD,
+            **trusted,
+        }
+        encrypted = {
+            "ssl_key_location": str(self._certificates / "client.encrypted.key"),
+            "ssl_key_password": KEY_PASSWORD,
+        }
+        return {
+            "tls": {**tls, "ssl_key_location": str(self._certificates / "client.key")},
+            "tls_encrypted": {**tls, **encrypted},
+            "plain": plain,
+            "scram": scram,
+            "wrong": {**plain, "sasl_password": WRONG_PASSWORD, "request_timeout": 2.0},
+        }
+
+    def secrets(self) -> dict[str, str]:
+        """What must not be seen anywhere, by a name for it."""
+        keys = {name: (self._certificates / name).read_text() for name in ("client.key", "client.encrypted.key")}
+        return {
+            # A line of the key in the middle is in every form of it.
+            **{name: text.splitlines()[1] for name, text in keys.items()},
+            "PLAIN": PLAIN_PASSWORD,
+            "SCRAM": SCRAM_PASSWORD,
+            "key password": KEY_PASSWORD,
+            "wrong password": WRONG_PASSWORD,
+        }
+
+
+def _free_ports(count: int) -> list[int]:
+    # Held together, so that none is handed out twice.
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for one in held:
+            one.bind((_HOST, 0))
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def _make_certificates(folder: Path) -> None:
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2")
+    for name in ("server", "client"):
+        subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{_HOST}")
+        openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", *subject)
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-copy_extensions", "copy")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+    # Java 17 reads no newer way of encrypting keys.
+    way = ("-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{KEY_PASSWORD}")
+    openssl("pkcs8", *way, "-in", "client.key", "-out", "client.encrypted.key")
+    (folder / "server.both.pem").write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
