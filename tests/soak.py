@@ -1,20 +1,23 @@
 """A soak: `make soak`, or `python -m tests.soak --seconds 600 --seed 1`.
 
-Numbered records go to a topic that grows, some of them in transactions that abort or stay open for a while. Processes
-ingest it into one table, one or two at once, and are killed by SIGKILL: at a step of the run, or at any moment; the
-Python process, its JVM, or both. In between the table is optimised. At the end one run is left alone, and the table is
+Numbered records go to a topic that grows, some of them in transactions that abort or stay open for a while, and some of
+them no text that a format can decode. Processes land it, one or two at once, in one of four ways: raw in a table; as
+text, with dead letters, through a transform that looks at its records; in two tables from one read; and in windows of
+time, through such a transform. They are killed by SIGKILL: at a step of the run, or at any moment; the Python process,
+its JVM, or both. In between the tables are optimised. At the end one run of each kind is left alone, and the tables are
 compared with what a consumer reads that sees committed records only.
 """
 
 from __future__ import annotations
 
+import io
 import random
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +26,24 @@ import click
 from confluent_kafka import Consumer, TopicPartition
 
 from dagster_kafka_flip.broker import LocalBroker
-from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.session import build_session
-from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.target import DeltaTarget
 from tests.faults.ingester import Ingester
-from tests.faults.ingesting import SPARK_CONFIG, STEPS, TABLE_MADE, WRITING
+from tests.faults.ingesting import (
+    LETTERS,
+    RAW,
+    SOAK_START,
+    SPARK_CONFIG,
+    STEPS,
+    TABLE_MADE,
+    TOGETHER,
+    WINDOW_MS,
+    WINDOWS,
+    WRITING,
+    land,
+)
 from tests.kafka_topic import QUIET, Kafka
 
 if TYPE_CHECKING:
@@ -46,7 +60,13 @@ _BATCH = 300
 # So many runs a process makes in a round; in the last one it is killed.
 _RUNS = (1, 1, 2)
 # What a run may come to when its JVM is killed, or another process was faster.
-_EXPECTED = frozenset({"ConcurrentIngestionError", "WriteFailedError"})
+_EXPECTED = frozenset({"ConcurrentIngestionError", "WriteFailedError", "WindowNotCompleteError"})
+# One record in so many is no text.
+_BROKEN = 7
+_NO_TEXT = "\xff"
+_KINDS = (RAW, RAW, LETTERS, LETTERS, TOGETHER, WINDOWS)
+# The names of the tables that each kind of run lands, after that of the kind.
+_TABLES = {RAW: ("",), LETTERS: ("", "-letters"), TOGETHER: ("", "-second"), WINDOWS: ("",)}
 
 Key = tuple[int, int]
 
@@ -68,6 +88,8 @@ class Outcome:
         wrong: Rows whose value is another one than the record's.
         disordered: Rows whose number is not above that of the row before, in a topic partition and by offset.
         behind: Offsets between the position and the topic's end.
+        misplaced: Rows of records that can't be decoded outside of the dead-letter table, and others in it.
+        tables: What was found in each table.
         unexpected: Runs that ended in another way than they may.
     """
 
@@ -85,6 +107,8 @@ class Outcome:
     wrong: int = 0
     disordered: int = 0
     behind: int = 0
+    misplaced: int = 0
+    tables: dict[str, str] = field(default_factory=dict[str, str])
     unexpected: list[str] = field(default_factory=list[str])
 
     @property
@@ -97,6 +121,7 @@ class Outcome:
             "wrong value": self.wrong,
             "out of order": self.disordered,
             "offsets behind": self.behind,
+            "misplaced": self.misplaced,
             "unexpected ends": len(self.unexpected),
         }
 
@@ -109,6 +134,7 @@ class Outcome:
             *(f"  a run came to {end}: {count}" for end, count in sorted(self.endings.items())),
             f"{self.records} committed records in {self.partitions} topic partitions; transactions: "
             + ", ".join(f"{count} {how}" for how, count in sorted(self.transactions.items())),
+            *(f"  {name}: {text}" for name, text in self.tables.items()),
             ", ".join(f"{what} {count}" for what, count in self.zeros.items()),
             *(f"  unexpected: {message}" for message in self.unexpected),
         ]
@@ -128,7 +154,8 @@ class Numbers:
         self._made = 0
         self._lock = threading.Lock()
         self.partitions = 2
-        kafka.create(_TOPIC, partitions=self.partitions)
+        # The records are dated long ago.
+        kafka.create(_TOPIC, partitions=self.partitions, **{"retention.ms": "-1"})
 
     def grow(self) -> None:
         """Adds a topic partition."""
@@ -143,7 +170,9 @@ class Numbers:
 
     def _write(self) -> None:
         for partition in self._some_partitions():
-            self._kafka.produce(_TOPIC, self._records("plain", self._chance.randint(1, 400)), partition=partition)
+            time_ms = self._time
+            records = self._records("plain", self._chance.randint(1, 400))
+            self._kafka.produce(_TOPIC, records, partition=partition, timestamp=time_ms)
         self.end_open_transaction()
         producer = self._idle.pop() if self._idle else self._new_producer()
         # It would go on believing in the number of topic partitions that it saw first.
@@ -151,8 +180,9 @@ class Numbers:
         producer.begin_transaction()
         how = self._chance.choice(["committed", "aborted", "left open"])
         for partition in self._some_partitions():
+            time_ms = self._time
             for key, value in self._records(how, self._chance.randint(1, 100)):
-                producer.produce(_TOPIC, value, key, partition=partition)
+                producer.produce(_TOPIC, value, key, partition=partition, timestamp=time_ms)
         if producer.flush(30) != 0:
             raise TimeoutError("the broker took no records")
         if how == "left open":
@@ -185,7 +215,18 @@ class Numbers:
 
     def _records(self, how: str, count: int) -> list[Record]:
         self._number += count
-        return [(None, f"{number:012d} {how}") for number in range(self._number - count, self._number)]
+        numbers = range(self._number - count, self._number)
+        return [(None, f"{number:012d} {how}".encode() + b"\xff" * (number % _BROKEN == 0)) for number in numbers]
+
+    @property
+    def _time(self) -> int:
+        """When the next record was written, so that records are in order of time, but for those of transactions."""
+        return SOAK_START + self._number * 1_000
+
+    @property
+    def windows(self) -> int:
+        """How many windows hold all that was written up to now."""
+        return (self._time - SOAK_START) // WINDOW_MS + 1
 
 
 @dataclass
@@ -201,9 +242,8 @@ class Soak:
     # How long the last run took that was left alone: a kill at any moment is to hit any step, on a slow machine too.
     run_seconds: float = 4.0
 
-    @property
-    def table(self) -> str:
-        return str(self.folder / "table")
+    def table(self, kind: str, more: str = "") -> str:
+        return str(self.folder / f"{kind}{more}")
 
     def run(self, *, seconds: float, rounds: int | None) -> Outcome:
         """Goes round until the time or the number of rounds is over, and compares."""
@@ -217,13 +257,14 @@ class Soak:
             if self.chance.random() < 0.3:
                 numbers.grow()
             # A run that was killed while it made the table leaves a log's folder without a commit in it.
-            if self.chance.random() < 0.4 and any(Path(self.table, "_delta_log").glob("*.json")):
+            table = self.table(self.chance.choice(_KINDS))
+            if self.chance.random() < 0.4 and any(Path(table, "_delta_log").glob("*.json")):
                 # With no process at the table: on a local file system nothing keeps OPTIMIZE and a writer apart.
-                self.spark.sql(f"OPTIMIZE delta.`{self.table}`")
+                self.spark.sql(f"OPTIMIZE delta.`{table}`")
                 self.outcome.optimised += 1
             self.outcome.rounds += 1
         numbers.end_open_transaction()
-        self._compare(numbers.partitions)
+        self._compare(numbers)
         return self.outcome
 
     def _round(self, numbers: Numbers) -> None:
@@ -233,7 +274,9 @@ class Soak:
             for ingester in ingesters:
                 ingester.wait_until_ready()
             # Each gets its chance now, so that a seed means the same however threads take turns.
-            lives = [(ingester, numbers, random.Random(self.chance.random())) for ingester in ingesters]
+            # Two at once land the same tables.
+            kind = self.chance.choice(_KINDS)
+            lives = [(ingester, numbers, kind, random.Random(self.chance.random())) for ingester in ingesters]
             threads = [threading.Thread(target=self._live, args=life) for life in lives]
             for thread in threads:
                 thread.start()
@@ -248,34 +291,38 @@ class Soak:
             bootstrap_servers=self.kafka.bootstrap_servers,
         )
 
-    def _live(self, ingester: Ingester, numbers: Numbers, chance: random.Random) -> None:
+    def _live(self, ingester: Ingester, numbers: Numbers, kind: str, chance: random.Random) -> None:
         """Some runs, until one is killed: at a step, or after a time that has nothing to do with steps."""
         try:
             for left in reversed(range(chance.choice(_RUNS))):
                 if left:
                     begin = time.monotonic()
-                    ingester.order(_TOPIC, self.table, max_records=_BATCH)
+                    self._order(ingester, numbers, kind)
                     if not self._count(ingester, ingester.answer(), killed=False):
                         return
                     self.run_seconds = time.monotonic() - begin
                     continue
                 numbers.write()
-                self._kill(ingester, chance)
+                self._kill(ingester, numbers, kind, chance)
         except Exception as error:  # noqa: BLE001 - a thread has nobody else to tell
             self.outcome.unexpected.append(f"{type(error).__name__}: {error}")
 
-    def _kill(self, ingester: Ingester, chance: random.Random) -> None:
+    def _order(self, ingester: Ingester, numbers: Numbers, kind: str, deadly_step: str = "") -> None:
+        table, windows = self.table(kind), numbers.windows
+        ingester.order(_TOPIC, table, deadly_step=deadly_step, max_records=_BATCH, kind=kind, windows=windows)
+
+    def _kill(self, ingester: Ingester, numbers: Numbers, kind: str, chance: random.Random) -> None:
         how = chance.choice(["at a step", "at a moment", "at a moment", "JVM", "both"])
         if how == "at a step":
             step = chance.choice([step for step in STEPS if step not in (TABLE_MADE, WRITING)])
-            ingester.order(_TOPIC, self.table, deadly_step=step, max_records=_BATCH)
+            self._order(ingester, numbers, kind, step)
             answer = ingester.answer()
             if answer is None:
                 self.outcome.kills[step] += 1
             # A run that had nothing to write ended before it.
             self._count(ingester, answer, killed=answer is None)
             return
-        ingester.order(_TOPIC, self.table, max_records=_BATCH)
+        self._order(ingester, numbers, kind)
         time.sleep(chance.uniform(0, self.run_seconds))
         step = ingester.step
         if how != "JVM":
@@ -302,22 +349,55 @@ class Soak:
             self.outcome.unexpected.append(f"{answer['error']}: {answer['message']}")
         return True
 
-    def _compare(self, partitions: int) -> None:
-        source = KafkaSource.builder().set_topics(_TOPIC).build()
-        connection = KafkaConnection(bootstrap_servers=self.kafka.bootstrap_servers)
-        last = ingest(source, self.table, spark=lambda: self.spark, connection=connection, value_format=StringFormat())
-        found = self.outcome
+    def _compare(self, numbers: Numbers) -> None:
+        """Lands what is left with one run of each kind, and holds each table against the topic."""
+        found, partitions = self.outcome, numbers.partitions
+        for kind in _TABLES:
+            source = KafkaSource.builder().set_topics(_TOPIC).build()
+            with redirect_stdout(io.StringIO()):
+                land(
+                    kind,
+                    source,
+                    self.table(kind),
+                    session=self.spark,
+                    bootstrap_servers=self.kafka.bootstrap_servers,
+                    windows=numbers.windows,
+                )
         committed = committed_records(self.kafka.bootstrap_servers, partitions)
-        rows = self.spark.read.format("delta").load(self.table)
-        landed = [
-            ((row[0], row[1]), row[2])
-            for row in rows.select("kafka_partition", "kafka_offset", "kafka_value").collect()
-        ]
-        compare(committed, landed, found)
-        position = {partition: offset for (_, partition), offset in last.state.position.items()}
+        broken = {key for key, value in committed.items() if value.endswith(_NO_TEXT)}
+        for kind, tables in _TABLES.items():
+            landed: list[tuple[Key, str]] = []
+            for more in tables:
+                rows = self._rows(self.table(kind, more))
+                # Each of the two tables has all, and the dead letters are what the table lacks.
+                if kind == TOGETHER:
+                    self._judge(f"{kind}{more}", committed, rows)
+                landed += rows
+                if kind == LETTERS:
+                    found.misplaced += sum((key in broken) != bool(more) for key, _ in rows)
+            if kind != TOGETHER:
+                self._judge(kind, committed, landed)
         ends = {partition: self.kafka.end_offset(_TOPIC, partition) for partition in range(partitions)}
-        found.behind = sum(abs(end - position.get(partition, 0)) for partition, end in ends.items())
-        found.partitions = partitions
+        for kind, tables in _TABLES.items():
+            for more in tables if kind == TOGETHER else ("",) if kind != WINDOWS else ():
+                anchor = DeltaTable(self.spark, DeltaTarget(table=self.table(kind, more))).anchor()
+                position = {} if anchor is None or anchor.state is None else anchor.state.position
+                reached = {tp.partition: offset for tp, offset in position.items()}
+                found.behind += sum(abs(end - reached.get(partition, 0)) for partition, end in ends.items())
+        found.records, found.partitions = len(committed), partitions
+
+    def _rows(self, table: str) -> list[tuple[Key, str]]:
+        rows = self.spark.read.format("delta").load(table)
+        columns = rows.selectExpr("kafka_partition", "kafka_offset", "CAST(kafka_value AS BINARY) AS value")
+        return [((row[0], row[1]), bytes(row[2]).decode("latin-1")) for row in columns.collect()]
+
+    def _judge(self, name: str, committed: dict[Key, str], landed: list[tuple[Key, str]]) -> None:
+        found = Outcome()
+        compare(committed, landed, found)
+        for number in ("lost", "doubled", "aborted", "wrong", "disordered"):
+            setattr(self.outcome, number, getattr(self.outcome, number) + getattr(found, number))
+        told = f"lost {found.lost}, doubled {found.doubled}, aborted {found.aborted}, wrong {found.wrong}"
+        self.outcome.tables[name] = f"{len(landed)} rows, {told}"
 
 
 def compare(committed: dict[Key, str], landed: list[tuple[Key, str]], found: Outcome) -> None:
@@ -362,7 +442,7 @@ def committed_records(bootstrap_servers: str, partitions: int) -> dict[Key, str]
             elif error is not None or partition is None or offset is None or value is None:
                 raise RuntimeError("no record" if error is None else error.str())
             else:
-                records[partition, offset] = value.decode()
+                records[partition, offset] = value.decode("latin-1")
     finally:
         consumer.close()
     return records

@@ -38,11 +38,22 @@ class Ingester(OrderedProcess):
         assert self._java is not None
         return self._java
 
-    def order(self, topic: str, table: str, *, deadly_step: str = "", max_records: int | None = None) -> None:
-        """Starts a run, which is to end at a step if one is given."""
+    def order(
+        self, topic: str, table: str, *, deadly_step: str = "", max_records: int | None = None, **more: Any
+    ) -> None:
+        """Starts a run, which is to end at a step if one is given.
+
+        Args:
+            topic: What to read.
+            table: Where to.
+            deadly_step: Where to end.
+            max_records: Most offsets in a commit.
+            more: Which kind of run, and what only that kind is told.
+        """
         # It may have been killed a moment ago.
         with contextlib.suppress(BrokenPipeError):
-            self._write({"topic": topic, "table": table, "step": deadly_step, "max_records": max_records})
+            order = {"topic": topic, "table": table, "step": deadly_step, "max_records": max_records}
+            self._write({**order, **more})
 
     def answer(self, *, timeout: float = PATIENCE_SECONDS) -> dict[str, Any] | None:
         """What the run came to; None if the process ended and did not say."""

@@ -14,27 +14,40 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.together import TogetherTable, ingest_together
 from tests.processes import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+STREAM, RAW, LETTERS, TOGETHER, WINDOWS = "stream", "raw", "letters", "together", "windows"
+
+# 2026-01-01T00:00:00Z: records of the soak are dated from here on, and put into windows.
+SOAK_START = 1_767_225_600_000
+WINDOW_MS = 600_000
 
 STARTING = "before the position was read"
 POSITION_READ = "after the position was read"
@@ -135,7 +148,96 @@ def outcome(run: Callable[[], Any]) -> dict[str, Any]:
         return {"error": type(error).__name__, "message": str(error)}
     except Exception as error:  # noqa: BLE001 - told to the test, which expects none
         return {"error": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
-    return {"error": None, "rows": result.rows, "is_idle": result.is_idle, "batches": len(result.batches)}
+    return {"error": None, **result}
+
+
+def peeking(records: DataFrame) -> DataFrame:
+    """A transform that looks at some of its records, as people do who debug: what is counted must still be right."""
+    records.show(2)
+    records.limit(1).collect()
+    records.first()
+    return records
+
+
+def land(
+    kind: str,
+    source: KafkaSource,
+    table: str,
+    *,
+    session: SparkSession,
+    bootstrap_servers: str,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    max_records: int | None = None,
+    windows: int = 0,
+) -> dict[str, Any]:
+    """One run of one kind.
+
+    Args:
+        kind: STREAM, LETTERS (a stream whose rejected records go to `<table>-letters`), TOGETHER (this table and
+            `<table>-second`, from one read), WINDOWS or RAW (a stream without decoding).
+        source: What to read.
+        table: Where to.
+        session: To read and write with.
+        bootstrap_servers: The broker.
+        transform: From the batch's records to the rows to land.
+        max_records: Most offsets in a commit.
+        windows: How many windows from SOAK_START on.
+    """
+    connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
+    run_id = f"process {os.getpid()}"
+    limits = Limits(max_records_per_batch=max_records)
+    if kind == WINDOWS:
+        starts = [SOAK_START + number * WINDOW_MS for number in range(windows)]
+        done = list(
+            rewrite_windows(
+                source,
+                table,
+                [Window.between(start, start + WINDOW_MS) for start in starts],
+                spark=lambda: session,
+                rules=Windows(max_lateness=None),
+                definition="soak",
+                connection=connection,
+                transform=peeking,
+                run_id=run_id,
+            )
+        )
+        rows = sum(one.committed.rows or 0 for one in done if one.committed is not None)
+        return {"rows": rows, "is_idle": not rows, "batches": len(done)}
+    if kind == TOGETHER:
+        names = (table, f"{table}-second")
+        together = ingest_together(
+            source.connected(connection),
+            {
+                name: TogetherTable(DeltaTarget(table=name), Decoder.of(None, None, None), look, None, None)
+                for name, look in zip(names, (None, peeking), strict=True)
+            },
+            spark=lambda: session,
+            limits=limits,
+            verify_after=timedelta(hours=1),
+            tolerated=frozenset(),
+            run_id=run_id,
+            log=logging.getLogger(__name__),
+        )
+        for failure in together.failures.values():
+            raise failure
+        results = together.results.values()
+        return {
+            "rows": sum(result.rows or 0 for result in results),
+            "is_idle": all(result.is_idle for result in results),
+            "batches": sum(len(result.batches) for result in results),
+        }
+    result = ingest(
+        source,
+        table,
+        spark=lambda: session,
+        connection=connection,
+        value_format=None if kind == RAW else StringFormat(),
+        transform=peeking if kind == LETTERS else transform,
+        dead_letter=f"{table}-letters" if kind == LETTERS else None,
+        limits=limits,
+        run_id=run_id,
+    )
+    return {"rows": result.rows, "is_idle": result.is_idle, "batches": len(result.batches)}
 
 
 def main(bootstrap_servers: str, note: str) -> None:
@@ -153,15 +255,15 @@ def main(bootstrap_servers: str, note: str) -> None:
         steps.deadly = deadly if victim is None else None
         steps.arrive(STARTING)
         told = outcome(
-            lambda source=source, table=table, victim=victim, order=order: ingest(
+            lambda source=source, table=table, victim=victim, order=order: land(
+                order.get("kind", STREAM),
                 source,
                 table,
-                spark=lambda: session,
-                connection=KafkaConnection(bootstrap_servers=bootstrap_servers),
-                value_format=StringFormat(),
+                session=session,
+                bootstrap_servers=bootstrap_servers,
                 transform=None if victim is None else killing(Path(table), victim),
-                limits=Limits(max_records_per_batch=order["max_records"]),
-                run_id=f"process {os.getpid()}",
+                max_records=order["max_records"],
+                windows=order.get("windows", 0),
             )
         )
         steps.arrive(DONE)
