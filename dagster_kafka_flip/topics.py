@@ -206,15 +206,18 @@ def _last_observation(instance: DagsterInstance, key: AssetKey) -> tuple[float, 
 
 
 def _rate(last: tuple[float, Mapping[str, Any]], topic_ids: str, end_offsets: Position) -> float | None:
-    """Offsets written per second since the last observation; None if that was of other topics, or of this moment."""
+    """Offsets written per second since the last observation; None if that was of other logs, or of this moment."""
     then, known = last
     seconds = time.time() - then
     ends = known.get("kafka/end_offsets")
     if known.get("kafka/topic_id") != topic_ids or not isinstance(ends, dict) or seconds <= 0:
         return None
     before = position_from_json(ends)
-    grown = sum(offset - before.get(tp, 0) for tp, offset in end_offsets.items())
-    return round(max(0, grown) / seconds, 3)
+    grown = [offset - before.get(tp, 0) for tp, offset in end_offsets.items()]
+    # A log that became shorter is another one, even where the cluster tells no ids.
+    if not grown or min(grown) < 0:
+        return None
+    return round(sum(grown) / seconds, 3)
 
 
 def _data_version(topic_ids: Any, end_offsets: Any) -> DataVersion:

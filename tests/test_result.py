@@ -1,0 +1,69 @@
+"""What a run reports of itself: nothing that is not known, and nothing that it only wanted to do."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from dagster import AssetKey
+
+from dagster_kafka_flip.checks import Findings, check_results
+from dagster_kafka_flip.metadata import result_metadata
+from dagster_kafka_flip.result import IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.source.incident import Incident
+from dagster_kafka_flip.source.plan import ReadPlan
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.stream_run import unreported_commits
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.history import Commit
+
+_FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def _result(position, *, incidents=(), unreported=None):
+    ends = {_FIRST: 10, _SECOND: 4}
+    plan = ReadPlan(
+        (), EnumeratorState(ends), dict.fromkeys(ends, 0), ends, ends, starting_position={_FIRST: 3, _SECOND: 1}
+    )
+    known = KnownPosition("main", "/t", EnumeratorState(position), datetime.now(tz=timezone.utc), 1)
+    return IngestResult(plan, (), known, None, incidents=incidents, unreported=unreported)
+
+
+def test_a_topic_partition_that_the_position_lacks_is_shown_where_it_was_and_ends_no_run():
+    result = _result({_FIRST: 10})
+    assert result.lag_after == 3
+    records = result_metadata(result, None)["kafka/splits"].records
+    assert [(row.data["partition"], row.data["start"], row.data["stop"]) for row in records] == [(0, 3, 10), (1, 1, 1)]
+
+
+def test_a_number_of_lost_records_that_nobody_knows_is_not_zero():
+    lost = Incident("RetentionOvertookPositionError", "two are gone", 2)
+    unknown = Incident("TopicRecreatedError", "another topic", None)
+    assert result_metadata(_result({}, incidents=(lost,)), None)["kafka/lost_offsets"] == 2
+    assert "kafka/lost_offsets" not in result_metadata(_result({}, incidents=(lost, unknown)), None)
+    (check,) = check_results(["no_records_lost"], AssetKey("a"), Findings((lost, unknown), 0))
+    assert (check.passed, check.metadata["lost_offsets"].value) == (False, "unknown")
+
+
+def _commit(version, *, stream="main", reason=None, incidents=(), rows: str | None = "3"):
+    state = EnumeratorState({_FIRST: version})
+    document = CommitDocument(stream, "a", "r", version - 1, version - 1, (), state, reason=reason, incidents=incidents)
+    return Commit(
+        version, "WRITE", {"mode": "Append"}, {} if rows is None else {"numOutputRows": rows}, document.to_text()
+    )
+
+
+def test_what_earlier_runs_committed_and_did_not_report_is_reported_with_what_they_tolerated():
+    lost = Incident("RetentionOvertookPositionError", "two are gone", 2)
+    optimised = Commit(4, "OPTIMIZE", {}, {})
+    found = unreported_commits(
+        [_commit(6), _commit(5, stream="other"), optimised, _commit(3, incidents=(lost,))], "main"
+    )
+    assert found == Unreported(commits=2, rows=6, from_version=3, to_version=6, incidents=(lost,))
+    metadata = result_metadata(_result({}, unreported=found), None)
+    assert (metadata["delta/unreported_commits"], metadata["delta/unreported_versions"]) == (2, "3 to 6")
+    assert metadata["kafka/lost_offsets"] == 2
+    assert unreported_commits([optimised, _commit(2, reason="moved")], "main") is None
+    unknown = unreported_commits([_commit(3, rows=None)], "main")
+    assert unknown is not None
+    assert unknown.rows is None
