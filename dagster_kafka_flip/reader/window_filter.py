@@ -49,9 +49,7 @@ class WindowFilter:
         self._event_time = windows.event_time
         self._is_tiled = windows.mode == "offset"
         # One window is read between the very offsets between which it lies.
-        self._is_bounded = len(self._windows) > 1 and (
-            windows.event_time is not None or (not self._is_tiled and windows.lateness_ms is not None)
-        )
+        self._is_bounded = len(self._windows) > 1 and not self._is_tiled
         self._partitions = _PartitionNumbers(plan.stops)
 
     @property
@@ -82,7 +80,9 @@ class WindowFilter:
             stops = _constant([planned.stops for planned in self._plan.windows], self._partitions)
             behind = inside & (offset >= f.get(stops, place))
             inside = inside & (offset >= f.get(starts, place)) & ~behind
-        before = (time < self._windows[0].start_ms) & (offset >= f.get(self._first_stops(), log))
+        # Kafka's "no timestamp" is -1 (KIP-32). Such a record is neither early nor late.
+        timeless = time.isNull() if self.is_by_value else time < 0
+        before = (time < self._windows[0].start_ms) & ~timeless & (offset >= f.get(self._first_stops(), log))
         ends = _constant([planned.ends for planned in self._plan.windows], self._partitions)
         late = inside & (offset >= f.get(ends, log * len(self._windows) + f.coalesce(window, f.lit(0))))
         return records.select(
@@ -90,7 +90,7 @@ class WindowFilter:
             f.when(inside, window).alias(WINDOW),
             late.alias(_LATE),
             (behind | before).alias(_STRAGGLER),
-            time.isNull().alias(_TIMELESS),
+            timeless.alias(_TIMELESS),
         )
 
     def metrics(self) -> list[Column]:

@@ -31,16 +31,16 @@ _PRECISION = 64
 class EventTimes(Protocol):
     """What alignment may ask about the times of a log's records."""
 
-    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first offset at or after a timestamp; partitions without one are left out."""
+    def entries_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The first entry of each at or after a timestamp, of any kind; partitions without one are left out."""
         ...
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
         """The highest timestamp in each log, and where it is; partitions without a record are left out."""
         ...
 
-    def first_records(self, position: Position) -> Mapping[TopicPartition, int]:
-        """The offset of the first record that is read, from an offset on; partitions without one are left out."""
+    def with_record(self, position: Position) -> Collection[TopicPartition]:
+        """The topic partitions that have a record at their offset that a consumer gets to see."""
         ...
 
 
@@ -75,7 +75,7 @@ def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Event
     _check_are_records({tp: found.offset for tp, found in reached.items()}, times)
     slowest = min(found.timestamp_ms for found in reached.values())
     # The first offset that is too late: all before it are within the drift.
-    found = times.offsets_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
+    found = times.entries_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
     too_late = {tp: offset for tp, offset in found.items() if offset < stops[tp]}
     _check_are_records(too_late, times)
     starts = {split.topic_partition: split.starting_offset for split in splits}
@@ -83,9 +83,9 @@ def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Event
 
 
 def _check_are_records(offsets: Position, times: EventTimes) -> None:
-    records = times.first_records(offsets)
+    records = times.with_record(offsets)
     for tp, offset in sorted(offsets.items()):
-        if records.get(tp) != offset:
+        if tp not in records:
             msg = (
                 f"{tp}: what a look-up by time finds at offset {offset} is no record that is read, but a marker of a "
                 "transaction, which the broker dates by its own clock, or a record of an aborted one. How far the "
@@ -108,7 +108,7 @@ def times_reached(
         The timestamp, and the first offset whose timestamp is as high.
     """
     highest = times.max_timestamps(offsets)
-    first = times.offsets_for_times(dict.fromkeys(highest, 0))
+    first = times.entries_for_times(dict.fromkeys(highest, 0))
     there = [tp for tp in highest if tp in first and first[tp] < offsets[tp]]
     # The log's highest is the answer itself where it lies before the offset, as it mostly does with "latest" as a stop.
     reached = {tp: highest[tp] for tp in there if first[tp] <= highest[tp].offset < offsets[tp]}
@@ -117,7 +117,7 @@ def times_reached(
     high = {tp: highest[tp].timestamp_ms + 1 for tp in low}
     while open_ones := [tp for tp in low if high[tp] - low[tp].timestamp_ms > precision_ms]:
         middle = {tp: (low[tp].timestamp_ms + high[tp]) // 2 for tp in open_ones}
-        found = times.offsets_for_times(middle)
+        found = times.entries_for_times(middle)
         for tp in open_ones:
             if tp in found and found[tp] < offsets[tp]:
                 low[tp] = TimestampedOffset(found[tp], middle[tp])
@@ -139,7 +139,7 @@ def cuts_by_time(
     partitions = [split.topic_partition for split in splits]
 
     def cuts(timestamp_ms: int) -> dict[TopicPartition, int]:
-        found = times.offsets_for_times(dict.fromkeys(partitions, timestamp_ms))
+        found = times.entries_for_times(dict.fromkeys(partitions, timestamp_ms))
         return {
             split.topic_partition: max(
                 split.starting_offset,

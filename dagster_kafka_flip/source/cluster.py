@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.sample import SplitSample
+    from dagster_kafka_flip.source.sample import RecordSearch, SplitSample
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
 
 T = TypeVar("T")
@@ -300,33 +300,34 @@ class KafkaCluster:
             if info.timestamp >= 0
         }
 
-    def first_records(self, position: Position, isolation_level: str) -> dict[TopicPartition, int]:
-        """The offset of the first record that is read, from an offset on; partitions without one are left out.
+    def search_records(
+        self, searches: Collection[RecordSearch], isolation_level: str
+    ) -> dict[RecordSearch, TimestampedOffset | None]:
+        """For each search the first record of its range, at or after its time, that a consumer gets to see.
 
-        Reads for at most one request's time, and joins no group.
+        Reads as long as messages come, and joins no group.
 
-        Raises:
-            ClusterUnreachableError: No broker answered.
-        """
-        from dagster_kafka_flip.source.sampling import first_offsets
+        Args:
+            searches: What to look for.
+            isolation_level: Under `read_committed` records of aborted and open transactions are none.
 
-        with self._reading(isolation_level, "the first records") as config:
-            return first_offsets(config, position, self.request_timeout)
-
-    def records_standing_at(
-        self, offsets: Mapping[TopicPartition, Collection[int]], isolation_level: str
-    ) -> dict[TopicPartition, set[int]]:
-        """Of some offsets of each, those at which a record stands that is read.
-
-        Reads for at most one request's time, and joins no group; what was not read by then is left out.
+        Returns:
+            What was found; None where the range has no such record.
 
         Raises:
-            ClusterUnreachableError: No broker answered.
+            ClusterUnreachableError: Nothing came for as long as one request may take.
+            ClusterRequestError: A broker answered with an error.
         """
-        from dagster_kafka_flip.source.sampling import record_offsets
+        from dagster_kafka_flip.source.record_search import NoAnswerError, search_records
 
+        if not searches:
+            return {}
         with self._reading(isolation_level, "single records") as config:
-            return record_offsets(config, offsets, self.request_timeout)
+            try:
+                return search_records(config, searches, self.request_timeout)
+            except NoAnswerError:
+                some = ", ".join(sorted({str(search.topic_partition) for search in searches})[:3])
+                raise self._unreachable(f"single records ({some})", "timed out") from None
 
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
         """A few records from the start and the end of each split; splits without a record are left out.

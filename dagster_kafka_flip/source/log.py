@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.sample import ANY_TIME, LOOKED_THROUGH, RecordSearch
 from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
@@ -75,14 +76,10 @@ class Cluster(TopicDirectory, Protocol):
         """The highest record timestamp of each, and where it is; partitions without a record are left out."""
         ...
 
-    def first_records(self, position: Position, isolation_level: str) -> Mapping[TopicPartition, int]:
-        """The offset of the first record that is read, from an offset on; partitions without one are left out."""
-        ...
-
-    def records_standing_at(
-        self, offsets: Mapping[TopicPartition, Collection[int]], isolation_level: str
-    ) -> Mapping[TopicPartition, Collection[int]]:
-        """Of some offsets of each, those at which a record stands that is read; others are markers, or aborted."""
+    def search_records(
+        self, searches: Collection[RecordSearch], isolation_level: str
+    ) -> Mapping[RecordSearch, TimestampedOffset | None]:
+        """For each search the first record of its range, at or after its time, that a consumer gets to see."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:
@@ -107,32 +104,36 @@ class Times:
         self._cluster = cluster
         self._isolation_level = isolation_level
 
-    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; partitions without one are left out."""
+    def entries_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The first entry of each log at or after its timestamp, be it a record, a marker, or of an aborted record."""
         return self._cluster.offsets_for_times(timestamps_ms, self._isolation_level)
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
         """The highest timestamp of each, and where it is."""
         return self._cluster.max_timestamps(partitions)
 
-    def first_records(self, position: Position) -> Mapping[TopicPartition, int]:
-        """The offset of the first record that is read, from an offset on."""
-        return self._cluster.first_records(position, self._isolation_level) if position else {}
+    def with_record(self, position: Position) -> Collection[TopicPartition]:
+        """The topic partitions that have a record at their offset that a consumer gets to see."""
+        searches = {tp: RecordSearch(tp, offset, offset + 1, ANY_TIME) for tp, offset in position.items()}
+        found = self._cluster.search_records(searches.values(), self._isolation_level)
+        return {tp for tp, search in searches.items() if found[search] is not None}
 
 
 class Log(Times):
-    """The topic partitions' ends and beginnings, each read once for the whole plan; ends first."""
+    """The topic partitions' ends and beginnings, each read once for the whole plan.
+
+    High watermarks come first, then ends, then beginnings. All of them only grow. A high watermark that was read after
+    the last stable offset would be above it on any busy topic, as if a transaction were open.
+    """
 
     def __init__(self, source: KafkaSource, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
         super().__init__(cluster, source.isolation_level)
         self._source = source
+        is_committed = source.isolation_level == READ_COMMITTED
+        before = cluster.end_offsets(partitions, READ_UNCOMMITTED) if is_committed else {}
         self._end = cluster.end_offsets(partitions, source.isolation_level)
         self._beginning = cluster.beginning_offsets(partitions)
-        self.high_watermarks = (
-            cluster.end_offsets(partitions, READ_UNCOMMITTED)
-            if source.isolation_level == READ_COMMITTED
-            else dict(self._end)
-        )
+        self.high_watermarks = {tp: max(end, before.get(tp, end)) for tp, end in self._end.items()}
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The log start offset of each."""
@@ -142,6 +143,21 @@ class Log(Times):
         """The end offset of each under the isolation level."""
         # The log's beginning is read after its end, and retention may have moved it past that end in between.
         return {tp: max(self._end[tp], self._beginning[tp]) for tp in partitions}
+
+    def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The first record of each at or after its timestamp; partitions without an entry from then on are left out.
+
+        Where that record stands too far behind what a look-up by time finds, the offset up to which it was looked for:
+        all records before it are older.
+        """
+        entries = self.entries_for_times(timestamps_ms)
+        searches = {
+            tp: RecordSearch(tp, offset, max(offset, min(offset + LOOKED_THROUGH, self._end[tp])), timestamps_ms[tp])
+            for tp, offset in entries.items()
+        }
+        found = self._cluster.search_records(searches.values(), self._isolation_level)
+        records = {tp: found[search] for tp, search in searches.items()}
+        return {tp: searches[tp].stop if record is None else record.offset for tp, record in records.items()}
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """What the consumer group has committed; partitions without an offset are left out."""

@@ -1,15 +1,40 @@
-"""What a few records of a split tell of all of them."""
+"""What is read of a log while a plan is made: single records, and small samples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.source.split import TopicPartition
+
+LOOKED_THROUGH = 100_000
+"""Offsets that are looked through for a record at most, where more would cost more than it is worth."""
+
+ANY_TIME = -(2**63)
+"""Earlier than any record's time, and than that of one without."""
 
 
 class TimestampedOffset(NamedTuple):
     """An offset and a time that goes with it, in milliseconds since the epoch."""
 
     offset: int
+    timestamp_ms: int
+
+
+class RecordSearch(NamedTuple):
+    """A search for the first record of a range that is dated at or after a time.
+
+    Attributes:
+        topic_partition: Where.
+        start: First offset of the range.
+        stop: First offset behind it.
+        timestamp_ms: The time, in milliseconds since the epoch.
+    """
+
+    topic_partition: TopicPartition
+    start: int
+    stop: int
     timestamp_ms: int
 
 

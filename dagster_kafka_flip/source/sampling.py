@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,9 +29,6 @@ _CONSUMER = {
     "queued.max.messages.kbytes": 16 * 1024,
     "log_level": 0,
 }
-
-# Of many places in a log one record each: the broker gives a whole batch, however small a fetch is (KIP-74).
-_ONE_BATCH_AT_ONCE = {"fetch.message.max.bytes": 1024, "queued.min.messages": 1}
 
 
 @dataclass
@@ -91,56 +87,6 @@ def sample_splits(
         for tp, found in seen.items()
         if found.records
     }
-
-
-def first_offsets(config: Mapping[str, Any], position: Position, seconds: float) -> dict[TopicPartition, int]:
-    """The offset of the first record from an offset on, of each topic partition that has one.
-
-    Args:
-        config: Of a librdkafka client.
-        position: Where to look.
-        seconds: When to stop, with what was seen until then.
-    """
-    consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
-    try:
-        return _firsts(consumer, position, time.monotonic() + seconds)
-    finally:
-        consumer.close()
-
-
-def record_offsets(
-    config: Mapping[str, Any], offsets: Mapping[TopicPartition, Collection[int]], seconds: float
-) -> dict[TopicPartition, set[int]]:
-    """Of some offsets of each topic partition, those at which a record stands.
-
-    Args:
-        config: Of a librdkafka client.
-        offsets: Where to look.
-        seconds: When to stop, with what was seen until then.
-    """
-    consumer = confluent_kafka.Consumer({**config, **_CONSUMER, **_ONE_BATCH_AT_ONCE})
-    found: dict[TopicPartition, set[int]] = {tp: set() for tp in offsets}
-    deadline = time.monotonic() + seconds
-    try:
-        for row in itertools.zip_longest(*(sorted(each) for each in offsets.values())):
-            position = {tp: offset for tp, offset in zip(offsets, row, strict=True) if offset is not None}
-            for tp, offset in _firsts(consumer, position, deadline).items():
-                if offset == position[tp]:
-                    found[tp].add(offset)
-            consumer.unassign()
-    finally:
-        consumer.close()
-    return found
-
-
-def _firsts(consumer: confluent_kafka.Consumer, position: Position, deadline: float) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    left = dict(position)
-    for tp, message in _messages(consumer, position, left, deadline):
-        if message is not None:
-            found[tp] = message.offset() or 0
-        del left[tp]
-    return found
 
 
 def _read(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.source.identity import is_same_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -25,6 +25,7 @@ class RecordedWindow:
         stops: Where it ended.
         is_complete: Whether it was over; else its end may be moved.
         logs: Cluster and topics that the offsets are of; the position counts for nothing.
+        topics: The topics that were landed for it; None for all that the source reads.
     """
 
     window: Window
@@ -32,6 +33,7 @@ class RecordedWindow:
     stops: Position
     is_complete: bool
     logs: EnumeratorState
+    topics: Collection[str] | None = None
 
 
 Bounds = dict[int, dict["TopicPartition", int]]
@@ -52,6 +54,32 @@ def recorded_bounds(recorded: Iterable[RecordedWindow], logs: EnumeratorState) -
         known = bounds.setdefault(time, {})
         known.update({tp: at for tp, at in position.items() if tp not in known and is_same_log(tp, window.logs, logs)})
     return bounds
+
+
+def unread_before(
+    time: int,
+    partitions: Iterable[TopicPartition],
+    recorded: Iterable[RecordedWindow],
+    bounds: Bounds,
+) -> set[TopicPartition]:
+    """Topic partitions that were not there when the window before was landed.
+
+    Their records from before that window's end were landed with no window, and would be in none. So the next window
+    begins with them: where they begin themselves, or where an earlier window left off.
+
+    Args:
+        time: When the next window begins.
+        partitions: The topic partitions.
+        recorded: What was landed before.
+        bounds: Its bounds in the logs as they are now.
+    """
+    landed = [window for window in recorded if window.is_complete and window.window.stop_ms == time]
+    known = bounds.get(time, {})
+    return {
+        tp
+        for tp in partitions
+        if tp not in known and any(window.topics is None or tp.topic in window.topics for window in landed)
+    }
 
 
 def tile_bounds(

@@ -1,8 +1,9 @@
 """WindowEnumerator: finds where in the logs the records of windows are, before anything is read.
 
-Kafka finds the first record at or after a time (KIP-79), not the last before one. So the start of a window is exact:
-no record of it stands before that offset. Its stop is not: a record of the window may stand behind one of a later
-time. How far behind is what `max_lateness` says; see section 8 of docs/architecture.md.
+Kafka finds the first entry at or after a time (KIP-79), not the last before one. So a window may start there: no record
+of it is before that offset. Its stop is the first *record* at or after its end and `max_lateness`: a record of the
+window behind that one came later than allowed. Both depend on the log and on this one window alone, so that a window
+has the same rows whatever it is landed together with. See section 8 of docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -32,12 +34,13 @@ from dagster_kafka_flip.source.identity import (
     topic_ids_of,
 )
 from dagster_kafka_flip.source.incident import incident_of
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.isolation import READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.look_ups import LookUps
+from dagster_kafka_flip.source.sample import ANY_TIME, LOOKED_THROUGH, RecordSearch
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.tasks import plan_tasks
-from dagster_kafka_flip.source.tiles import recorded_bounds, tile_bounds
+from dagster_kafka_flip.source.tiles import recorded_bounds, tile_bounds, unread_before
 from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
 
 if TYPE_CHECKING:
@@ -59,8 +62,6 @@ _logger = logging.getLogger(__name__)
 _BROKER_CLOCKS = timedelta(seconds=10) // timedelta(milliseconds=1)
 # What clocks may differ by without anybody's record being from the future.
 _CLOCK_SKEW = timedelta(minutes=5) // timedelta(milliseconds=1)
-# Between two records of a topic there may be hours without one; a transaction's marker tells itself by more than that.
-_SUSPICIOUS_GAP = timedelta(hours=1) // timedelta(milliseconds=1)
 
 
 def now_milliseconds() -> int:
@@ -92,10 +93,6 @@ class WindowEnumerator:
         self._windows = windows
         self._context = context
         self._now = now or now_milliseconds
-        self._incidents: list[Incident] = []
-        self._settings: Mapping[str, TopicSettings] = {}
-        self._trusted_logs: Collection[TopicPartition] = frozenset()
-        self._recorded: Bounds = {}
 
     def discover(self) -> None:
         """Looks whether the topics are there.
@@ -134,7 +131,48 @@ class WindowEnumerator:
             RecordsFromFutureError: A record is dated in the future, so that what comes behind it seems late.
             ClusterUnreachableError: No broker answered.
         """
-        self._incidents = []
+        planning = _Planning(self._source, self._cluster, self._windows, self._context, self._now())
+        return planning.plan(windows, known, cut_at, tuple(recorded))
+
+    def assign(self, plan: WindowPlan) -> SplitAssignment:
+        """A plan, dealt out to tasks."""
+        batch = plan.read_plan()
+        return SplitAssignment(batch, plan_tasks(batch.splits, self._context.current_parallelism))
+
+
+class _Planning:
+    """What is found out for one plan.
+
+    Args:
+        source: What to read.
+        cluster: Where from.
+        windows: How records are put into windows.
+        context: What is known of the run.
+        now: The time, in milliseconds since the epoch.
+    """
+
+    def __init__(
+        self, source: KafkaSource, cluster: Cluster, windows: Windows, context: SplitEnumeratorContext, now: int
+    ) -> None:
+        self._source = source
+        self._cluster = cluster
+        self._windows = windows
+        self._context = context
+        self._now = now
+        self._incidents: list[Incident] = []
+        self._settings: Mapping[str, TopicSettings] = {}
+        self._set_by_broker: frozenset[str] = frozenset()
+        self._end: Position = {}
+        self._beginning: Position = {}
+
+    def plan(
+        self,
+        windows: Sequence[Window],
+        known: EnumeratorState | None,
+        cut_at: Position | None,
+        recorded: Sequence[RecordedWindow],
+    ) -> WindowPlan:
+        """Fixes what is read for each window."""
         cluster_id = self._cluster.cluster_id()
         topics, missing = found_topics(self._source.subscription, self._cluster, self._context.tolerated)
         self._incidents += missing
@@ -145,36 +183,42 @@ class WindowEnumerator:
         if cut_at is not None:
             partitions = _fed(partitions, cut_at)
         log = Log(self._source, self._cluster, partitions)
+        logs = EnumeratorState({}, cluster_id, topic_ids)
         if known is not None:
-            self._check_end(known, EnumeratorState({}, cluster_id, topic_ids), log)
-        look = LookUps(self._cluster, self._source.isolation_level, partitions)
+            self._check_end(known, logs, log)
         self._settings = self._cluster.topic_settings(topics)
-        set_by_broker = self._set_by_broker(topics)
-        if self._windows.mode == "offset":
-            bounds = recorded_bounds(recorded, EnumeratorState({}, cluster_id, topic_ids))
-            planned, stragglers_from = self._tiles(windows, log, look, bounds), {}
+        self._set_by_broker = self._topics_set_by_broker(topics)
+        self._end, self._beginning = log.end_offsets(partitions), log.beginning_offsets(partitions)
+        is_tiled = self._windows.mode == "offset"
+        look = LookUps(
+            self._cluster,
+            self._source.isolation_level,
+            self._beginning,
+            self._end,
+            # What an offset window leaves to others depends on where it ends; so that is looked for to the end.
+            looked_through=None if is_tiled else LOOKED_THROUGH,
+        )
+        bounds = recorded_bounds(recorded, logs) if is_tiled else {}
+        if is_tiled:
+            unread = unread_before(windows[0].start_ms, partitions, recorded, bounds)
+            planned, stragglers_from = self._tiles(windows, look, bounds, unread), {}
         else:
-            planned, stragglers_from = self._exact(windows, log, look, set_by_broker)
+            planned, stragglers_from = self._exact(windows, look)
         # In a repair, what is not over yet or held back the stream has not landed, and will.
         if not self._windows.repair:
-            planned = self._completed(planned, log, partitions, set_by_broker)
+            planned = self._completed(planned, log, look, bounds)
         if cut_at is not None:
             planned = [_cut(window, cut_at) for window in planned]
         return WindowPlan(
             windows=tuple(planned),
             state=EnumeratorState(planned[-1].stops, cluster_id, topic_ids),
-            beginning_offsets=log.beginning_offsets(partitions),
-            end_offsets=log.end_offsets(partitions),
+            beginning_offsets=self._beginning,
+            end_offsets=self._end,
             high_watermarks=log.high_watermarks,
             stragglers_from=stragglers_from,
-            set_by_broker=set_by_broker,
+            set_by_broker=self._set_by_broker,
             incidents=tuple(self._incidents),
         )
-
-    def assign(self, plan: WindowPlan) -> SplitAssignment:
-        """A plan, dealt out to tasks."""
-        batch = plan.read_plan()
-        return SplitAssignment(batch, plan_tasks(batch.splits, self._context.current_parallelism))
 
     def _check_identity(self, known: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         went_on = "The run went on with the log that answers now; rows of the windows are replaced by what it holds."
@@ -208,7 +252,7 @@ class WindowEnumerator:
             raise error
         self._incidents.append(incident_of(error, went_on, lost_offsets=lost_offsets))
 
-    def _set_by_broker(self, topics: Collection[str]) -> frozenset[str]:
+    def _topics_set_by_broker(self, topics: Collection[str]) -> frozenset[str]:
         """Topics whose records can't be late, because the broker gives them their times as they come."""
         if self._windows.mode == "offset" or self._windows.event_time is not None or self._windows.repair:
             return frozenset()
@@ -219,107 +263,90 @@ class WindowEnumerator:
             _logger.info("who sets the times of %s is not told; read as if the producers did", ", ".join(unknown))
         return frozenset(topic for topic, settings in self._settings.items() if settings.is_set_by_broker)
 
-    def _lateness(self, tp: TopicPartition, set_by_broker: frozenset[str]) -> int | None:
+    def _lateness(self, tp: TopicPartition) -> int | None:
         lateness = self._windows.lateness_ms
-        if tp.topic not in set_by_broker:
+        if tp.topic not in self._set_by_broker:
             return lateness
         return _BROKER_CLOCKS if lateness is None else min(lateness, _BROKER_CLOCKS)
 
-    def _exact(
-        self, windows: Sequence[Window], log: Log, look: LookUps, set_by_broker: frozenset[str]
-    ) -> tuple[list[PlannedWindow], Position]:
-        lateness = {tp: self._lateness(tp, set_by_broker) for tp in look.partitions}
-        early = {tp: (late or 0) if self._windows.event_time is not None else 0 for tp, late in lateness.items()}
-        bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
-        limited = [tp for tp, late in lateness.items() if late is not None]
-        # Where the value tells the time and there is no limit, a record of the window may stand anywhere.
-        limited_starts = limited if self._windows.event_time is not None else look.partitions
-        look.prefetch(
-            [dict.fromkeys(look.partitions, bound) for bound in bounds]
-            + [{tp: bound - early[tp] for tp in limited_starts} for bound in bounds[:-1]]
-            + [{tp: bound + (lateness[tp] or 0) for tp in limited} for bound in bounds]
-        )
-        end, beginning = log.end_offsets(look.partitions), log.beginning_offsets(look.partitions)
-        oldest = [{tp: window.start_ms - (lateness[tp] or 0) for tp in look.partitions} for window in windows]
-        self._check_retention(windows, oldest, beginning, look)
-        trusted = self._trusted([{tp: bound + (lateness[tp] or 0) for tp in limited} for bound in bounds], look)
+    def _stop_time(self, tp: TopicPartition, bound: int) -> int | None:
+        """The time whose first record ends what is read for a window that ends then; None where the log's end does."""
+        if self._windows.mode == "offset":
+            return bound
+        lateness = self._lateness(tp)
+        return None if lateness is None else bound + lateness
 
-        def stop(tp: TopicPartition, bound: int) -> int:
-            late = lateness[tp]
-            return end[tp] if late is None or tp not in trusted else look.offset(tp, bound + late, end[tp])
+    def _is_from_future(self, record: TimestampedOffset) -> bool:
+        return record.timestamp_ms > self._now + _CLOCK_SKEW
+
+    def _bound(self, tp: TopicPartition, ms: int | None, look: LookUps) -> int:
+        """The first record at or after a time; the end where none is found, or one that tells nothing."""
+        record = None if ms is None else look.record(tp, ms)
+        return self._end[tp] if record is None or self._is_from_future(record) else record.offset
+
+    def _exact(self, windows: Sequence[Window], look: LookUps) -> tuple[list[PlannedWindow], Position]:
+        is_by_value = self._windows.event_time is not None
+        lateness = {tp: self._lateness(tp) for tp in look.partitions}
+        early = {tp: (late or 0) if is_by_value else 0 for tp, late in lateness.items()}
+        bounds = [windows[0].start_ms, *(window.stop_ms for window in windows)]
+        stop_times = [
+            {tp: ms for tp in look.partitions if (ms := self._stop_time(tp, bound)) is not None} for bound in bounds
+        ]
+        # Where the value tells the time and there is no limit, a record of the window may stand anywhere.
+        limited_starts = [tp for tp, late in lateness.items() if late is not None or not is_by_value]
+        look.prefetch(
+            [{tp: window.start_ms - early[tp] for tp in limited_starts} for window in windows],
+            [*stop_times, *(dict.fromkeys(look.partitions, window.stop_ms) for window in windows)],
+        )
+        oldest = [{tp: window.start_ms - (lateness[tp] or 0) for tp in look.partitions} for window in windows]
+        self._check_retention(windows, oldest, look)
+        self._check_future(stop_times, look)
 
         def start(tp: TopicPartition, bound: int) -> int:
-            if self._windows.event_time is not None and lateness[tp] is None:
-                return beginning[tp]
-            return look.offset(tp, bound - early[tp], end[tp])
+            if is_by_value and lateness[tp] is None:
+                return self._beginning[tp]
+            return look.entry(tp, bound - early[tp])
+
+        def stop(tp: TopicPartition, bound: int) -> int:
+            return self._bound(tp, self._stop_time(tp, bound), look)
 
         planned = [
             PlannedWindow(
                 window,
                 starts={tp: start(tp, window.start_ms) for tp in look.partitions},
                 stops={tp: max(start(tp, window.start_ms), stop(tp, window.stop_ms)) for tp in look.partitions},
-                ends={tp: look.offset(tp, window.stop_ms, end[tp]) for tp in look.partitions},
+                ends={tp: self._bound(tp, window.stop_ms, look) for tp in look.partitions},
             )
             for window in windows
         ]
         return planned, {tp: stop(tp, bounds[0]) for tp in look.partitions}
 
-    def _trusted(self, stops: Sequence[Mapping[TopicPartition, int]], look: LookUps) -> set[TopicPartition]:
-        """Topic partitions whose look-ups of stops found records of their time, and not what only looks like one.
-
-        The marker of a transaction is found by its time as a record is, and a broker dates it by its own clock. Where
-        old records were written in transactions, everything behind a marker would seem late.
-        """
-        suspicious: dict[TopicPartition, set[int]] = {}
-        for times in stops:
-            for tp, wanted in times.items():
-                found = look.found(tp, wanted)
-                if found is not None and found.timestamp_ms - wanted > _SUSPICIOUS_GAP:
-                    suspicious.setdefault(tp, set()).add(found.offset)
-        records = self._cluster.records_standing_at(suspicious, self._source.isolation_level) if suspicious else {}
-        not_records = {tp: sorted(offsets.difference(records.get(tp, ()))) for tp, offsets in suspicious.items()}
-        markers = {tp: offsets[0] for tp, offsets in not_records.items() if offsets}
-        for tp, offset in sorted(markers.items()):
-            _logger.info(
-                "%s: what stands at offset %d is no record that can be read, but what a transaction left; the log is "
-                "read to its end",
-                tp,
-                offset,
-            )
-        from_future = self._from_future([tp for tp in look.partitions if tp not in markers], stops, look)
-        self._trusted_logs = {tp for times in stops for tp in times} - set(markers) - set(from_future)
-        return self._trusted_logs
-
-    def _from_future(
-        self, partitions: Collection[TopicPartition], stops: Sequence[Mapping[TopicPartition, int]], look: LookUps
-    ) -> dict[TopicPartition, TimestampedOffset]:
-        """Topic partitions where what is found is dated later than now, if that is tolerated, and what it is."""
-        now = self._now()
-        asked = frozenset(partitions)
-        dated = {
-            tp: found
-            for times in stops
-            for tp, wanted in times.items()
-            if tp in asked and (found := look.found(tp, wanted)) is not None and found.timestamp_ms > now + _CLOCK_SKEW
-        }
+    def _check_future(self, stop_times: Sequence[Mapping[TopicPartition, int]], look: LookUps) -> None:
+        """Makes sure that no window ends at a record that is dated later than now."""
         # In a repair, the stream's position is the end whatever the records behind it say.
-        if not dated or self._windows.repair:
-            return dated
+        if self._windows.repair:
+            return
+        dated = {
+            tp: record
+            for times in stop_times
+            for tp, ms in times.items()
+            if (record := look.record(tp, ms)) is not None and self._is_from_future(record)
+        }
+        if not dated:
+            return
         tp, found = min(dated.items())
         msg = (
             f"{tp}: the record at offset {found.offset} is dated {instant(found.timestamp_ms)}, and now it is "
-            f"{instant(now)}{_more(dated, 'topic partitions')}. Every record behind it seems to be late, and it is in "
-            "no window that is over. Nothing was written. Correct the producer's clock. To read such logs to their "
-            "end, tolerate RecordsFromFutureError"
+            f"{instant(self._now)}{_more(dated, 'topic partitions')}. Every record behind it seems to be late, and it "
+            "is in no window that is over. Nothing was written. Correct the producer's clock. To read such logs to "
+            "their end, tolerate RecordsFromFutureError"
         )
         self._met(RecordsFromFutureError(msg), "The run read the log to its end.", lost_offsets=0)
-        return dated
 
     def _check_retention(
         self,
         windows: Sequence[Window],
         starts: Sequence[Mapping[TopicPartition, int]],
-        beginning: Position,
         look: LookUps,
     ) -> None:
         """Makes sure that no record of a window is gone.
@@ -330,11 +357,10 @@ class WindowEnumerator:
         Args:
             windows: The windows, in order of time.
             starts: Of each, the time that the log's first record has to be older than, by topic partition.
-            beginning: Where the logs begin.
             look: To look up times with.
         """
-        trimmed = [tp for tp in look.partitions if beginning[tp] > 0]
-        look.prefetch([dict.fromkeys(trimmed, 0), {tp: starts[0][tp] for tp in trimmed}])
+        trimmed = [tp for tp in look.partitions if self._beginning[tp] > 0]
+        look.prefetch([], [dict.fromkeys(trimmed, 0)])
         affected: dict[TopicPartition, list[Window]] = {}
         for window, times in zip(windows, starts, strict=True):
             trimmed = [tp for tp in trimmed if self._may_be_gone(tp, times[tp], look)]
@@ -343,22 +369,19 @@ class WindowEnumerator:
             for tp in trimmed:
                 affected.setdefault(tp, []).append(window)
         if affected:
-            self._refuse_lost(affected, beginning, look)
+            self._refuse_lost(affected, look)
 
     def _may_be_gone(self, tp: TopicPartition, ms: int, look: LookUps) -> bool:
-        first = look.found(tp, 0)
+        first = look.record(tp, 0)
         if first is not None:
-            found = look.found(tp, ms)
-            return found is not None and found.offset <= first.offset
+            return first.timestamp_ms >= ms
         # Nothing is left to compare with; only the topic's retention tells whether it can have been there.
         settings = self._settings.get(tp.topic)
-        return settings is None or not settings.keeps(ms, self._now())
+        return settings is None or not settings.keeps(ms, self._now)
 
-    def _refuse_lost(
-        self, affected: Mapping[TopicPartition, Sequence[Window]], beginning: Position, look: LookUps
-    ) -> None:
+    def _refuse_lost(self, affected: Mapping[TopicPartition, Sequence[Window]], look: LookUps) -> None:
         tp, lost = min(affected.items())
-        first = look.found(tp, 0)
+        first = look.record(tp, 0)
         left = (
             "the log holds no record any longer"
             if first is None
@@ -366,25 +389,20 @@ class WindowEnumerator:
         )
         later = f" and of {len(lost) - 1} later windows, up to {lost[-1]}," if len(lost) > 1 else ""
         msg = (
-            f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset {beginning[tp]}, and "
-            f"{left}{_more(affected, 'topic partitions')}. Nothing was written, and the rows that the table has of it "
-            "stay. Choose a later window; to put what is left in the place of these rows, tolerate "
-            "WindowBeyondRetentionError"
+            f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset "
+            f"{self._beginning[tp]}, and {left}{_more(affected, 'topic partitions')}. Nothing was written, and the "
+            "rows that the table has of it stay. Choose a later window; to put what is left in the place of these "
+            "rows, tolerate WindowBeyondRetentionError"
         )
         self._met(WindowBeyondRetentionError(msg), "The run landed what is left.")
 
     def _completed(
-        self,
-        planned: list[PlannedWindow],
-        log: Log,
-        partitions: Sequence[TopicPartition],
-        set_by_broker: frozenset[str],
+        self, planned: list[PlannedWindow], log: Log, look: LookUps, recorded: Bounds
     ) -> list[PlannedWindow]:
         """The windows, with those marked that may still grow."""
-        now = self._now()
-        is_offset = self._windows.mode == "offset"
-        lateness = {tp: 0 if is_offset else (self._lateness(tp, set_by_broker) or 0) for tp in partitions}
-        longest = max(lateness.values(), default=0)
+        now = self._now
+        is_tiled = self._windows.mode == "offset"
+        longest = max((0 if is_tiled else (self._lateness(tp) or 0) for tp in look.partitions), default=0)
         complete = {window.window.key: now >= window.window.stop_ms + longest for window in planned}
         open_windows = [window.window for window in planned if not complete[window.window.key]]
         if open_windows:
@@ -395,12 +413,12 @@ class WindowEnumerator:
                 "tolerate WindowNotCompleteError"
             )
             self._met(WindowNotCompleteError(msg), "The run landed what was there so far.", lost_offsets=0)
-        waiting = self._waiting(planned, log, partitions, lateness)
+        waiting = self._waiting(planned, log, look, recorded)
         for window in waiting.values():
             complete[window.window.key] = False
         if waiting:
             (tp, _), window = next(iter(waiting.items()))
-            end = log.end_offsets([tp])[tp]
+            end = self._end[tp]
             msg = (
                 f"{tp}: an open transaction holds back {log.high_watermarks[tp] - end} offsets from {end} on, among "
                 f"which may be records of the window {window.window}{_more(waiting, 'windows and topic partitions')}. "
@@ -408,53 +426,51 @@ class WindowEnumerator:
                 "tolerate WindowNotCompleteError"
             )
             self._met(WindowNotCompleteError(msg), "The run landed what was there so far.", lost_offsets=0)
-        return [
-            PlannedWindow(window.window, window.starts, window.stops, window.ends, complete[window.window.key])
-            for window in planned
-        ]
+        return [replace(window, is_complete=complete[window.window.key]) for window in planned]
 
     def _waiting(
-        self,
-        planned: Sequence[PlannedWindow],
-        log: Log,
-        partitions: Sequence[TopicPartition],
-        lateness: Mapping[TopicPartition, int],
+        self, planned: Sequence[PlannedWindow], log: Log, look: LookUps, recorded: Bounds
     ) -> dict[tuple[TopicPartition, str], PlannedWindow]:
-        """The windows of topic partitions that reach into an open transaction."""
-        if self._source.isolation_level != READ_COMMITTED:
-            return {}
-        ends = log.end_offsets(partitions)
-        held_back = [tp for tp in partitions if log.high_watermarks[tp] > ends[tp]]
-        is_exact = self._windows.mode == "exact"
-        look = LookUps(self._cluster, READ_UNCOMMITTED, held_back)
-        look.prefetch([{tp: window.window.stop_ms + lateness[tp] for tp in held_back} for window in planned])
+        """The windows of topic partitions that reach into an open transaction.
+
+        A window does not if it ends at a record before the transaction, or if the transaction's first record is one to
+        end at: what comes behind that is late, even if the transaction is aborted and written again.
+        """
+        held_back = {tp: end for tp, end in self._end.items() if log.high_watermarks[tp] > end}
+        searches = {tp: RecordSearch(tp, end, log.high_watermarks[tp], ANY_TIME) for tp, end in held_back.items()}
+        held = self._cluster.search_records(searches.values(), READ_UNCOMMITTED) if searches else {}
 
         def is_held_back(tp: TopicPartition, window: PlannedWindow) -> bool:
-            # Where a log has to be read to its end, the window may go on behind it.
-            if is_exact and tp not in self._trusted_logs:
-                return True
-            if not is_exact and tp in self._recorded.get(window.window.stop_ms, {}):
+            bound = window.window.stop_ms
+            if tp in recorded.get(bound, {}):
                 return False
-            return look.offset(tp, window.window.stop_ms + lateness[tp], log.high_watermarks[tp]) > ends[tp]
+            ms = self._stop_time(tp, bound)
+            if ms is None:
+                return True
+            if (record := look.record(tp, ms)) is not None:
+                # A record from the future ends nothing: the log is read to its end, and goes on behind it.
+                return self._is_from_future(record)
+            first = held[searches[tp]]
+            return not look.saw_end(tp, ms) or first is None or first.timestamp_ms < ms or self._is_from_future(first)
 
         return {(tp, window.window.key): window for tp in held_back for window in planned if is_held_back(tp, window)}
 
-    def _tiles(self, windows: Sequence[Window], log: Log, look: LookUps, recorded: Bounds) -> list[PlannedWindow]:
-        self._recorded = recorded
+    def _tiles(
+        self, windows: Sequence[Window], look: LookUps, recorded: Bounds, unread: Collection[TopicPartition]
+    ) -> list[PlannedWindow]:
         times = [windows[0].start_ms, *(window.stop_ms for window in windows)]
         wanted = [{tp: time for tp in look.partitions if tp not in recorded.get(time, {})} for time in times]
-        look.prefetch(wanted)
-        end, beginning = log.end_offsets(look.partitions), log.beginning_offsets(look.partitions)
-        from_future = self._from_future(look.partitions, wanted, look)
+        look.prefetch([], wanted)
+        self._check_future([{tp: ms for tp, ms in wanted[0].items() if tp not in unread}, *wanted[1:]], look)
 
         def look_up(tp: TopicPartition, time: int) -> int:
-            found = look.found(tp, time)
-            is_from_future = found is not None and found == from_future.get(tp)
-            return end[tp] if is_from_future else look.offset(tp, time, end[tp])
+            if tp in unread and time == times[0]:
+                return self._beginning[tp]
+            return self._bound(tp, time, look)
 
         offsets = tile_bounds(times, look.partitions, recorded, look_up)
-        self._check_tiles(windows, wanted, offsets, beginning, look)
-        offsets = [{tp: max(offset, beginning[tp]) for tp, offset in each.items()} for each in offsets]
+        self._check_tiles(windows, wanted, offsets, look)
+        offsets = [{tp: max(offset, self._beginning[tp]) for tp, offset in each.items()} for each in offsets]
         return [
             PlannedWindow(window, starts, stops, ends=stops)
             for window, (starts, stops) in zip(windows, itertools.pairwise(offsets), strict=True)
@@ -465,9 +481,9 @@ class WindowEnumerator:
         windows: Sequence[Window],
         looked_up: Sequence[Mapping[TopicPartition, int]],
         offsets: Sequence[Position],
-        beginning: Position,
         look: LookUps,
     ) -> None:
+        beginning = self._beginning
         affected: dict[TopicPartition, list[Window]] = {}
         for window, times, starts, stops in zip(windows, looked_up, offsets, offsets[1:], strict=False):
             for tp, start in starts.items():
@@ -475,7 +491,7 @@ class WindowEnumerator:
                 if is_gone or (tp in times and beginning[tp] > 0 and self._may_be_gone(tp, times[tp], look)):
                     affected.setdefault(tp, []).append(window)
         if affected:
-            self._refuse_lost(affected, beginning, look)
+            self._refuse_lost(affected, look)
 
 
 def _more(met: Collection[object], what: str) -> str:

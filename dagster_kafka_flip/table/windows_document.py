@@ -73,7 +73,7 @@ class WindowsDocument:
     def recorded(self) -> list[RecordedWindow]:
         """The windows with the offsets between which they lie, in offset mode."""
         return [
-            RecordedWindow(window, starts, stops, window.key not in self.incomplete, self.state)
+            RecordedWindow(window, starts, stops, window.key not in self.incomplete, self.state, self.topics)
             for window, starts, stops in zip(self.windows, self.bounds, self.bounds[1:], strict=False)
         ]
 

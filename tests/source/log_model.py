@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
+from dagster_kafka_flip.source.sample import RecordSearch, SplitSample, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
@@ -44,11 +44,15 @@ class LogModel:
                 return offset
         return None
 
-    def first_record(self, start: int, isolation_level: str) -> int | None:
+    def is_record(self, offset: int, isolation_level: str) -> bool:
+        """Whether a consumer gets to see what stands at an offset."""
         hidden = self.markers if isolation_level == "read_uncommitted" else self.markers | self.aborted
-        for offset in range(max(start, self.beginning), self.end(isolation_level)):
-            if offset not in hidden:
-                return offset
+        return self.beginning <= offset < self.end(isolation_level) and offset not in hidden
+
+    def search(self, search: RecordSearch, isolation_level: str) -> TimestampedOffset | None:
+        for offset in range(search.start, search.stop):
+            if self.is_record(offset, isolation_level) and self.timestamps[offset] >= search.timestamp_ms:
+                return TimestampedOffset(offset, self.timestamps[offset])
         return None
 
 
@@ -123,17 +127,9 @@ class ClusterModel:
                 found[tp] = TimestampedOffset(log.beginning + timestamps.index(highest), highest)
         return found
 
-    def records_standing_at(self, offsets, isolation_level):
-        self.requests += 1
-        return {
-            tp: {offset for offset in each if self.logs[tp].first_record(offset, isolation_level) == offset}
-            for tp, each in offsets.items()
-        }
-
-    def first_records(self, position, isolation_level):
-        self.requests += 1
-        found = {tp: self.logs[tp].first_record(offset, isolation_level) for tp, offset in position.items()}
-        return {tp: offset for tp, offset in found.items() if offset is not None}
+    def search_records(self, searches, isolation_level):
+        self.requests += bool(searches)
+        return {search: self.logs[search.topic_partition].search(search, isolation_level) for search in searches}
 
     def sample(self, splits, isolation_level):
         self.requests += 1

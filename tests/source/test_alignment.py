@@ -29,14 +29,14 @@ class _Times:
     def __init__(self, cluster):
         self.cluster = cluster
 
-    def offsets_for_times(self, timestamps_ms):
+    def entries_for_times(self, timestamps_ms):
         return self.cluster.offsets_for_times(timestamps_ms, "read_committed")
 
     def max_timestamps(self, partitions):
         return self.cluster.max_timestamps(partitions)
 
-    def first_records(self, position):
-        return self.cluster.first_records(position, "read_committed")
+    def with_record(self, position):
+        return {tp for tp, offset in position.items() if self.cluster.logs[tp].is_record(offset, "read_committed")}
 
 
 def _run(cluster, state=None, **changes):

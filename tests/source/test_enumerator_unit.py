@@ -182,7 +182,8 @@ def test_successive_runs_tile_the_log_with_no_gap_and_no_overlap(data, isolation
                 "starting_offsets": OffsetsInitializer.timestamp(5),
                 "stopping_offsets": OffsetsInitializer.timestamp(9000),
             },
-            7,
+            # One more for each of the two, which reads whether a record is at what was found.
+            9,
         ),
         ({"starting_offsets": OffsetsInitializer.committed_offsets("earliest")}, 6),
     ],
@@ -420,6 +421,32 @@ def test_a_record_that_arrives_between_end_and_time_look_up_is_left_to_the_next_
     assert first.lag_after == {T0: 0}
     second = _plan(cluster, first.state, starting_offsets=late)
     assert [str(split) for split in second.splits] == ["t-0 [4, 5)"]
+
+
+def test_a_timestamp_means_a_record_and_no_marker_or_aborted_record():
+    # A transaction of old records, whose marker is dated by the broker, and one that was aborted.
+    log = LogModel([10, 90, 20, 85, 30, 95, 40, 50], markers={1, 5}, aborted={3})
+    cluster = ClusterModel({T0: log})
+    stopped = _plan(cluster, stopping_offsets=OffsetsInitializer.timestamp(40))
+    assert [str(split) for split in stopped.splits] == ["t-0 [0, 6)"]
+    started = _plan(cluster, starting_offsets=OffsetsInitializer.timestamp(40))
+    assert [str(split) for split in started.splits] == ["t-0 [6, 8)"]
+    # No record is as late: the log is read to its end, and a stream that starts then starts there.
+    assert _plan(cluster, stopping_offsets=OffsetsInitializer.timestamp(60)).splits[0].stopping_offset == 8
+    assert _plan(cluster, starting_offsets=OffsetsInitializer.timestamp(60)).splits == ()
+
+
+def test_no_open_transaction_is_told_of_where_records_come_while_the_plan_is_made():
+    class Busy(ClusterModel):
+        def end_offsets(self, partitions, isolation_level):
+            found = super().end_offsets(partitions, isolation_level)
+            for log in self.logs.values():
+                log.timestamps.append(9)
+            return found
+
+    plan = _plan(Busy({T0: LogModel([1, 2, 3])}))
+    assert plan.held_back == {}
+    assert plan.high_watermarks == plan.end_offsets == {T0: 4}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -426,9 +427,77 @@ def test_a_marker_at_the_end_of_the_log_is_no_stop_either():
     assert _ranges(_plan(_log(0.5, 1.1, 900, markers={2}))) == [(1, 3)]
 
 
-def test_a_marker_that_is_dated_like_the_records_around_it_is_a_stop_like_any():
+def test_a_marker_that_is_dated_like_the_records_around_it_is_no_stop_either():
     log = _log(0.5, 1.1, 2.1, 3.9, 4, 5, markers={3})
-    assert _ranges(_plan(log)) == [(1, 3)]
+    assert _ranges(_plan(log)) == [(1, 4)]
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_a_marker_within_the_hour_hides_nothing_behind_it(mode):
+    # Written at half past three: a transaction of records from 2.1, and one of records from 1.5.
+    log = _log(*[2.1] * 10, 3.5, *[1.5] * 10, 3.5, markers={10, 21})
+    plan = _plan(log, now=3.52, mode=mode)
+    assert _ranges(plan) == [(0, 22) if mode == "exact" else (0, 0)]
+    assert plan.windows[0].is_complete
+
+
+def test_a_window_is_the_same_alone_and_with_others():
+    # A transaction in the middle, whose marker is dated today, and a record of the first day behind it.
+    log = _log(*[1.5] * 3, *[2.5] * 3, 900, *[3.5] * 3, *[4.5] * 3, 1.6, *[5.5] * 3, markers={6})
+    together = _plan(log, 1, 5)
+    assert [_plan(log, number).windows[0] for number in range(1, 6)] == list(together.windows)
+    assert _ranges(together)[0] == (0, 7)
+
+
+def test_a_tolerated_record_from_the_future_changes_no_other_window():
+    log = _log(*[1.5] * 3, *[2.5] * 3, *[3.5] * 3, 1.6, 1001, *[4.5] * 3, *[5.5] * 3)
+    together = _plan(log, 1, 5, tolerated=[RecordsFromFutureError])
+    alone = [_plan(log, number, tolerated=[RecordsFromFutureError]).windows[0] for number in range(1, 6)]
+    assert alone == list(together.windows)
+    assert _ranges(together) == [(0, 6), (3, 17), (6, 17), (10, 17), (10, 17)]
+
+
+def test_only_so_many_offsets_are_looked_through_for_a_stop(monkeypatch):
+    monkeypatch.setattr("dagster_kafka_flip.source.window_enumerator.LOOKED_THROUGH", 4)
+    log = _log(1.1, 900, 1.2, 1.3, 1.4, 5, markers={1})
+    assert _ranges(_plan(log)) == [(0, 6)]
+    # The records that an open transaction holds back may be of a window that goes on to the end.
+    log.timestamps += [_at(6)]
+    log.open_from = 6
+    with pytest.raises(WindowNotCompleteError, match="an open transaction holds back 1 offsets from 6 on"):
+        _plan(log)
+    # An offset window ends at the record that it ends at, however far that is.
+    log.open_from = None
+    assert _ranges(_plan(log, mode="offset")) == [(0, 5)]
+
+
+def test_an_aborted_record_before_an_open_transaction_tells_nothing_of_what_that_holds():
+    log = _log(1.1, 5, 1.2, 1.3, aborted={1}, open_from=2)
+    with pytest.raises(WindowNotCompleteError, match="an open transaction holds back 2 offsets from 2 on"):
+        _plan(log)
+
+
+def test_a_trimmed_log_is_judged_by_its_first_record_and_not_by_a_marker():
+    # The first entry that is left is a marker of hour 900, and the first record is older than the window.
+    log = _log(0, 900, -5, 1.5, 4, beginning=1, markers={1})
+    assert _plan(log).incidents == ()
+    assert _ranges(_plan(log)) == [(1, 4)]
+
+
+class _Forgetful(ClusterModel):
+    """Answers as Kafka may for a log whose head was deleted: that there is nothing, though there is."""
+
+    def records_at(self, times, isolation_level):
+        return [{} for _ in times]
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_a_look_up_that_misses_records_of_a_trimmed_log_loses_none(mode):
+    log = _log(-5, -4, 1.5, 1.6, 4, beginning=1)
+    assert _ranges(_plan(_cluster(log), mode=mode)) == [(2, 4)]
+    assert _ranges(_plan(_Forgetful({T0: log}, settings={"t": _BY_PRODUCER}), mode=mode)) == [
+        (1, 4) if mode == "exact" else (2, 4)
+    ]
 
 
 def test_a_marker_that_is_dated_ahead_of_the_clock_is_no_record_from_the_future():
@@ -531,12 +600,31 @@ def test_a_window_that_was_not_over_ends_where_the_one_after_began_all_the_same(
     assert _ranges(_plan(log, 1, 2, mode="offset", recorded=recorded)) == [(1, 2), (2, 4)]
 
 
-def test_a_topic_partition_that_came_later_is_looked_up():
+def test_a_topic_partition_that_came_later_begins_with_the_window_after_those_that_were_landed_without_it():
     logs = {T0: _log(0.5, 1.5, 2.5)}
     recorded = _recorded(_plan(logs, 1, mode="offset"))
     logs[T1] = _log(0.5, 1.5, 2.5, 2.7, 3.5)
     plan = _plan(logs, 2, mode="offset", recorded=recorded)
-    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(2, 3)], [(2, 4)])
+    # Else its records from before hour 2 would be in no window.
+    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(2, 3)], [(0, 4)])
+    # Landed again, window 1 has none of it: they are in window 2.
+    recorded = [*_recorded(plan), *recorded]
+    assert _ranges(_plan(logs, 1, mode="offset", recorded=recorded), T1) == [(0, 0)]
+
+
+def test_windows_that_are_landed_again_with_a_new_topic_partition_get_what_is_of_their_time():
+    logs = {T0: _log(0.5, 1.5, 2.5)}
+    recorded = _recorded(_plan(logs, 1, 2, mode="offset"))
+    logs[T1] = _log(0.5, 1.5, 2.5, 2.7, 3.5)
+    plan = _plan(logs, 1, 3, mode="offset", recorded=recorded)
+    assert _ranges(plan, T1) == [(1, 2), (2, 4), (4, 5)]
+
+
+def test_a_topic_with_windows_of_its_own_is_not_one_that_came_later():
+    logs = {T0: _log(0.5, 1.5, 2.5), U0: _log(0.5, 1.5, 2.5)}
+    cluster = _cluster(logs)
+    landed = [replace(window, topics=("t",)) for window in _recorded(_plan(cluster, 1, mode="offset"))]
+    assert _ranges(_plan(cluster, 2, mode="offset", topics=("u",), recorded=landed), U0) == [(2, 3)]
 
 
 def test_a_bound_that_is_recorded_may_be_trimmed_away():
@@ -586,7 +674,9 @@ def test_bounds_of_a_topic_that_is_gone_mean_nothing_in_its_namesake():
     recorded = _recorded(_plan(_cluster(_log(*[0.5] * 40, *[1.5] * 10, 2.5)), 1, mode="offset"))
     assert recorded[0].stops == {T0: 50}
     again = _cluster(_log(0.5, 1.5, 2.5, 2.6, 3.5), topic_id="another")
-    assert _ranges(_plan(again, 2, mode="offset", recorded=recorded)) == [(2, 4)]
+    # It is a log that was not there when window 1 was landed.
+    assert _ranges(_plan(again, 2, mode="offset", recorded=recorded)) == [(0, 4)]
+    assert _ranges(_plan(again, 3, mode="offset", recorded=recorded)) == [(4, 5)]
 
 
 @pytest.mark.parametrize("mode", ["exact", "offset"])

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import WindowBeyondRetentionError, WindowNotCompleteError
+from dagster_kafka_flip.errors import TopicNotFoundError, WindowBeyondRetentionError, WindowNotCompleteError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import TopicSettings
@@ -19,17 +19,16 @@ from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-# Long enough for look-ups to find records that are more than an hour away, which are looked at twice.
 _UNIT = 600_000
 _LAST = 100
 _MAX_LATENESS = 15
 _NOW = 10_000 * _UNIT
-_SETTINGS = {"t": TopicSettings("CreateTime", None, is_limited_by_size=False)}
+_SETTINGS = dict.fromkeys(("t", "u"), TopicSettings("CreateTime", None, is_limited_by_size=False))
 
 
-def _enumerator(logs, lateness: int | None = 0, *, tolerated=(), **rules):
+def _enumerator(logs, lateness: int | None = 0, *, tolerated=(), topics=("t",), **rules):
     return WindowEnumerator(
-        source=KafkaSource(topics=("t",)),
+        source=KafkaSource(topics=topics),
         cluster=ClusterModel(logs, settings=_SETTINGS),
         windows=Windows(max_lateness=None if lateness is None else timedelta(milliseconds=lateness * _UNIT), **rules),
         context=SplitEnumeratorContext(tolerated=frozenset(tolerated)),
@@ -228,25 +227,158 @@ def test_offset_windows_tile_the_log_in_whatever_order_they_are_landed(data, win
     _assert_tiled(logs, windows, bounds)
 
 
-@settings(max_examples=200)
-@given(st.data(), _latenesses, _contiguous(), st.booleans())
-def test_complete_windows_lose_nothing_by_markers_of_any_date_and_open_transactions(data, lateness, windows, is_open):
-    log = data.draw(_logs(lateness))
-    date = 0
-    for number, at in enumerate(sorted(data.draw(st.sets(st.integers(0, log.high_watermark), max_size=3)))):
-        date = max(date, data.draw(st.integers(0, 2 * _LAST)))
-        log.timestamps.insert(at + number, date * _UNIT)
-        log.markers.add(at + number)
-    if is_open:
-        log.open_from = data.draw(st.integers(0, log.high_watermark))
-    assume(log.open_from not in log.markers)
-    for bound in [windows[0].start_ms, *(window.stop_ms for window in windows)]:
-        wanted = bound + lateness * _UNIT
-        found = log.at_or_after(wanted, "read_uncommitted")
-        # A marker within the hour is believed, because on a topic that is written now it tells the time as well.
-        assume(found is None or found not in log.markers or log.timestamps[found] - wanted > 3_600_000)
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+# By how much later than its records a marker may be dated: a minute up to a year.
+_gaps = st.sampled_from([60_000, 3_600_000, 24 * 3_600_000, 365 * 24 * 3_600_000])
+
+
+@st.composite
+def _chunks(draw):
+    """Records that are written together: (times, what becomes of them, by how much later the marker is dated)."""
+    times = draw(st.lists(st.integers(0, _LAST), max_size=8))
+    return [time * _UNIT for time in times], draw(st.sampled_from(["plain", "committed", "aborted"])), draw(_gaps)
+
+
+def _append(log, chunk):
+    times, kind, gap = chunk
+    first = len(log.timestamps)
+    log.timestamps += times
+    if kind != "plain" and times:
+        log.markers.add(len(log.timestamps))
+        log.timestamps.append(max(times) + gap)
+        if kind == "aborted":
+            log.aborted |= set(range(first, first + len(times)))
+
+
+@st.composite
+def _transactional_logs(draw):
+    log = LogModel()
+    for chunk in draw(st.lists(_chunks(), max_size=5)):
+        _append(log, chunk)
+    if draw(st.booleans()):
+        log.open_from = len(log.timestamps)
+        for chunk in draw(st.lists(_chunks(), min_size=1, max_size=2)):
+            _append(log, chunk)
+        if log.open_from == len(log.timestamps):
+            log.open_from = None
+    return log
+
+
+def _records(log):
+    return [offset for offset in range(log.high_watermark) if log.is_record(offset, "read_committed")]
+
+
+def _first_record(log, ms):
+    """The first record at or after a time, by a look at each; the end if there is none."""
+    end = log.end("read_committed")
+    return next((offset for offset in _records(log) if log.timestamps[offset] >= ms), end)
+
+
+def _expected(logs, window, lateness):
+    return {
+        (tp, offset)
+        for tp, log in logs.items()
+        for offset in _records(log)
+        if window.start_ms <= log.timestamps[offset] < window.stop_ms
+        if lateness is None or offset < _first_record(log, window.stop_ms + lateness * _UNIT)
+    }
+
+
+def _landed(logs, planned):
+    """What the filter keeps of what is read for a window."""
+    return {
+        (tp, offset)
+        for tp, log in logs.items()
+        for offset in _records(log)
+        if planned.starts[tp] <= offset < planned.stops[tp]
+        if planned.window.start_ms <= log.timestamps[offset] < planned.window.stop_ms
+    }
+
+
+@settings(max_examples=100)
+@given(st.data(), st.none() | _latenesses, _contiguous())
+def test_exact_windows_hold_what_a_look_at_every_record_finds_alone_together_and_again(data, lateness, windows):
+    logs = {T0: data.draw(_transactional_logs()), T1: data.draw(_transactional_logs())}
+
+    def plan(some):
+        return _enumerator(logs, lateness, tolerated=[WindowNotCompleteError]).plan(some)
+
+    together = plan(windows)
+    for planned in together.windows:
+        assert _landed(logs, planned) == _expected(logs, planned.window, lateness)
+        assert planned.ends == {tp: _first_record(log, planned.window.stop_ms) for tp, log in logs.items()}
+        assert plan([planned.window]).windows == (planned,)
+    assert plan(windows) == together
+    # The transactions end, in whatever way, and others come: a complete window that a record ends stays as it is.
+    before = {planned.window.key: (planned, _landed(logs, planned)) for planned in together.windows}
+    was = {tp: log.end("read_committed") for tp, log in logs.items()}
+    for log in logs.values():
+        log.open_from = None
+        _append(log, data.draw(_chunks()))
+    for planned in plan(windows).windows:
+        earlier, rows = before[planned.window.key]
+        assert _landed(logs, planned) == _expected(logs, planned.window, lateness)
+        if earlier.is_complete and all(earlier.stops[tp] < end for tp, end in was.items()):
+            assert (planned.stops, _landed(logs, planned)) == (earlier.stops, rows)
+
+
+@settings(max_examples=80)
+@given(st.data(), _latenesses, _contiguous())
+def test_what_an_open_transaction_may_hold_of_a_window_keeps_it_from_being_complete(data, lateness, windows):
+    log = data.draw(_transactional_logs())
+    assume(log.open_from is not None)
     plan = _enumerator({T0: log}, lateness, tolerated=[WindowNotCompleteError]).plan(windows)
-    selected, expected = _selected({T0: log}, plan), _by_time({T0: log}, windows)
+    rows = {planned.window.key: _landed({T0: log}, planned) for planned in plan.windows}
+    log.open_from = None
+    # All that was held back is committed: no record of a complete window is among it.
     for planned in plan.windows:
         if planned.is_complete:
-            assert selected[planned.window.key] == expected[planned.window.key]
+            assert rows[planned.window.key] == _expected({T0: log}, planned.window, lateness)
+
+
+@settings(max_examples=80)
+@given(st.data(), _contiguous(min_size=2))
+def test_offset_windows_lie_between_the_records_that_a_look_at_every_record_finds(data, windows):
+    logs = {T0: data.draw(_transactional_logs()), T1: data.draw(_transactional_logs())}
+    plan = _enumerator(logs, mode="offset", tolerated=[WindowNotCompleteError]).plan(windows)
+    for planned in plan.windows:
+        assert planned.starts == {tp: _first_record(log, planned.window.start_ms) for tp, log in logs.items()}
+        assert planned.stops == {tp: _first_record(log, planned.window.stop_ms) for tp, log in logs.items()}
+        alone = _enumerator(logs, mode="offset", tolerated=[WindowNotCompleteError]).plan([planned.window])
+        assert alone.windows == (planned,)
+
+
+U0 = TopicPartition("u", 0)
+
+
+@settings(max_examples=80)
+@given(st.data(), st.lists(st.integers(1, 20), min_size=2, max_size=5))
+def test_each_record_is_in_one_offset_window_where_topic_partitions_appear_and_topics_go(data, lengths):
+    stops = [0, *itertools.accumulate(lengths)]
+    windows = [Window(f"w{n}", a * _UNIT, b * _UNIT) for n, (a, b) in enumerate(itertools.pairwise(stops))]
+    logs = {T0: LogModel()}
+    recorded, ranges = [], {}
+    while windows:
+        count = data.draw(st.integers(1, len(windows)))
+        group, windows = windows[:count], windows[count:]
+        if data.draw(st.booleans()):
+            logs.setdefault(data.draw(st.sampled_from([T1, U0])), LogModel())
+        # A topic may be gone for a while, as where only the answer for it is late.
+        gone = logs.pop(U0, None) if data.draw(st.booleans()) else None
+        for log in logs.values():
+            for chunk in data.draw(st.lists(_chunks(), max_size=2)):
+                _append(log, chunk)
+        plan = _enumerator(logs, mode="offset", tolerated=[TopicNotFoundError], topics=("t", "u")).plan(
+            group, recorded=recorded
+        )
+        recorded = [*_recorded(plan), *recorded]
+        for planned in plan.windows:
+            for tp in logs:
+                ranges.setdefault(tp, []).append((planned.starts[tp], planned.stops[tp]))
+        if gone is not None:
+            logs[U0] = gone
+    for tp, each in ranges.items():
+        records = _records(logs[tp])
+        taken = [offset for start, stop in each for offset in range(start, stop) if offset in records]
+        assert taken == [offset for offset in records if offset < each[-1][1]]

@@ -1,0 +1,183 @@
+"""Finds records in a log: what a consumer gets to see, as opposed to what stands in the log.
+
+A look-up by time answers with the first *entry* at or after a time. That may be a transaction's marker, which a broker
+dates by its own clock, or a record of an aborted transaction. No consumer sees either of them. Only reading tells.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+
+from dagster_kafka_flip.source.sample import RecordSearch, TimestampedOffset
+from dagster_kafka_flip.source.split import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+# librdkafka wants the name of a group even of a consumer that joins none.
+_CONSUMER = {
+    "group.id": "dagster-kafka-flip-search",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "log_level": 0,
+}
+
+# Most searches end at the very record that they begin at. So the first round fetches little and prefetches nothing.
+# A topic partition whose batch is larger than a fetch is answered in a fetch of its own (KIP-74).
+_FIRST_ROUND = {"fetch.message.max.bytes": 32 * 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
+_FIRST_ROUND_OFFSETS = 200
+_SECOND_ROUND = {"fetch.message.max.bytes": 1024 * 1024, "queued.max.messages.kbytes": 32 * 1024}
+
+# Reading on over a few records is quicker than a fetch from another offset.
+_READ_ON = 100
+
+
+Found = dict[RecordSearch, TimestampedOffset | None]
+
+
+class NoAnswerError(Exception):
+    """Nothing came for as long as one request may take."""
+
+
+def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch], seconds: float) -> Found:
+    """For each search the record that was found; None if the range has no such record.
+
+    Reads each topic partition once, in the order of offsets, and all of them side by side.
+
+    Args:
+        config: Of a librdkafka client.
+        searches: What to look for.
+        seconds: How long to wait for the next message.
+
+    Raises:
+        NoAnswerError: No message came for so long. Nothing is known then.
+    """
+    found: Found = {search: None for search in searches if search.start >= search.stop}
+    wanted = [search for search in searches if search.start < search.stop]
+    short = {search: search._replace(stop=min(search.stop, search.start + _FIRST_ROUND_OFFSETS)) for search in wanted}
+    first = _round({**config, **_CONSUMER, **_FIRST_ROUND}, set(short.values()), seconds)
+    found |= {search: first[one] for search, one in short.items()}
+    rest = {
+        search: search._replace(start=one.stop)
+        for search, one in short.items()
+        if found[search] is None and one.stop < search.stop
+    }
+    second = _round({**config, **_CONSUMER, **_SECOND_ROUND}, set(rest.values()), seconds)
+    return found | {search: second[one] for search, one in rest.items()}
+
+
+def _round(config: Mapping[str, Any], searches: Collection[RecordSearch], seconds: float) -> Found:
+    if not searches:
+        return {}
+    by_log: dict[TopicPartition, list[RecordSearch]] = {}
+    for search in searches:
+        by_log.setdefault(search.topic_partition, []).append(search)
+    consumer = confluent_kafka.Consumer(dict(config))
+    try:
+        return _read(consumer, {tp: _LogSearch(each) for tp, each in by_log.items()}, seconds)
+    finally:
+        consumer.close()
+
+
+def _read(consumer: confluent_kafka.Consumer, logs: Mapping[TopicPartition, _LogSearch], seconds: float) -> Found:
+    found: Found = {}
+    left = dict(logs)
+    consumer.assign([_at(tp, log.next_start) for tp, log in left.items()])
+    deadline = time.monotonic() + seconds
+    while left:
+        # One by one: a request for many waits for all of them.
+        message = consumer.poll(max(0.0, deadline - time.monotonic()))
+        if message is None:
+            if time.monotonic() < deadline:
+                continue
+            raise NoAnswerError
+        tp = TopicPartition(message.topic() or "", message.partition() or 0)
+        log = left.get(tp)
+        if log is None:
+            continue
+        deadline = time.monotonic() + seconds
+        error = message.error()
+        if error is not None and error.name() != "_PARTITION_EOF":
+            raise confluent_kafka.KafkaException(error)
+        if error is not None:
+            log.end()
+        else:
+            log.see(message.offset() or 0, message.timestamp()[1])
+        if log.is_done:
+            found |= log.found
+            del left[tp]
+            consumer.incremental_unassign([_at(tp)])
+        elif (start := log.jump()) is not None:
+            consumer.incremental_unassign([_at(tp)])
+            consumer.incremental_assign([_at(tp, start)])
+    return found
+
+
+def _at(tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset)
+
+
+class _LogSearch:
+    """The searches in one log, which is read from lower to higher offsets.
+
+    Args:
+        searches: At least one.
+    """
+
+    def __init__(self, searches: Collection[RecordSearch]) -> None:
+        self.found: Found = {}
+        # What has not begun, the last one first; and what has, the earliest time first.
+        self._waiting = sorted(searches, key=lambda search: search.start, reverse=True)
+        self._open: list[tuple[int, int, RecordSearch]] = []
+        self._stop = 0
+        self._read = -1
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is found that can be found."""
+        return not self._open and not self._waiting
+
+    @property
+    def next_start(self) -> int:
+        """Where the next search begins."""
+        return self._waiting[-1].start
+
+    def see(self, offset: int, timestamp_ms: int) -> None:
+        """Takes the next record: between the one before and this one there is none."""
+        self._read = offset
+        if offset >= self._stop:
+            self._give_up()
+        while self._waiting and self._waiting[-1].start <= offset:
+            search = self._waiting.pop()
+            if offset >= search.stop:
+                self.found[search] = None
+            else:
+                heapq.heappush(self._open, (search.timestamp_ms, len(self._waiting), search))
+                self._stop = max(self._stop, search.stop)
+        while self._open and self._open[0][0] <= timestamp_ms:
+            search = heapq.heappop(self._open)[-1]
+            self.found[search] = TimestampedOffset(offset, timestamp_ms) if offset < search.stop else None
+        # The last offset of the ranges was read: what comes behind it may be long in coming.
+        if offset >= self._stop - 1:
+            self._give_up()
+
+    def end(self) -> None:
+        """The log ends here."""
+        self._give_up()
+        self.found |= dict.fromkeys(self._waiting)
+        self._waiting.clear()
+
+    def jump(self) -> int | None:
+        """Where to read on; None for the next offset."""
+        if self._open or not self._waiting or self.next_start - self._read <= _READ_ON:
+            return None
+        return self.next_start
+
+    def _give_up(self) -> None:
+        self.found |= {search: None for _, _, search in self._open}
+        self._open.clear()
