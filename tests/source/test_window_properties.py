@@ -23,7 +23,7 @@ _UNIT = 600_000
 _LAST = 100
 _MAX_LATENESS = 15
 _NOW = 10_000 * _UNIT
-_SETTINGS = dict.fromkeys(("t", "u"), TopicSettings("CreateTime", None, is_limited_by_size=False))
+_SETTINGS = {topic: TopicSettings("CreateTime", None, is_limited_by_size=False) for topic in ("t", "u")}
 
 
 def _enumerator(logs, lateness: int | None = 0, *, tolerated=(), topics=("t",), **rules):

@@ -60,6 +60,73 @@ def test_old_records_in_transactions_are_found_behind_a_marker_of_today(kafka, r
     assert values(rows()) == ["one 25", "one 5", "two 25", "two 5"]
 
 
+def transactions(kafka, topic, written, partition=0):
+    """Transactions that are committed one after the other: of each, the times of its records and their value."""
+    producer = kafka.producer(**{"transactional.id": topic})
+    producer.init_transactions(30)
+    for times, value in written:
+        producer.begin_transaction()
+        for ms in times:
+            producer.produce(topic, value, partition=partition, timestamp=ms)
+        producer.flush(30)
+        before = kafka.end_offset(topic, partition)
+        producer.commit_transaction(30)
+        deadline = time.monotonic() + 30
+        while kafka.end_offset(topic, partition) == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def test_a_marker_of_the_last_hour_hides_no_record_behind_it(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    window = recent(hours_ago=2)
+    after, within = window.stop_ms + 5 * 60_000, window.start_ms + 30 * 60_000
+    transactions(kafka, topic, [([after] * 10, "after"), ([within] * 10, "within")])
+    # The first transaction's marker is dated now, within an hour of the look-up an hour behind the window.
+    [result] = rewrite([window])
+    assert values(rows()) == ["within"] * 10
+    assert [planned.is_complete for planned in result.plan.windows] == [True]
+
+
+def test_a_window_has_the_same_rows_alone_and_with_others(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    days = [Window(f"d{day}", START + day * 24 * HOUR, START + (day + 1) * 24 * HOUR) for day in range(7)]
+    for day in days[:4]:
+        kafka.produce(topic, [(None, day.key)] * 20, timestamp=day.start_ms + HOUR)
+    kafka.produce(topic, [(None, "d0 late")], timestamp=START)
+    transactions(kafka, topic, [([days[4].start_ms] * 20, "d4")])
+    for day in days[5:]:
+        kafka.produce(topic, [(None, day.key)] * 20, timestamp=day.start_ms + HOUR)
+    rewrite(days)
+    together = rows()
+    for day in days:
+        [result] = rewrite([day])
+        assert result.seen is not None
+        assert (result.rows, result.seen.late) == ({day.key: 20}, {})
+    assert rows() == together
+    assert values(together) == [day.key for day in days for _ in range(20)]
+
+
+def test_offset_windows_hold_what_was_imported_in_transactions(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    days = [Window(f"d{day}", START + day * 24 * HOUR, START + (day + 1) * 24 * HOUR) for day in range(7)]
+    transactions(kafka, topic, [([day.start_ms + HOUR] * 10, day.key) for day in days])
+    rewrite(days, rules=Windows(mode="offset"))
+    assert [(row[0], row[3]) for row in rows()] == [(day.key, day.key) for day in days for _ in range(10)]
+
+
+def test_offset_windows_hold_what_a_new_topic_partition_has_from_before_the_next_one(kafka, rewrite, rows, topic):
+    kafka.create(topic)
+    rules = Windows(mode="offset")
+    kafka.produce(topic, [(None, "old")] * 5, timestamp=START)
+    rewrite(hours(0, 2), rules=rules)
+    kafka.grow(topic, 2)
+    for hour in range(4):
+        kafka.produce(topic, [(None, "new")] * 5, partition=1, timestamp=START + hour * HOUR)
+    rewrite(hours(2, 4), rules=rules)
+    assert values(rows()) == ["new"] * 20 + ["old"] * 5
+    assert {row[0] for row in rows() if row[3] == "new"} == {"h002", "h003"}
+
+
 def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_it(kafka, rewrite, rows, topic):
     kafka.create(topic)
     window = recent()
