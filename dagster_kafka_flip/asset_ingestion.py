@@ -193,6 +193,8 @@ class Ingestion:
         if config.max_records_per_batch is not None:
             limits = Limits(max_records_per_batch=config.max_records_per_batch)
         groups = partitions.groups(context.partition_keys)
+        for told in partitions.irregularities([window for group in groups for window in group.windows]):
+            context.log.warning(told)
         tolerated = self.tolerated | tolerated_errors(named_errors(config.tolerate))
         left = sum(len(group.windows) for group in groups)
         results: list[WindowsResult] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -117,12 +118,7 @@ class AssetPartitions:
 
     def keys_between(self, start_ms: int, stop_ms: int) -> list[str]:
         """Partition keys of the windows that lie within a span of time, of all topics."""
-        first, last = self._time.get_first_partition_window(), self._time.get_last_partition_window()
-        if first is None or last is None:
-            return []
-        begin, end = max(first.start, _time(start_ms)), min(last.end, _time(stop_ms))
-        keys = self._time.get_partition_keys_in_time_window(TimeWindow(begin, end)) if begin < end else ()
-        windows = {key: self._window(key) for key in keys}
+        windows = {window.key: window for window in self._windows(start_ms, stop_ms)}
         within = [key for key, window in windows.items() if start_ms <= window.start_ms and window.stop_ms <= stop_ms]
         if not self.has_topics:
             return within
@@ -131,6 +127,45 @@ class AssetPartitions:
             for topic_key in self._topics
             for time_key in within
         ]
+
+    def irregularities(self, windows: Sequence[Window]) -> list[str]:
+        """Where the definition's windows don't follow each other, at or between some of them: one sentence for each.
+
+        Dagster's windows are as they are. Where a clock is set by less than an hour, hourly ones leave a hole; where a
+        time zone skips a day, two keys mean the same one. What is excluded on purpose is not told.
+        """
+        if not windows:
+            return []
+        reach = max(window.stop_ms - window.start_ms for window in windows)
+        start = min(window.start_ms for window in windows) - reach
+        stop = max(window.stop_ms for window in windows) + reach
+        landed = {window.key for window in windows}
+        told: list[str] = []
+        every = sorted(self._windows(max(0, start), stop), key=lambda window: (window.start_ms, window.stop_ms))
+        for before, after in itertools.pairwise(every):
+            if landed.isdisjoint({before.key, after.key}):
+                continue
+            if before.stop_ms > after.start_ms:
+                told.append(
+                    f"the partitions {before} and {after} overlap by the definition: a record dated in both is landed "
+                    "twice if both are landed. Land only one of them, and never both in one run"
+                )
+            elif before.stop_ms < after.start_ms and not self._time.exclusions:
+                told.append(
+                    f"records dated from {before.stop} up to {after.start} are in no partition: by the definition "
+                    f"{before.key} ends then, and {after.key} begins then. To land them, use a time zone without such "
+                    "a change of clocks, such as UTC, or longer partitions"
+                )
+        return told
+
+    def _windows(self, start_ms: int, stop_ms: int) -> list[Window]:
+        """The definition's windows within a span of time, and those that reach into it."""
+        first, last = self._time.get_first_partition_window(), self._time.get_last_partition_window()
+        if first is None or last is None:
+            return []
+        begin, end = max(first.start, _time(start_ms)), min(last.end, _time(stop_ms))
+        keys = self._time.get_partition_keys_in_time_window(TimeWindow(begin, end)) if begin < end else ()
+        return [self._window(key) for key in keys]
 
     def _parts(self, partition_key: str) -> tuple[str, str]:
         if isinstance(partition_key, MultiPartitionKey):

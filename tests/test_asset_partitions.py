@@ -93,6 +93,30 @@ def test_what_is_excluded_is_no_window_and_makes_none_longer():
     assert {window.stop_ms - window.start_ms for window in windows} == {24 * HOUR}
 
 
+def test_holes_and_overlaps_of_the_definition_are_told_next_to_what_is_landed():
+    hourly = partitions(
+        HourlyPartitionsDefinition(
+            start_date="2023-09-30-00:00", end_date="2023-10-03-00:00", timezone="Australia/Lord_Howe"
+        )
+    )
+    [[group], [far]] = (hourly.groups([key]) for key in ("2023-10-01-01:00", "2023-10-02-01:00"))
+    [told] = hourly.irregularities(group.windows)
+    assert told.startswith("records dated from 2023-09-30T15:30:00Z up to 2023-09-30T16:00:00Z are in no partition")
+    assert hourly.irregularities(far.windows) == []
+
+    daily = partitions(
+        DailyPartitionsDefinition(start_date="2011-12-28", end_date="2012-01-03", timezone="Pacific/Apia")
+    )
+    [group] = daily.groups(["2011-12-30"])
+    [told] = daily.irregularities(group.windows)
+    assert told.startswith("the partitions 2011-12-30 [2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) and 2011-12-31 [")
+    [group] = daily.groups(["2011-12-30", "2011-12-31"])
+    with pytest.raises(
+        ConfigurationError, match=r"overlap; a record would be in both. Leave one of them out of the run"
+    ):
+        contiguous_groups(group.windows)
+
+
 def test_an_end_offset_makes_windows_that_are_not_over():
     hours = HourlyPartitionsDefinition("2026-01-01-00:00", end_offset=2)
     last = partitions(hours).groups([str(hours.get_last_partition_key())])[0].windows[0]

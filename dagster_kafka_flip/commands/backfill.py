@@ -244,6 +244,7 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
             [(group.topics, each) for group in groups for each in contiguous_groups(group.windows)],
         )
         runs = tuple(RunRequest(each) for each in _per_run(keys, len(windows), found.partitions_per_run))
+    irregular = partitions.irregularities(windows) if partitions is not None else []
     notes = {_CUT_OFF: rules.repair, _RECORDED: rules.mode == "offset"}
     return Backfill(
         asset=found.key.to_user_string(),
@@ -252,7 +253,7 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         plans=plans,
         runs=runs,
         left_out=left_out,
-        notes=tuple(note for note, is_so in notes.items() if is_so),
+        notes=(*irregular, *(note for note, is_so in notes.items() if is_so)),
         source=str(source),
         bootstrap_servers=source.required_connection().bootstrap_servers,
         table=str(found.target),

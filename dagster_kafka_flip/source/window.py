@@ -76,7 +76,10 @@ def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
     groups: list[list[Window]] = []
     for window in sorted(windows, key=lambda window: window.start_ms):
         if groups and window.start_ms < groups[-1][-1].stop_ms:
-            msg = f"the windows {groups[-1][-1]} and {window} overlap; a record would be in both"
+            msg = (
+                f"the windows {groups[-1][-1]} and {window} overlap; a record would be in both. Leave one of them "
+                "out of the run"
+            )
             raise ConfigurationError(msg)
         if groups and window.start_ms == groups[-1][-1].stop_ms:
             groups[-1].append(window)
