@@ -122,8 +122,8 @@ def test_spark_is_never_asked_for_its_jvm():
     assert wrong == set()
 
 
-def test_only_cluster_and_sampling_talk_to_kafka():
-    allowed = {Path("source/cluster.py"), Path("source/sampling.py"), Path("broker.py")}
+def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
+    allowed = {Path(f"source/{name}.py") for name in ("cluster", "record_search", "sampling")} | {Path("broker.py")}
     wrong = {
         path.relative_to(_ROOT)
         for path in _ROOT.rglob("*.py")
