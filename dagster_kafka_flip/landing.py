@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from dagster_kafka_flip.dead_letters import DeadLetterTable
+    from dagster_kafka_flip.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.observation import Observed
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
-from dagster_kafka_flip.dead_letters import DeadLetters, DeadLetterTable, check_nothing_owed
+from dagster_kafka_flip.dead_letter_debts import check_nothing_owed
+from dagster_kafka_flip.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConcurrentIngestionError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from dagster_kafka_flip.dead_letters import DeadLetters
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator
     from dagster_kafka_flip.source.limits import Limits

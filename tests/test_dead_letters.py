@@ -14,7 +14,8 @@ import pytest
 from dagster import DagsterInstance, materialize
 
 import dagster_kafka_flip
-from dagster_kafka_flip.dead_letters import DeadLetters, DeadLetterTable, decode_dead_letters
+from dagster_kafka_flip.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.dead_letters import DeadLetters, decode_dead_letters
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     ConfigurationError,

@@ -27,6 +27,8 @@ _ABOVE = tuple(
         "replaying",
         "result",
         "dead_letters",
+        "dead_letter_debts",
+        "dead_letter_table",
         "observation",
         "assets",
         "resources",
@@ -39,7 +41,8 @@ _ABOVE = tuple(
 _COMMANDS = tuple(f"{_PACKAGE}.{name}" for name in ("commands", "cli"))
 
 # The use case, from its door to what it is made of.
-_USE_CASE = {"ingestion", "together", "stream_run", "replaying", "landing", "result", "dead_letters", "observation"}
+_DEAD_LETTERS = {"dead_letters", "dead_letter_debts", "dead_letter_table"}
+_USE_CASE = {"ingestion", "together", "stream_run", "replaying", "landing", "result", "observation"} | _DEAD_LETTERS
 
 # What a part of the package must not import: not at its top, not inside a function, not for type checkers.
 _FORBIDDEN = {
@@ -64,9 +67,11 @@ _FORBIDDEN = {
         ),
     ),
     "result.py": (*_DAGSTER, *(name for name in _ABOVE if name.rpartition(".")[2] != "observation")),
-    "dead_letters.py": (
+    "dead_letters.py": (*_DAGSTER, *_ABOVE),
+    "dead_letter_debts.py": (*_DAGSTER, *_ABOVE),
+    "dead_letter_table.py": (
         *_DAGSTER,
-        *(name for name in _ABOVE if name.rpartition(".")[2] not in {"dead_letters", "observation"}),
+        *(name for name in _ABOVE if name.rpartition(".")[2] not in {*_DEAD_LETTERS, "observation"}),
     ),
     "observation.py": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.table"),
     "session.py": (*_DAGSTER, *_ABOVE, *_ROOMS),
