@@ -254,6 +254,7 @@ class Ingestion:
             transform=self.bound_transform(context),
             topics=topics,
             limits=limits,
+            dead_letter=self.dead_letter,
             tolerate=tolerated,
             run_id=context.run_id,
             logger=context.log,

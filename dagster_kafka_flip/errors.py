@@ -133,6 +133,10 @@ class DeadLetterLostError(KafkaFlipError):
     """Rejected records that were not landed in the dead-letter table yet are no longer in the log."""
 
 
+class DeadLetterTableMissingError(KafkaFlipError):
+    """The dead-letter table that the stream's commits speak of is not there, or another table is in its place."""
+
+
 class DeadLetterDecoderError(KafkaFlipError):
     """Dead letters are owed that another decoder rejected, and it can't be made again."""
 

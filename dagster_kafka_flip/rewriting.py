@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
+from dagster_kafka_flip.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.decode import Decoder
@@ -61,6 +63,7 @@ def rewrite_windows(
     transform: Callable[[DataFrame], DataFrame] | None = None,
     topics: Sequence[str] | None = None,
     limits: Limits | None = None,
+    dead_letter: DeadLetters | str | None = None,
     tolerate: Iterable[type[KafkaFlipError]] = (),
     run_id: str = "",
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
@@ -82,6 +85,8 @@ def rewrite_windows(
         transform: From a batch's records to the rows to land, both lazy. Has to keep the column with the window.
         topics: Of the source's topics, those whose rows are replaced. Default: all.
         limits: How much to do in one commit; a window is never cut. Default: everything.
+        dead_letter: Under `Windows(repair=True)`: where the stream's rejected records go. They are left out, and those
+            that are not dead letters yet are landed as such. Default: where the stream's last commit says.
         tolerate: Errors that don't end the run. Default: none.
         run_id: Kept in the commits. Default: none.
         logger: Where to tell each step. Default: this module's.
@@ -96,6 +101,10 @@ def rewrite_windows(
     rules = rules or Windows()
     target = DeltaTarget(table=table) if isinstance(table, str) else table
     columns = columns or KafkaColumns()
+    letters = dead_letters_of(dead_letter, target, key_format, value_format)
+    if letters is not None and not rules.repair:
+        msg = "dead_letter is for streams and for repairs of their tables; a table of windows has none"
+        raise ConfigurationError(msg)
     _check_columns(columns, rules, with_topics=topics is not None)
     source = source.connected(connection)
     if topics is not None:
@@ -111,6 +120,7 @@ def rewrite_windows(
         transform=transform,
         topics=None if topics is None else tuple(topics),
         limits=limits or Limits(),
+        dead_letters=letters,
         run_id=run_id,
         log=logger or _logger,
         context=SplitEnumeratorContext(tolerated=tolerated_errors(tolerate)),
@@ -139,9 +149,11 @@ class _Run:
     transform: Callable[[DataFrame], DataFrame] | None
     topics: tuple[str, ...] | None
     limits: Limits
+    dead_letters: DeadLetters | None
     run_id: str
     log: logging.Logger | logging.LoggerAdapter[Any]
     context: SplitEnumeratorContext
+    _session: SparkSession = field(init=False)
     _table: WindowedTable = field(init=False)
     _enumerator: WindowEnumerator = field(init=False)
     _landing: WindowLanding = field(init=False)
@@ -152,7 +164,7 @@ class _Run:
         # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
         self._enumerator.discover()
         clock = Clock()
-        session = self.spark()
+        self._session = session = self.spark()
         self.context.current_parallelism = parallelism(session)
         self.log.info(
             "Spark is there: %s",
@@ -197,7 +209,7 @@ class _Run:
             plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
             batch = self._first_batch(plan)
             try:
-                return self._landing.land(look, batch, clock.lap())
+                return self._landing.land(look, batch, clock.lap(), self._letters(look))
             except ForeignConflictError as conflict:
                 conflicts += 1
                 if conflicts == _MAX_PLANS:
@@ -209,6 +221,29 @@ class _Run:
                     )
                     raise WriteFailedError(msg) from conflict
                 self.log.warning("planning anew: %s", conflict)
+
+    def _letters(self, look: WindowsLook) -> DeadLetterTable | None:
+        """Where the rejected records of a repair go: where those of the stream do."""
+        table, letters = self._table, self.dead_letters
+        if not isinstance(table, RepairedTable):
+            return None
+        formats = (self.decoder.key_format, self.decoder.value_format)
+        if letters is None and look.routed is not None and all(one.on_error == "fail" for one in formats):
+            route = look.routed.route
+            letters = DeadLetters(table=route.table, stream=route.stream, single_writer=self.target.single_writer)
+        if letters is None:
+            return None
+        return DeadLetterTable(
+            spark=self._session,
+            letters=letters,
+            source=self.source,
+            context=self.context,
+            decoder=self.decoder,
+            main=table.stream_table,
+            main_target=self.target,
+            run_id=self.run_id,
+            log=self.log,
+        )
 
     def _look(self) -> WindowsLook:
         look = self._table.look()

@@ -335,6 +335,8 @@ class StreamRun:
             self._looking = self._look_again(look, source)
             return
         self._batches.append(done)
+        if self._letters is not None:
+            self._met(self._letters.take_incidents())
         self._in_commits = len(self._incidents)
         self._group_commit_failures += self._notify(look.enumerator)
         if done.observed.records and done.observed.bytes is not None:
@@ -477,12 +479,17 @@ class StreamRun:
     def _settled_anchor(self) -> Anchor | None:
         """Where the stream stands; what its last commit left owing of dead letters is settled first."""
         anchor = self._table.anchor()
-        routed = None if anchor is None else anchor.routed
-        if routed is not None and self._letters is not None:
-            self._letters.settle_debt(routed)
-        elif routed is not None:
-            check_nothing_owed(self._session, routed, self._table, self.target, self.log)
-        return anchor
+        if anchor is None or anchor.routed is None:
+            return anchor
+        if self._letters is not None:
+            self._letters.settle_debt(anchor.routed)
+            incidents = self._letters.take_incidents()
+        else:
+            incidents = check_nothing_owed(
+                self._session, anchor.routed, self._table, self.target, self.context.tolerated
+            )
+        # The next commit says that it was tolerated, and where dead letters go from now on.
+        return replace(anchor, incidents=(*anchor.incidents, *incidents))
 
     def _dead_letter_table(self) -> str | None:
         return None if self.dead_letters is None else str(self.dead_letters.target(self.target))

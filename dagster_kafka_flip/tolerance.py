@@ -8,6 +8,7 @@ from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ConcurrentIngestionError,
     ConfigurationError,
+    DeadLetterTableMissingError,
     EndBeforePositionError,
     ForeignRowsError,
     KafkaFlipError,
@@ -41,6 +42,7 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
     TopicNotFoundError: ALL_TOPICS_THERE,
     ForeignRowsError: TABLE_AS_LEFT,
     TableReplacedError: TABLE_AS_LEFT,
+    DeadLetterTableMissingError: TABLE_AS_LEFT,
     # Nothing is lost by it, so that there is nothing to check.
     ConcurrentIngestionError: None,
     TimestampTypeChangedError: None,

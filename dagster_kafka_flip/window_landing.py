@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
+from dagster_kafka_flip.dead_letter_table import Repair
 from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError, WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
@@ -18,7 +20,13 @@ from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilte
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.windowed_table import repair_predicate, windows_predicate
+from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.windowed_table import (
+    kept_predicate,
+    repair_predicate,
+    time_predicate,
+    windows_predicate,
+)
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from dagster_kafka_flip.transforming import transformed
 from dagster_kafka_flip.window_result import WindowsResult, WindowsSeen
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
+    from dagster_kafka_flip.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -92,13 +101,16 @@ class WindowLanding:
         rows = self._decoder.finish(self._decoder.stage(no_records(self._spark)))
         return self._transformed(rows.withColumn(self._rules.column, f.lit("").cast("string"))).schema
 
-    def land(self, look: WindowsLook, plan: WindowPlan, plan_seconds: float) -> WindowsResult:
+    def land(
+        self, look: WindowsLook, plan: WindowPlan, plan_seconds: float, letters: DeadLetterTable | None = None
+    ) -> WindowsResult:
         """Replaces some windows, in one commit.
 
         Args:
             look: What is known of the table.
             plan: What to read for them.
             plan_seconds: How long it took to plan.
+            letters: Of a repair: where the stream's rejected records go; None if they stop the run or are kept.
 
         Raises:
             ForeignConflictError: Somebody else came in between; a new plan can be made.
@@ -116,9 +128,14 @@ class WindowLanding:
             plan.windows[-1].window.stop,
             facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
         )
-        batch = _Batch(plan, assignment)
         clock = Clock()
-        document = self._document(look, plan)
+        attempt = uuid.uuid4().hex
+        if letters is not None and plan.splits:
+            # Before the rows go: a record that was decoded then and is rejected now is lost at no time.
+            self._land_letters(letters, look, plan, assignment, attempt)
+            plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
+        batch = _Batch(plan, assignment, leaves_out_rejected=letters is not None)
+        document = self._document(look, plan, attempt)
         # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
         if not (self._rules.repair and not plan.splits):
             batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
@@ -171,10 +188,39 @@ class WindowLanding:
         observed = batch.watch.get(patience, batch.whole.coverage(metrics))
         return observed, _seen(metrics) if observed.is_whole else None
 
-    def _document(self, look: WindowsLook, plan: WindowPlan) -> WindowsDocument:
+    def _land_letters(
+        self,
+        letters: DeadLetterTable,
+        look: WindowsLook,
+        plan: WindowPlan,
+        assignment: SplitAssignment,
+        attempt: str,
+    ) -> None:
+        """Lands the rejected records of a repair, as far as they are not among the stream's dead letters yet."""
+        from pyspark.sql import functions as f
+
+        windows = [planned.window for planned in plan.windows]
+        columns = self._repaired_columns()
+
+        def select(rejected: DataFrame) -> DataFrame:
+            if self._rules.event_time is None:
+                return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
+            # The time in a rejected record is not known. What keeps its row is not of these windows.
+            kept = self._spark.table(self._target.identifier).where(
+                f.expr(kept_predicate(windows, plan.splits, columns))
+            )
+            names = ("topic", "partition", "offset")
+            same = [rejected[f"kafka_{name}"] == kept[quoted(columns[name])] for name in names]
+            return rejected.join(kept, same, "left_anti")
+
+        state = plan.state if look.position is None else replace(plan.state, position=look.position)
+        repair = Repair(look.base_version, attempt, plan.splits, state)
+        letters.land_missing(repair, look.routed, self._records(assignment), select)
+
+    def _document(self, look: WindowsLook, plan: WindowPlan, attempt: str) -> WindowsDocument:
         is_tiled = self._rules.mode == "offset"
         return WindowsDocument(
-            attempt=uuid.uuid4().hex,
+            attempt=attempt,
             run_id=self._run_id,
             base_version=look.base_version,
             mode="repair" if self._rules.repair else self._rules.mode,
@@ -253,7 +299,7 @@ class WindowLanding:
         is_counted = batch.window_watch is not None and self._rules.event_time is None
         batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
         staged = batch.watch.watch(self._decoder.stage(records), self._decoder.problem())
-        return self._decoder.finish(staged, carry=carry)
+        return self._decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
 
     def _transformed(self, rows: DataFrame) -> DataFrame:
         result = transformed(rows, self._transform)
@@ -267,14 +313,17 @@ class WindowLanding:
         return result
 
     def _repair_predicate(self, plan: WindowPlan) -> str:
+        return repair_predicate([planned.window for planned in plan.windows], plan.splits, self._repaired_columns())
+
+    def _repaired_columns(self) -> dict[str, str]:
+        """The repaired table's columns by what they hold."""
         names = self._decoder.columns
-        columns = {
+        return {
             "topic": names.name("topic"),
             "partition": names.name("partition"),
             "offset": names.name("offset"),
             "time": self._rules.time_column or self._rules.event_time or names.name("timestamp"),
         }
-        return repair_predicate([planned.window for planned in plan.windows], plan.splits, columns)
 
 
 class _Batch:
@@ -283,11 +332,13 @@ class _Batch:
     Args:
         plan: What is read.
         assignment: The same, dealt out to tasks.
+        leaves_out_rejected: Whether records that can't be decoded are left out.
     """
 
-    def __init__(self, plan: WindowPlan, assignment: SplitAssignment) -> None:
+    def __init__(self, plan: WindowPlan, assignment: SplitAssignment, *, leaves_out_rejected: bool = False) -> None:
         self.plan = plan
         self.assignment = assignment
+        self.leaves_out_rejected = leaves_out_rejected
         self.whole = WholeBatch(plan.splits)
         self.watch: BatchObservation | None = None
         self.window_watch: Observation | None = None

@@ -27,20 +27,38 @@ class DeadLetterRoute:
         table: The dead-letter table, as its DeltaTarget prints it.
         stream: Id of the stream in that table.
         decoder: Description of the decoder; see `formats.description`.
+        table_id: The id that Delta gave the dead-letter table. A table goes by many names (a path, a link to it, a
+            catalog name), and under one name there may be another table tomorrow.
+        settled: The version of the stream's own table up to which the dead-letter table had all rejected records when
+            the batch was committed; None if it had none yet. If it has fewer later on, it was set back.
     """
 
     table: str
     stream: str
     decoder: Mapping[str, Any]
+    table_id: str
+    settled: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept in a commit's document."""
-        return {"table": self.table, "stream": self.stream, "decoder": dict(self.decoder)}
+        return {
+            "table": self.table,
+            "table_id": self.table_id,
+            "stream": self.stream,
+            "decoder": dict(self.decoder),
+            "settled": self.settled,
+        }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> DeadLetterRoute:
         """Reads what `to_json` wrote."""
-        return cls(document["table"], document["stream"], document["decoder"])
+        return cls(
+            table=document["table"],
+            stream=document["stream"],
+            decoder=document["decoder"],
+            table_id=document["table_id"],
+            settled=document["settled"],
+        )
 
 
 @dataclass(frozen=True)

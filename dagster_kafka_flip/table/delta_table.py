@@ -21,7 +21,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
-from dagster_kafka_flip.table.interruptible import run_interruptibly, write_tag
+from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
@@ -419,7 +419,7 @@ class DeltaTable:
         """Runs a write, and asks the table's history what has come of it.
 
         Args:
-            write: The write. An interrupt stops its Spark job.
+            write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
             base_version: The version that the write rests on.
             attempt: Id of the attempt, in the tag of its Spark jobs.
 
@@ -427,9 +427,9 @@ class DeltaTable:
             CommitUnknownError: History can't be asked.
         """
         failure: Exception | None = None
-        with store_lock(self.location(), is_remote=self._is_remote):
+        with held(store_lock(self.location(), is_remote=self._is_remote)) as lock:
             try:
-                run_interruptibly(self._spark, write, write_tag(attempt))
+                run_interruptibly(self._spark, write, write_tag(attempt), lock)
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
                 failure = error
                 _logger.info("the write ended with %s; looking whether it was committed", type(error).__name__)

@@ -37,7 +37,8 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.parent / f".{path.name}.dagster-kafka-flip.lock"):
+    # Not of one thread alone: a write that outlives an interrupt lets go of it, and not the thread that took it.
+    with FileLock(path.parent / f".{path.name}.dagster-kafka-flip.lock", thread_local=False):
         yield
 
 

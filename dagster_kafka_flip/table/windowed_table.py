@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.tiles import RecordedWindow
     from dagster_kafka_flip.source.window import Window
+    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
     from dagster_kafka_flip.table.delta_table import Committed, Written
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -42,12 +43,14 @@ class WindowsLook:
         known: Cluster and topics that its rows are of, and how far they were read; None if there are none yet.
         recorded: In offset mode, the windows that were landed before, newest first.
         position: Where the stream stands that feeds the table; None for a table of windows.
+        routed: That stream's last batch whose rejected records go to a table of their own; None if there is none.
     """
 
     base_version: int
     known: EnumeratorState | None
     recorded: tuple[RecordedWindow, ...] = ()
     position: Position | None = None
+    routed: RoutedBatch | None = None
 
 
 class WindowedTable:
@@ -249,7 +252,12 @@ class RepairedTable(WindowedTable):
                 "nothing to repair. Materialize the asset that feeds the table first, or correct the stream's id"
             )
             raise ConfigurationError(msg)
-        return WindowsLook(anchor.table_version, anchor.state, position=anchor.state.position)
+        return WindowsLook(anchor.table_version, anchor.state, position=anchor.state.position, routed=anchor.routed)
+
+    @property
+    def stream_table(self) -> DeltaTable:
+        """The table as its stream sees it."""
+        return self._table
 
     def _check_between(self, written: Written, document: WindowsDocument, version: int) -> None:
         for commit in written.since:
@@ -311,12 +319,37 @@ def repair_predicate(
         splits: What is read; at least one.
         columns: The table's columns by what they hold: `topic`, `partition`, `offset` and `time`.
     """
-    topic, partition, offset, time = (quoted(columns[name]) for name in ("topic", "partition", "offset", "time"))
+    return f"{time_predicate(windows, columns['time'])} AND ({_offsets_predicate(splits, columns)})"
+
+
+def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
+    """The rows of the offsets that a repair reads which it keeps: those of other times, and those without one.
+
+    Args:
+        windows: In order of time, without gaps between them.
+        splits: What is read; at least one.
+        columns: As for `repair_predicate`.
+    """
+    within = time_predicate(windows, columns["time"])
+    return f"NOT coalesce({within}, false) AND ({_offsets_predicate(splits, columns)})"
+
+
+def time_predicate(windows: Sequence[Window], column: str) -> str:
+    """Whether a time is within some windows.
+
+    Args:
+        windows: In order of time, without gaps between them.
+        column: The column with the time.
+    """
+    time = quoted(column)
     # By offsets from UTC, so that no session's time zone counts.
-    span = f"{time} >= TIMESTAMP {literal(windows[0].start)} AND {time} < TIMESTAMP {literal(windows[-1].stop)}"
-    ranges = (
+    return f"({time} >= TIMESTAMP {literal(windows[0].start)} AND {time} < TIMESTAMP {literal(windows[-1].stop)})"
+
+
+def _offsets_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
+    topic, partition, offset = (quoted(columns[name]) for name in ("topic", "partition", "offset"))
+    return " OR ".join(
         f"({topic} = {literal(split.topic_partition.topic)} AND {partition} = {split.topic_partition.partition} "
         f"AND {offset} >= {split.starting_offset} AND {offset} < {split.stopping_offset})"
         for split in splits
     )
-    return f"{span} AND ({' OR '.join(ranges)})"

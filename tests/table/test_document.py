@@ -113,7 +113,7 @@ def test_a_document_of_ours_that_can_not_be_read_is_refused_and_not_passed_over(
 
 
 def test_a_document_says_where_rejected_records_go_and_what_is_settled():
-    route = DeadLetterRoute("/lake/dead", "main-dead-letters", {"value": {"format": "x"}})
+    route = DeadLetterRoute("/lake/dead", "main-dead-letters", {"value": {"format": "x"}}, "an id", 6)
     own = replace(_DOCUMENT, dead_letter=route)
     routed = own.routed(7)
     assert routed is not None
