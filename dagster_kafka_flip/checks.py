@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, MetadataValue
 
+from dagster_kafka_flip.source.incident import lost_offsets
 from dagster_kafka_flip.tolerance import (
     ALL_TOPICS_THERE,
     CHECKS,
@@ -101,7 +102,8 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
             continue
         met = [incident for incident in findings.incidents if _check_of(incident.error) == name]
         metadata = {incident.error: MetadataValue.text(incident.message) for incident in met}
-        lost = {"lost_offsets": sum(incident.lost_offsets or 0 for incident in met)} if name == NO_RECORDS_LOST else {}
+        number = lost_offsets(met)
+        lost = {"lost_offsets": "unknown" if number is None else number} if name == NO_RECORDS_LOST else {}
         yield AssetCheckResult(
             check_name=name,
             asset_key=key,

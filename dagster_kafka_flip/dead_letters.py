@@ -8,6 +8,7 @@ crash in between leaves a debt of one batch at most, and the next run settles it
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -313,7 +314,17 @@ class DeadLetterTable:
         """Those of what is owed that the logs still hold; what is gone for good is an error or, if so decided, told."""
         if not splits:
             return ()
-        enumerator = self._enumerator(batch)
+        with contextlib.closing(self._enumerator(batch)) as enumerator:
+            return self._there(enumerator, splits, batch, moved=moved)
+
+    def _there(
+        self,
+        enumerator: SplitEnumerator,
+        splits: tuple[KafkaPartitionSplit, ...],
+        batch: RoutedBatch,
+        *,
+        moved: bool,
+    ) -> tuple[KafkaPartitionSplit, ...]:
         try:
             enumerator.replay(splits)
         except RetentionOvertookPositionError as error:
@@ -374,7 +385,8 @@ class DeadLetterTable:
     def _commit(self, anchor: Anchor, batch: RoutedBatch, splits: tuple[KafkaPartitionSplit, ...]) -> None:
         rows = self._table.no_rows()
         if splits:
-            assignment = self._enumerator(batch).replay(splits)
+            with contextlib.closing(self._enumerator(batch)) as enumerator:
+                assignment = enumerator.replay(splits)
             rows = self._rejected(assignment, batch)
             if _is_behind(anchor.state, batch.state, splits):
                 rows = self._not_yet_there(rows)

@@ -81,7 +81,6 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "kafka/records_read": 0 if result.is_idle else result.records,
         "kafka/bytes_read": sum(batch.observed.bytes for batch in result.batches if batch.observed is not None),
         "kafka/rejected_records": result.rejected_records,
-        "kafka/lost_offsets": result.lost_offsets,
         "kafka/lag_before": sum(result.plan.lag_before.values()),
         "kafka/lag_after": result.lag_after,
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
@@ -97,6 +96,8 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "seconds/commit": round(confirming := sum(batch.confirm_seconds for batch in result.batches), 3),
         "seconds/total": round(result.plan_seconds + result.spark_seconds + seconds + confirming, 3),
     }
+    if result.lost_offsets is not None:
+        metadata["kafka/lost_offsets"] = result.lost_offsets
     if metadata["kafka/records_read"] is None:
         del metadata["kafka/records_read"]
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.source.incident import lost_offsets
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -136,9 +138,9 @@ class IngestResult:
         return max(sum(seen), self.dead_letters)
 
     @property
-    def lost_offsets(self) -> int:
-        """The largest number of records that were lost by what was tolerated, as far as it can be told."""
-        return sum(incident.lost_offsets or 0 for incident in self.incidents)
+    def lost_offsets(self) -> int | None:
+        """The largest number of records that were lost by what was tolerated; None where nobody can tell."""
+        return lost_offsets(self.incidents)
 
     @property
     def lag_after(self) -> int:

@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.jars import retrieve
+from dagster_kafka_flip.settings import hidden_parameters, without_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -129,7 +130,7 @@ def build_session(
         SparkSessionError: Spark did not start, or the session that is there can't write Delta.
     """
     if master is not None and remote is not None:
-        msg = f"a Spark session has a master ({master}) or a remote ({remote}), not both"
+        msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"
         raise ConfigurationError(msg)
     if remote is not None:
         return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
@@ -234,7 +235,8 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if importlib.util.find_spec("grpc") is None:
-        msg = f"Spark Connect ({remote}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
+        server = hidden_parameters(remote)
+        msg = f"Spark Connect ({server}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
         raise SparkSessionError(msg)
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -244,9 +246,14 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         for key, value in settings.items():
             session.conf.set(key, value)
     except Exception as error:
+        said = without_parameters(str(error), remote)
         msg = (
-            f"no Spark Connect session with {remote}: {type(error).__name__}: {error}; check the address and the server"
+            f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: {said}; check the "
+            "address and the server"
         )
+        if said != str(error):
+            # A traceback would show the cause's own text, and with it the token that it repeats.
+            raise SparkSessionError(msg) from None
         raise SparkSessionError(msg) from error
     check_session(session)
     return session

@@ -76,3 +76,9 @@ def test_no_more_than_a_hundred_materializations_are_looked_at(instance, record)
     for _ in range(102):
         record(delta_commits=1)
     assert len(list(newest_materializations(instance, KEY))) == 100
+
+
+def test_an_idle_run_behind_an_open_transaction_has_not_got_to_its_own_time(instance, record):
+    record(kafka_idle=False, kafka_watermark=at(100), kafka_lag_after=0)
+    record(kafka_idle=True, kafka_lag_after=0, kafka_held_back_offsets=4)
+    assert reached_time(newest_materializations(instance, KEY)) == 100

@@ -55,15 +55,19 @@ class _Seen:
 
 def sample_splits(
     config: Mapping[str, Any], splits: Sequence[KafkaPartitionSplit], seconds: float
-) -> dict[TopicPartition, SplitSample]:
+) -> tuple[dict[TopicPartition, SplitSample], set[TopicPartition]]:
     """Reads some records of each split, first from the starts and then up to the ends.
 
     Args:
         config: Of a librdkafka client.
         splits: What to look at.
         seconds: When to stop, with what was seen until then.
+
+    Returns:
+        A sample of each split that has records, and the topic partitions of which nothing at all came in time.
     """
     seen = {split.topic_partition: _Seen() for split in splits}
+    stops = {split.topic_partition: split.stopping_offset for split in splits}
     deadline = time.monotonic() + seconds
     consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
     try:
@@ -74,7 +78,7 @@ def sample_splits(
             )
             for split in splits
         }
-        _read(consumer, heads, seen, deadline)
+        unanswered = _read(consumer, heads, stops, seen, deadline)
         tails = {
             split.topic_partition: (
                 max(heads[split.topic_partition][1], split.stopping_offset - _OFFSETS_AT_EITHER_END),
@@ -83,23 +87,29 @@ def sample_splits(
             for split in splits
             if heads[split.topic_partition][1] < split.stopping_offset
         }
-        _read(consumer, tails, seen, deadline)
+        _read(consumer, tails, stops, seen, deadline)
     finally:
         consumer.close()
-    return {
+    samples = {
         tp: SplitSample(found.records, found.bytes, found.first_timestamp, found.last_timestamp)
         for tp, found in seen.items()
         if found.records
     }
+    return samples, unanswered - samples.keys()
 
 
-def first_offsets(config: Mapping[str, Any], position: Position, seconds: float) -> dict[TopicPartition, int]:
+def first_offsets(
+    config: Mapping[str, Any], position: Position, seconds: float
+) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
     """The offset of the first record from an offset on, of each topic partition that has one.
 
     Args:
         config: Of a librdkafka client.
         position: Where to look.
-        seconds: When to stop, with what was seen until then.
+        seconds: When to stop.
+
+    Returns:
+        These offsets, and the topic partitions of which neither a record nor the log's end came in time.
     """
     consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
     try:
@@ -124,7 +134,8 @@ def record_offsets(
     try:
         for row in itertools.zip_longest(*(sorted(each) for each in offsets.values())):
             position = {tp: offset for tp, offset in zip(offsets, row, strict=True) if offset is not None}
-            for tp, offset in _firsts(consumer, position, deadline).items():
+            firsts, _ = _firsts(consumer, position, deadline)
+            for tp, offset in firsts.items():
                 if offset == position[tp]:
                     found[tp].add(offset)
             consumer.unassign()
@@ -133,33 +144,42 @@ def record_offsets(
     return found
 
 
-def _firsts(consumer: confluent_kafka.Consumer, position: Position, deadline: float) -> dict[TopicPartition, int]:
+def _firsts(
+    consumer: confluent_kafka.Consumer, position: Position, deadline: float
+) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
     found: dict[TopicPartition, int] = {}
     left = dict(position)
     for tp, message in _messages(consumer, position, left, deadline):
         if message is not None:
             found[tp] = message.offset() or 0
         del left[tp]
-    return found
+    return found, set(left)
 
 
 def _read(
     consumer: confluent_kafka.Consumer,
     ranges: Mapping[TopicPartition, tuple[int, int]],
+    stops: Position,
     seen: Mapping[TopicPartition, _Seen],
     deadline: float,
-) -> None:
-    """Reads ranges of offsets until each is passed, or ends, or time is up."""
+) -> set[TopicPartition]:
+    """Reads ranges of offsets until each is passed, or ends, or time is up.
+
+    Returns:
+        The topic partitions for which time was up.
+    """
     left = dict(ranges)
     for tp, message in _messages(consumer, {tp: start for tp, (start, _) in ranges.items()}, left, deadline):
         stop = left[tp][1]
         offset = stop if message is None else message.offset() or 0
-        if message is not None and offset < stop:
+        # The first record may stand behind a long hole: it counts wherever it is in the split.
+        if message is not None and offset < (stop if seen[tp].records else stops[tp]):
             seen[tp].add(message)
         # Passed, or at the end of the log: what is left of the range are control records and holes.
         if offset >= stop - 1:
             del left[tp]
     consumer.unassign()
+    return set(left)
 
 
 def _messages(

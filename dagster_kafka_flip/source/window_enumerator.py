@@ -171,6 +171,10 @@ class WindowEnumerator:
             incidents=tuple(self._incidents),
         )
 
+    def close(self) -> None:
+        """Ends the client's threads and connections."""
+        self._cluster.close()
+
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """A plan, dealt out to tasks."""
         batch = plan.read_plan()

@@ -135,6 +135,9 @@ class ClusterModel:
         found = {tp: self.logs[tp].first_record(offset, isolation_level) for tp, offset in position.items()}
         return {tp: offset for tp, offset in found.items() if offset is not None}
 
+    def close(self):
+        pass
+
     def sample(self, splits, isolation_level):
         self.requests += 1
         return {
