@@ -44,7 +44,7 @@ def land(kafka, topic, other, connection, spark_of, table):
                 kafka.delete(topic)
                 kafka.create(topic)
                 kafka.produce(topic, [(None, f"new {number}") for number in range(100)])
-            return records.selectExpr("value")
+            return records.selectExpr("kafka_value AS value")
 
         source = KafkaSource(topics=(topic, other))
         limits = Limits(max_records_per_batch=55)

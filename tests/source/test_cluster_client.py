@@ -36,7 +36,9 @@ print(cluster.committed_offsets([TopicPartition("t", number) for number in range
 @pytest.fixture
 def hasty(connection):
     """A client that waits for nobody."""
-    return KafkaCluster(connection.model_copy(update={"request_timeout": 0.001}))
+    cluster = KafkaCluster(connection)
+    cluster.request_timeout = 0.001
+    return cluster
 
 
 def test_a_group_can_be_asked_for_on_a_broker_that_never_had_one(tmp_path):
@@ -75,8 +77,7 @@ def test_a_size_that_is_not_known_is_taken_to_be_large_and_not_to_be_no_limit(ka
 
 def test_a_record_behind_a_long_hole_is_found_by_the_sample(kafka, connection, topic):
     kafka.create(topic)
-    with kafka.open_transaction(topic, [(None, "aborted")] * 120) as transaction:
-        transaction.abort()
+    kafka.open_transaction(topic, [(None, "aborted")] * 120).abort()
     kafka.produce(topic, [(None, "12345")])
     kafka.produce(topic, [(None, "12345")] * 100)
     cluster = KafkaCluster(connection)
