@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, MetadataValue
 
-from dagster_kafka_flip.result import lost_offsets
+from dagster_kafka_flip.source.incident import lost_offsets
 from dagster_kafka_flip.tolerance import (
     ALL_TOPICS_THERE,
     CHECKS,
@@ -106,10 +106,8 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
             continue
         met = [incident for incident in findings.incidents if _check_of(incident.error) == name]
         metadata = {incident.error: MetadataValue.text(incident.message) for incident in met}
-        lost: dict[str, Any] = {}
-        if name == NO_RECORDS_LOST:
-            number = lost_offsets(met)
-            lost = {"lost_offsets": "unknown" if number is None else number}
+        number = lost_offsets(met)
+        lost = {"lost_offsets": "unknown" if number is None else number} if name == NO_RECORDS_LOST else {}
         yield AssetCheckResult(
             check_name=name,
             asset_key=key,

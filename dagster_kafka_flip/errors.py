@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.split import TopicPartition
 
@@ -88,11 +88,23 @@ class EndBeforePositionError(KafkaFlipError):
 
 
 class TopicRecreatedError(KafkaFlipError):
-    """A topic has the name, but not the id, of the topic whose position is known."""
+    """A topic has the name, but not the id, of the topic whose position is known.
+
+    Attributes:
+        topics: The names of such topics.
+    """
+
+    def __init__(self, message: str, topics: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.topics = tuple(topics)
 
 
 class ClusterChangedError(KafkaFlipError):
     """Another cluster answers under the address than the one whose position is known."""
+
+
+class LogChangedError(KafkaFlipError):
+    """A topic was made again, or another cluster answered, while a batch was read: its rows may be of either."""
 
 
 # --- windows ------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 # Without `from __future__ import annotations`: Dagster looks at the types of the fields.
 
+from collections.abc import Iterable
 from typing import Any
 
 from dagster import Config
 from pydantic import ConfigDict, Field, SecretStr
 
+from dagster_kafka_flip.settings import hidden_values
 from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD
 
 
 class KafkaClusterConfig(Config):
@@ -51,6 +54,10 @@ class KafkaClusterConfig(Config):
     java_properties: dict[str, str] = Field(
         default_factory=dict[str, str], description="Settings of the client that reads inside Spark."
     )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, hidden_values(getattr(self, name)) if name in CLIENT_OF_FIELD else value
 
     def connection(self) -> KafkaConnection:
         """How to reach the cluster.

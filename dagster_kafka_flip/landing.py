@@ -105,6 +105,7 @@ class Landing:
         overrides_start: bool = False,
         incidents: tuple[Incident, ...] = (),
         replays: TableVersion | None = None,
+        confirm: Callable[[CommitDocument, Committed], None] | None = None,
     ) -> BatchResult:
         """Lands one batch, in one commit.
 
@@ -115,6 +116,7 @@ class Landing:
             overrides_start: Whether the batch starts elsewhere than at the position, because somebody said so.
             incidents: What was tolerated before it.
             replays: The commit whose splits these are, where they are landed once more.
+            confirm: Looks, right after the commit, whether what was read is what was planned. Default: nobody does.
 
         Raises:
             KafkaFlipError: Nothing of the batch was committed; but for CommitUnknownError, which says that it may be.
@@ -142,6 +144,8 @@ class Landing:
         retrying = retries(self._log, f"the write to {self._target}")
         committed, watch = retrying(lambda: self._commit(assignment, document, retrying.statistics["attempt_number"]))
         seconds = clock.lap()
+        if confirm is not None:
+            confirm(document, committed)
         observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
         self._log.info(
             "committed version %d of %s: %s",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.standing import log_standing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from datetime import timedelta
 
     from dagster import AssetKey, DagsterInstance, EventLogRecord
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.asset_ingestion import Ingestion
     from dagster_kafka_flip.result import KnownPosition
     from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.standing import LogStanding
 
 LAG_BELOW = "lag_below"
@@ -37,6 +39,7 @@ SAME_LOG = "same_log"
 NO_RECORDS_REJECTED_LATELY = "no_records_rejected_lately"
 
 _SHOWN_PARTITIONS = 20
+_NAMED_PARTITIONS = 5
 
 # More runs than this within the time that is looked back on are not counted, and it is said.
 _MOST_MATERIALIZATIONS = 1000
@@ -93,8 +96,8 @@ class LogChecks:
                 yield self._result(name, passed=False, description=_NO_POSITION)
             return
         source = self.ingestion.source.connected(connection)
-        cluster = KafkaCluster(source.required_connection(), source.librdkafka_config())
-        standing = log_standing(source, cluster, known.state)
+        with contextlib.closing(KafkaCluster(source.required_connection(), source.librdkafka_config())) as cluster:
+            standing = log_standing(source, cluster, known.state)
         if SAME_LOG in names:
             yield self._same_log(standing, known)
         if LAG_BELOW in names:
@@ -144,6 +147,12 @@ class LogChecks:
             description += f". Retention has taken {lost} offsets on {len(standing.lost)} topic partitions unread"
         if beyond:
             description += f". {len(standing.beyond)} topic partitions end before the position, by {beyond} offsets"
+        if standing.held_back:
+            held_back = sum(standing.held_back.values())
+            description += f". Open transactions hold back {held_back} more, which are not counted"
+        if standing.gone:
+            gone = _named(standing.gone)
+            description += f". {gone}: no longer there; what was left to read of them is not known and not counted"
         if standing.changed:
             description += f". Not told of what is another log, or not there: {len(standing.changed)}; see {SAME_LOG}"
         metadata: dict[str, Any] = {
@@ -153,6 +162,8 @@ class LogChecks:
             "topic_partitions": len(standing.lag),
             "lost_offsets": lost,
             "offsets_beyond_end": beyond,
+            "held_back_offsets": sum(standing.held_back.values()),
+            "topic_partitions_gone": len(standing.gone),
             "position_verified_at": MetadataValue.timestamp(known.verified_at),
         }
         if largest is not None:
@@ -170,20 +181,24 @@ class LogChecks:
     def _watermark_fresh(self, standing: LogStanding, records: Iterable[EventLogRecord]) -> AssetCheckResult:
         lag = standing.total_lag
         limit = 0.0 if self.max_delay is None else self.max_delay.total_seconds()
-        metadata: dict[str, Any] = {"lag": lag, "max_delay_seconds": limit}
+        held_back = sum(standing.held_back.values())
+        left = f"{lag} offsets are left to read" + (
+            f", and open transactions hold back {held_back} more" if held_back else ""
+        )
+        metadata: dict[str, Any] = {"lag": lag, "held_back_offsets": held_back, "max_delay_seconds": limit}
         if standing.changed:
             description = f"It can't be told what is left to read: another log, or none; see {SAME_LOG}"
             return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
         if reached is not None:
             metadata |= timestamp_metadata("watermark", reached * 1000)
-        if lag == 0:
+        if lag == 0 and held_back == 0:
             description = "Nothing is left to read, so that the table is as fresh as the topic"
             metadata["delay_seconds"] = 0.0
             return self._result(WATERMARK_FRESH, passed=True, description=description, metadata=metadata)
         if reached is None:
             description = (
-                f"{lag} offsets are left to read, and none of the last materializations tells a watermark, as where a "
+                f"{left}, and none of the last materializations tells a watermark, as where a "
                 "run reads more than 256 topic partitions in a batch"
             )
             return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
@@ -193,7 +208,7 @@ class LogChecks:
             WATERMARK_FRESH,
             passed=delay <= limit,
             description=(
-                f"{lag} offsets are left to read, and the table has got to "
+                f"{left}, and the table has got to "
                 f"{instant(round(reached) * 1000)}, {delay:.0f} "
                 f"seconds ago; it may be {limit:.0f}"
             ),
@@ -271,13 +286,22 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
         values = (
             {} if materialization is None else {name: found.value for name, found in materialization.metadata.items()}
         )
-        if values.get("kafka/idle") is True and values.get("kafka/lag_after") == 0:
+        # What an open transaction held back is no lag, and did not come after that run.
+        is_all_read = values.get("kafka/lag_after") == 0 and not values.get("kafka/held_back_offsets")
+        if values.get("kafka/idle") is True and is_all_read:
             planned = values.get("seconds/plan")
             return record.timestamp - (planned if isinstance(planned, (int, float)) else 0.0)
         watermark = values.get("kafka/watermark")
         if isinstance(watermark, (int, float)):
             return float(watermark)
     return None
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    """Some topic partitions by name, and how many more there are."""
+    shown = ", ".join(map(str, partitions[:_NAMED_PARTITIONS]))
+    more = len(partitions) - _NAMED_PARTITIONS
+    return shown if more <= 0 else f"{shown} and {more} more"
 
 
 def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:

@@ -11,11 +11,19 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConfigurationError,
+    LogChangedError,
+    PositionLostError,
+    TableError,
+    TopicRecreatedError,
+)
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.landing import Landing
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.table_version import TableVersion
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -124,6 +132,16 @@ def replay(
         msg = f"the table {target} was made, and is not there; was it dropped meanwhile? Try again"
         raise TableError(msg)
     batch = landing.land(anchor, assignment, replays=replays)
+    with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
+        try:
+            enumerator.check_same_logs(assignment.plan)
+        except (TopicRecreatedError, ClusterChangedError) as error:
+            msg = (
+                f"{found(error)} That happened while version "
+                f"{batch.committed.version} of {target} was read and written: its rows may be of either log. RESTORE "
+                f"TABLE {target.identifier} TO VERSION AS OF {batch.committed.version - 1} takes them out"
+            )
+            raise LogChangedError(msg) from error
     return Replayed(batch.committed.version, batch)
 
 

@@ -7,6 +7,7 @@ could not be trusted any longer: a table that was replaced, a topic that was mad
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -110,10 +111,14 @@ def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to:
     moved = source.with_overrides(starting_offsets=to)
     try:
         plan = _plan(moved, before)
-    except (ClusterChangedError, TopicRecreatedError) as error:
+    except TopicRecreatedError as error:
+        # Offsets of the old topic mean nothing in the new one, and those of other topics mean what they did.
+        problem = problem or error
+        plan = _plan(moved, before, frozenset({TopicRecreatedError}))
+    except ClusterChangedError as error:
         if to.kind is OffsetsKind.SPECIFIC:
             raise
-        # Another log: the old offsets mean nothing in it, and none of them is kept.
+        # Another cluster: the old offsets mean nothing in it, and none of them is kept.
         problem = problem or error
         plan = _plan(moved, None)
     after = replace(plan.state, position=plan.starting_position, watermark=None)
@@ -129,10 +134,14 @@ def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to:
     )
 
 
-def _plan(source: KafkaSource, state: EnumeratorState | None) -> ReadPlan:
-    context = SplitEnumeratorContext()
-    enumerator = source.create_enumerator(context) if state is None else source.restore_enumerator(context, state)
-    return enumerator.start()
+def _plan(
+    source: KafkaSource, state: EnumeratorState | None, tolerated: frozenset[type[KafkaFlipError]] = frozenset()
+) -> ReadPlan:
+    context = SplitEnumeratorContext(tolerated=tolerated)
+    with contextlib.closing(
+        source.create_enumerator(context) if state is None else source.restore_enumerator(context, state)
+    ) as enumerator:
+        return enumerator.start()
 
 
 def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: str) -> Committed:

@@ -9,8 +9,11 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
+from dagster_kafka_flip.settings import hidden_parameters, hidden_values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -72,6 +75,13 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
     config: dict[str, str] = Field(default_factory=dict[str, str], description="Further Spark settings; they win.")
     packages: list[str] = Field(default_factory=list[str], description="Further Maven coordinates, group:name:version.")
     app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        shown: dict[str, Any] = {"config": hidden_values(self.config)}
+        if self.remote is not None:
+            shown["remote"] = hidden_parameters(self.remote)
+        for name, value in super().__repr_args__():
+            yield name, shown.get(name or "", value)
 
     _session: Any = PrivateAttr(default=None)
     _is_own: bool = PrivateAttr(default=False)

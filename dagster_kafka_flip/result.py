@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.source.incident import lost_offsets
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
@@ -210,9 +212,3 @@ class IngestResult:
     def position_of(self, tp: TopicPartition) -> int:
         """Where the stream stands in a topic partition after the run."""
         return self.state.position.get(tp, self.plan.starting_position[tp])
-
-
-def lost_offsets(incidents: Iterable[Incident]) -> int | None:
-    """The largest number of records that were lost by what was tolerated; None if nobody can tell."""
-    lost = [incident.lost_offsets for incident in incidents]
-    return None if None in lost else sum(number for number in lost if number is not None)

@@ -6,6 +6,7 @@ no position to keep, and no fence but for what Delta itself refuses.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -160,7 +161,10 @@ class _Run:
 
     def results(self) -> Iterator[WindowsResult]:
         """Lands group after group, batch after batch."""
-        self._enumerator = self.source.window_enumerator(self.rules, self.context)
+        with contextlib.closing(self.source.window_enumerator(self.rules, self.context)) as self._enumerator:
+            yield from self._results()
+
+    def _results(self) -> Iterator[WindowsResult]:
         # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
         self._enumerator.discover()
         clock = Clock()

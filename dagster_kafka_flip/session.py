@@ -18,7 +18,8 @@ from packaging.version import Version
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.jars import retrieve
-from dagster_kafka_flip.redaction import REDACTION, hide_from_logs, redaction_regex, without_parameters
+from dagster_kafka_flip.redaction import REDACTION, hide_from_logs, redaction_regex
+from dagster_kafka_flip.settings import hidden_parameters, without_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -130,7 +131,7 @@ def build_session(
         SparkSessionError: Spark did not start, or the session that is there can't write Delta.
     """
     if master is not None and remote is not None:
-        msg = f"a Spark session has a master ({master}) or a remote ({without_parameters(remote)}), not both"
+        msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"
         raise ConfigurationError(msg)
     hide_from_logs()
     if remote is not None:
@@ -237,8 +238,8 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if importlib.util.find_spec("grpc") is None:
-        address = without_parameters(remote)
-        msg = f"Spark Connect ({address}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
+        server = hidden_parameters(remote)
+        msg = f"Spark Connect ({server}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
         raise SparkSessionError(msg)
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -248,11 +249,14 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         for key, value in settings.items():
             session.conf.set(key, value)
     except Exception as error:
-        address = without_parameters(remote)
-        said = str(error).replace(remote, address)
+        said = without_parameters(str(error), remote)
         msg = (
-            f"no Spark Connect session with {address}: {type(error).__name__}: {said}; check the address and the server"
+            f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: {said}; check the "
+            "address and the server"
         )
+        if said != str(error):
+            # A traceback would show the cause's own text, and with it the token that it repeats.
+            raise SparkSessionError(msg) from None
         raise SparkSessionError(msg) from error
     check_session(session)
     return session

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Settings(BaseModel):
@@ -24,6 +29,46 @@ class Settings(BaseModel):
         except ValidationError as error:
             msg = f"this {type(self).__name__} can't be: {describe(error)}"
             raise ConfigurationError(msg) from None
+
+
+HIDDEN = "**********"
+"""What is shown in the place of a value that may be a secret, as by pydantic."""
+
+
+def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
+    """The names of settings, without their values: for whoever prints them.
+
+    Args:
+        values: Settings by name.
+    """
+    return dict.fromkeys(values, HIDDEN)
+
+
+def hidden_parameters(remote: str) -> str:
+    """A Spark Connect address without the values of its parameters: a token may be among them, or a user's name.
+
+    Args:
+        remote: Such as `sc://host:15002/;token=...`.
+    """
+    address, *parameters = remote.split(";")
+    # The host is all that tells which server it is; what stands before an @ is nobody's business.
+    address = re.sub(r"//[^/@]*@", f"//{HIDDEN}@", address)
+    return ";".join([address, *(f"{each.partition('=')[0]}={HIDDEN}" if "=" in each else each for each in parameters)])
+
+
+def without_parameters(text: str, remote: str) -> str:
+    """A text, such as an error's, without what `hidden_parameters` hides of an address.
+
+    Args:
+        text: What may repeat it.
+        remote: The address.
+    """
+    text = text.replace(remote, hidden_parameters(remote))
+    for parameter in remote.split(";")[1:]:
+        value = parameter.partition("=")[2]
+        for form in {value, unquote(value)} - {""}:
+            text = text.replace(form, HIDDEN)
+    return text
 
 
 def describe(error: ValidationError) -> str:

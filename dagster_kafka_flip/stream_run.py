@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import uuid
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,13 @@ from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.dead_letter_debts import check_nothing_owed
 from dagster_kafka_flip.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.errors import (
+    ClusterChangedError,
     ClusterUnreachableError,
     ConcurrentIngestionError,
     KafkaFlipError,
+    LogChangedError,
     TableError,
+    TopicRecreatedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.facts import facts
@@ -30,11 +34,13 @@ from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition, 
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import Incident, incident_of
+from dagster_kafka_flip.source.incident import Incident, found, incident_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
+from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Anchor
 
 if TYPE_CHECKING:
@@ -48,10 +54,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator
     from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.source.plan import ReadPlan
-    from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.target import DeltaTarget
+
+_SHOWN_SPLITS = 5
 
 # A plan is made anew this often after somebody else's change to the table came in between.
 _MAX_PLANS = 4
@@ -176,6 +185,7 @@ class StreamRun:
     _spark_ui: str | None = field(default=None, init=False)
     _batches: list[BatchResult] = field(default_factory=list["BatchResult"], init=False)
     _conflicts: int = field(default=0, init=False)
+    _unconfirmed: tuple[CommitDocument, Committed] | None = field(default=None, init=False)
     _group_commit_failures: int = field(default=0, init=False)
     # By their text: a plan that is made again meets the same ones.
     _incidents: dict[str, Incident] = field(default_factory=dict[str, "Incident"], init=False)
@@ -187,8 +197,7 @@ class StreamRun:
             return None
         if known.stream != self.target.stream or known.table != str(self.target):
             return None
-        now = datetime.now(tz=timezone.utc)
-        if now - known.verified_at >= verify_after or (known.kept_until is not None and now >= known.kept_until):
+        if not self._is_fresh(known, verify_after):
             return None
         clock = Clock()
         try:
@@ -218,13 +227,30 @@ class StreamRun:
             plan_seconds=clock.lap(),
         )
 
+    def _is_fresh(self, known: KnownPosition, verify_after: timedelta) -> bool:
+        """Whether a record of the position is young enough to be believed."""
+        now = datetime.now(tz=timezone.utc)
+        age = now - known.verified_at
+        if age < timedelta(0):
+            # A clock was wrong, then or now. It would be believed for as long as the clock was ahead.
+            self.log.warning(
+                "the record of the position is dated %s, and now it is %s; asking the table",
+                known.verified_at.isoformat(timespec="seconds"),
+                now.isoformat(timespec="seconds"),
+            )
+            return False
+        return age < verify_after and (known.kept_until is None or now < known.kept_until)
+
     def execute(self) -> IngestResult:
         """All the steps: plans with the position that the table holds, and commits batch after batch."""
         self.discover()
         self.open()
-        while self.assign():
-            self.land()
-        return self.finish()
+        try:
+            while self.assign():
+                self.land()
+            return self.finish()
+        finally:
+            self._looking.enumerator.close()
 
     def discover(self) -> None:
         """Before Spark is started: a wrong address or topic is found out in a second, not in ten."""
@@ -319,6 +345,9 @@ class StreamRun:
         look, assignment = self._looking, self._assigned
         if assignment is None:
             return
+        if self._unconfirmed is not None:
+            # Asked again before anything more is read.
+            self._confirm(*self._unconfirmed, is_last_try=True)
         try:
             done = self._landing.land(
                 look.anchor,
@@ -326,6 +355,7 @@ class StreamRun:
                 previous=self._batches[-1].observed if self._batches else None,
                 overrides_start=self.overriding is not None and not self._batches,
                 incidents=tuple(self._incidents.values())[self._in_commits :],
+                confirm=self._confirm,
             )
         except (ForeignConflictError, *self.context.tolerated) as conflict:
             self._conflicts += 1
@@ -350,6 +380,46 @@ class StreamRun:
             committed_ms=int(time.time() * 1000),
             transaction_version=look.anchor.version,
         )
+
+    def _confirm(self, document: CommitDocument, committed: Committed, *, is_last_try: bool = False) -> None:
+        """Makes sure that the batch just committed was read from the logs that it was planned for.
+
+        Spark reads by name: of a topic that was made again meanwhile it reads the new one, without a word.
+
+        Raises:
+            LogChangedError: It was not, or not all of it. The commit that comes behind it makes later runs stop too.
+        """
+        enumerator = self._looking.enumerator
+        batch = replace(self._looking.plan, splits=document.splits, state=document.state)
+        try:
+            enumerator.check_same_logs(batch)
+        except (TopicRecreatedError, ClusterChangedError) as error:
+            doubt = _doubt(error, document, committed, self.target)
+            mark = CommitDocument(
+                stream=document.stream,
+                attempt=uuid.uuid4().hex,
+                run_id=self.run_id,
+                base_version=committed.version,
+                anchor_version=committed.version,
+                splits=(),
+                state=document.state,
+                rows_before=committed.table_rows,
+                carried=document.routed(committed.version),
+                doubt=doubt,
+            )
+            try:
+                self._table.commit(self._table.no_rows(), mark)
+            except KafkaFlipError as failure:
+                self.log.warning("that a log changed could not be noted in %s: %s", self.target, failure)
+            raise LogChangedError(doubt) from error
+        except KafkaFlipError as error:
+            if is_last_try:
+                raise
+            # The batch is in. The next look at the log compares ids as well, before more is read.
+            self.log.warning("whether the topics are still the same could not be asked; asking again: %s", error)
+            self._unconfirmed = (document, committed)
+        else:
+            self._unconfirmed = None
 
     def finish(self) -> IngestResult:
         """What was done, and where the stream stands."""
@@ -479,6 +549,8 @@ class StreamRun:
     def _settled_anchor(self) -> Anchor | None:
         """Where the stream stands; what its last commit left owing of dead letters is settled first."""
         anchor = self._table.anchor()
+        if anchor is not None and anchor.document is not None and anchor.document.doubt is not None:
+            raise LogChangedError(anchor.document.doubt)
         if anchor is None or anchor.routed is None:
             return anchor
         if self._letters is not None:
@@ -615,6 +687,29 @@ def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | N
         from_version=own[-1][0].version,
         to_version=own[0][0].version,
         incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),
+    )
+
+
+def _doubt(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:
+    """What an operator has to know and do about a commit whose rows may be of two logs."""
+    recreated = isinstance(error, TopicRecreatedError)
+    topics = error.topics if isinstance(error, TopicRecreatedError) else ()
+    splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
+    ranges = ", ".join(str(split) for split in splits[:_SHOWN_SPLITS])
+    more = "" if len(splits) <= _SHOWN_SPLITS else f" and {len(splits) - _SHOWN_SPLITS} more"
+    start = (
+        f"--to '{OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics})}'"
+        if recreated
+        else "--to earliest"
+    )
+    return (
+        f"{found(error)} That happened while version {committed.version} of {target} was read and written. Its rows of "
+        f"{ranges}{more} may be of either log, and nothing tells which. The commit stays; nothing more was read, "
+        f"and no run of the stream goes on before you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF "
+        f"{committed.version - 1} takes the rows of that commit out. Leave it out only if you know that they are of "
+        "the old log, which can't be read again. 2. Have the next run read the new log from its start: "
+        f"dagster-kafka-flip position set --table {target} --stream {target.stream} --bootstrap-servers <host:port> "
+        f"{start} --reason <why>"
     )
 
 

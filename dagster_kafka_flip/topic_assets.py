@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import TYPE_CHECKING, Any, cast
@@ -68,7 +69,8 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
     is_again = load.load_type is DefinitionsLoadType.RECONSTRUCTION
     known = (load.reconstruction_metadata if is_again else load.get_pending_reconstruction_metadata()).get(key)
     if known is None:
-        known = json.dumps(sorted(subscription.describe(KafkaCluster(where, connected.librdkafka_config()))))
+        with contextlib.closing(KafkaCluster(where, connected.librdkafka_config())) as cluster:
+            known = json.dumps(sorted(subscription.describe(cluster)))
     load.add_to_pending_reconstruction_metadata(key, known)
     return tuple(json.loads(known))
 

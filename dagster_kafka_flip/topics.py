@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -117,13 +118,13 @@ def kafka_topic_asset(
         # Without types: Dagster looks at the annotations themselves, which are only text in this module.
         def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
             connection = getattr(context.resources, kafka).connection(source.cluster)
-            cluster = KafkaCluster(connection, source.librdkafka_config())
             wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
-            described = wanted.subscription.describe(cluster, skip_missing=True)
-            partitions = [tp for topic in described.values() for tp in topic.partitions]
-            end = cluster.end_offsets(partitions, source.isolation_level)
-            beginning = cluster.beginning_offsets(partitions)
-            settings = cluster.topic_settings(described) if described else {}
+            with contextlib.closing(KafkaCluster(connection, source.librdkafka_config())) as cluster:
+                described = wanted.subscription.describe(cluster, skip_missing=True)
+                partitions = [tp for topic in described.values() for tp in topic.partitions]
+                end = cluster.end_offsets(partitions, source.isolation_level)
+                beginning = cluster.beginning_offsets(partitions)
+                settings = cluster.topic_settings(described) if described else {}
             observed = (
                 [(keys[0], tuple(described.values()))]
                 if is_pattern

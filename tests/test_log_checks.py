@@ -126,3 +126,9 @@ def test_a_run_that_began_before_a_move_and_ended_after_it_does_not_bring_the_ol
     seen = replace(known(2), table_version=3, known_since=before.storage_id)
     record(kafka_position=MetadataValue.json(known_to_json(seen)))
     assert not read_record(instance, KEY).is_void
+
+
+def test_an_idle_run_behind_an_open_transaction_has_not_got_to_its_own_time(instance, record):
+    record(kafka_idle=False, kafka_watermark=at(100), kafka_lag_after=0)
+    record(kafka_idle=True, kafka_lag_after=0, kafka_held_back_offsets=4)
+    assert reached_time(newest_materializations(instance, KEY)) == 100

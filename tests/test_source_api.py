@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumerator
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.target import DeltaTarget
 
 NUMBERS = TopicPartition("numbers", 0)
 
@@ -97,3 +100,34 @@ def test_a_source_without_a_reader_is_refused():
     with pytest.raises(ConfigurationError) as error:
         read(object(), None, None)  # pyright: ignore[reportArgumentType]
     assert str(error.value) == "no reader is registered for object; register one with reader.read.register"
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "is_believed"), [(1, True), (23, True), (25, False), (-1, False), (-1000, False)]
+)
+def test_a_record_of_the_position_is_believed_while_it_is_young_and_never_if_it_is_dated_in_the_future(
+    table, hours_ago, is_believed
+):
+    known = KnownPosition(
+        stream="main",
+        table=str(DeltaTarget(table=table)),
+        state=EnumeratorState({NUMBERS: 5}),
+        verified_at=datetime.now(tz=timezone.utc) - timedelta(hours=hours_ago),
+        table_version=1,
+        table_rows=5,
+    )
+
+    class AskedForSparkError(Exception):
+        pass
+
+    def spark():
+        raise AskedForSparkError
+
+    def land():
+        return ingest(Numbers(5), table, spark=spark, known=known)
+
+    if is_believed:
+        assert land().is_idle
+    else:
+        with pytest.raises(AskedForSparkError):
+            land()

@@ -186,7 +186,8 @@ def test_a_topic_made_again(kafka, landed, topic, records):
     assert landed.values()[5:] == [f"new{number}" for number in range(records)]
     incident = _incident(metadata)
     assert (incident["error"], incident["lost_offsets"]) == ("TopicRecreatedError", None)
-    assert failed == {_LOST: {"TopicRecreatedError": incident["message"], "lost_offsets": 0}}
+    assert failed == {_LOST: {"TopicRecreatedError": incident["message"], "lost_offsets": "unknown"}}
+    assert "kafka/lost_offsets" not in metadata, "nobody can tell, and it is not 0"
     assert landed.run()[1] == {}
 
 

@@ -269,10 +269,12 @@ def _plans(
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
 
     about = SplitEnumeratorContext(tolerated=found.ingestion.tolerated)
-    return tuple(
-        (source if topics is None else source.only(topics)).window_enumerator(rules, about).plan(windows)
-        for topics, windows in groups
-    )
+    plans: list[WindowPlan] = []
+    for topics, windows in groups:
+        wanted = source if topics is None else source.only(topics)
+        with contextlib.closing(wanted.window_enumerator(rules, about)) as enumerator:
+            plans.append(enumerator.plan(windows))
+    return tuple(plans)
 
 
 def _replace_config(span: Window, time_column: str | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -20,5 +21,6 @@ def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) 
         state: Where the stream stands.
     """
     names = sorted({tp.topic for tp in state.position})
-    topics = KafkaCluster(connection).describe_topics(names, skip_missing=True)
+    with contextlib.closing(KafkaCluster(connection)) as cluster:
+        topics = cluster.describe_topics(names, skip_missing=True)
     return tuple(tp for topic in topics.values() for tp in topic.partitions if tp in state.position)

@@ -205,6 +205,17 @@ class SplitEnumerator(ABC):
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
         """A plan of just these splits, after making sure that the logs still hold them."""
 
+    def check_same_logs(self, batch: ReadPlan) -> None:  # noqa: B027 - most sources' logs can't become others
+        """Makes sure, once a batch was read, that the logs are still those that it was planned for.
+
+        Args:
+            batch: What was read.
+
+        Raises:
+            TopicRecreatedError: A topic was deleted and made again since.
+            ClusterChangedError: Another cluster answers.
+        """
+
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
         """Cuts off a batch whose records are as far in event time on each log.
 

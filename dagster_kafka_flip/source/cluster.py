@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import re
+import weakref
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import confluent_kafka
@@ -77,6 +78,10 @@ _TRANSIENT = frozenset(
 )
 
 
+# Of a consumer that only asks for a group's offsets. As the admin client does, it takes what was committed last, and
+# does not wait for offsets in a transaction that is still open.
+_GROUP_READER = {"enable.auto.commit": False, "isolation.level": READ_UNCOMMITTED, "log_level": 0}
+
 # What librdkafka says when a connection breaks under a request: another one may be made at once.
 _BROKEN = frozenset({"_NOENT", "_DESTROY_BROKER"})
 
@@ -105,10 +110,12 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
             before_sleep=tenacity.before_sleep_log(_logger, logging.INFO),
         )
         try:
-            return retrying(ask, cluster, *args, **kwargs)
+            answer = retrying(ask, cluster, *args, **kwargs)
         except tenacity.RetryError as error:
             last = error.last_attempt.exception()
             raise (last.final if isinstance(last, _TransientError) else error) from None
+        cluster.forget_connection_errors()
+        return answer
 
     return asked
 
@@ -116,7 +123,8 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
 class KafkaCluster:
     """A connection to one cluster's metadata. Each method is one round trip per broker, whatever it asks for.
 
-    Transient answers, as during a change of leaders, are asked for again for up to one request's time.
+    Transient answers, as during a change of leaders, are asked for again for up to one request's time. Call `close` (or
+    use `contextlib.closing`) when done: the client holds threads and connections.
 
     Args:
         connection: Where and how.
@@ -128,14 +136,37 @@ class KafkaCluster:
         self.request_timeout = connection.request_timeout
         self._last_error: str | None = None
         self._config = connection.librdkafka_config() | dict(properties or {})
-        config: dict[str, Any] = self._config | {"error_cb": self._on_error}
+        # A weak reference: with a strong one the client would hold itself, and outlive the last use of it.
+        on_error = weakref.WeakMethod(self._on_error)
+        self._callbacks: dict[str, Any] = {
+            "error_cb": lambda error: None if (call := on_error()) is None else call(error)
+        }
+        config: dict[str, Any] = self._config | self._callbacks
+        self._open_client: AdminClient | None = None
         try:
-            self._client = AdminClient(config, logger=logging.getLogger(f"{__name__}.librdkafka"))
+            self._open_client = AdminClient(config, logger=logging.getLogger(f"{__name__}.librdkafka"))
         except confluent_kafka.KafkaException as error:
             # librdkafka repeats some of the values that it refuses, and they may be secrets.
             text = re.sub(r'value "[^"]*"', 'value "..."', error.args[0].str())
             msg = f"librdkafka refuses the settings for Kafka at {connection.bootstrap_servers}: {text}"
             raise ConfigurationError(msg) from None
+
+    def close(self) -> None:
+        """Ends the client's threads and connections. Does nothing the second time."""
+        # The client has no call for it; it ends when nothing refers to it any longer.
+        self._open_client = None
+
+    @property
+    def _client(self) -> AdminClient:
+        if self._open_client is None:
+            msg = f"the client for Kafka at {self._connection.bootstrap_servers} was closed; make a new KafkaCluster"
+            raise ConfigurationError(msg)
+        return self._open_client
+
+    def forget_connection_errors(self) -> None:
+        """A request was answered: what went wrong before it is not the cause of what goes wrong later."""
+        self._client.poll(0)
+        self._last_error = None
 
     def _on_error(self, error: confluent_kafka.KafkaError) -> None:
         # "All brokers are down" only sums up what was said before it, and says less.
@@ -332,25 +363,43 @@ class KafkaCluster:
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
         """A few records from the start and the end of each split; splits without a record are left out.
 
-        Reads for at most one request's time, whatever the number of splits, and joins no group.
+        Reads for at most one request's time, whatever the number of splits, and joins no group. What came in that time
+        is the sample.
 
         Raises:
-            ClusterUnreachableError: No broker answered.
+            ClusterUnreachableError: No broker answered, or not a single record came in that time, although there may be
+                some.
         """
         from dagster_kafka_flip.source.sampling import sample_splits
 
+        asked = tuple(splits)
         with self._reading(isolation_level, "a sample of records") as config:
-            return sample_splits(config, tuple(splits), self.request_timeout)
+            samples, unanswered = sample_splits(config, asked, self.request_timeout)
+        if unanswered and not samples:
+            starts = {split.topic_partition: split.starting_offset for split in asked}
+            raise self._too_slow("a sample of records", unanswered, starts)
+        return samples
 
     @contextlib.contextmanager
     def _reading(self, isolation_level: str, what: str) -> Generator[dict[str, Any]]:
         """Settings of a consumer that reads for this cluster; its errors are told as this cluster's."""
         try:
-            yield self._config | {"isolation.level": isolation_level, "error_cb": self._on_error}
+            yield self._config | {"isolation.level": isolation_level} | self._callbacks
         except confluent_kafka.KafkaException as error:
             failure = self._translate(error.args[0], what)
             # Not asked again: it has read for as long as one request may take.
             raise (failure.final if isinstance(failure, _TransientError) else failure) from None
+
+    def _too_slow(
+        self, what: str, unanswered: Collection[TopicPartition], position: Position
+    ) -> ClusterUnreachableError:
+        tp = min(unanswered)
+        others = "" if len(unanswered) == 1 else f" (and of {len(unanswered) - 1} more topic partitions)"
+        return ClusterUnreachableError(
+            f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset {position[tp]} on"
+            f"{others} within {self.request_timeout:g} s: {self._last_error or 'timed out'}. Nothing was written. "
+            "Check the network and the brokers, raise request_timeout, and run again"
+        )
 
     @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
@@ -360,13 +409,21 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        request = confluent_kafka.ConsumerGroupTopicPartitions(group_id, _to_client(partitions))
-        futures = self._client.list_consumer_group_offsets([request], request_timeout=self._connection.request_timeout)
-        answer = self._result(futures[group_id], f"the offsets of the consumer group {group_id}")
+        # A consumer that never joins. The admin client's request ends the process with SIGSEGV while the group's
+        # coordinator is loading, or __consumer_offsets is not there yet (librdkafka issue 5040).
+        what = f"the offsets of the consumer group {group_id}"
+        config = self._config | _GROUP_READER | {"group.id": group_id} | self._callbacks
+        consumer = confluent_kafka.Consumer(config)
+        try:
+            answer = consumer.committed(_to_client(partitions), timeout=self.request_timeout)
+        except confluent_kafka.KafkaException as error:
+            raise self._translate(error.args[0], what) from None
+        finally:
+            consumer.close()
         found: dict[TopicPartition, int] = {}
-        for entry in answer.topic_partitions:
+        for entry in answer:
             if entry.error is not None:
-                raise self._translate(entry.error, f"the offset of the consumer group {group_id}")
+                raise self._translate(entry.error, what)
             if entry.offset >= 0:
                 found[TopicPartition(entry.topic, entry.partition)] = entry.offset
         return found

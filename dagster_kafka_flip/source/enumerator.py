@@ -6,12 +6,14 @@ whatever the number of topic partitions, and nothing is read before all numbers 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
+    ClusterUnreachableError,
     ConfigurationError,
     EndBeforePositionError,
     OffsetOutOfRangeError,
@@ -21,7 +23,13 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
-from dagster_kafka_flip.source.identity import check_cluster, found_topics, recreated_topics, topic_ids_of
+from dagster_kafka_flip.source.identity import (
+    check_cluster,
+    check_topics,
+    found_topics,
+    recreated_topics,
+    topic_ids_of,
+)
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
@@ -43,8 +51,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.subscription import TopicMetadata
 
+_logger = logging.getLogger(__name__)
+
 # A few are enough for an average, and many would make a sample as slow as the read.
 _SAMPLED_SPLITS = 32
+
+# Kafka's default for the largest batch of records that a topic takes (message.max.bytes).
+_LARGE_RECORD = 1024 * 1024
 
 
 class KafkaSourceEnumerator(SplitEnumerator):
@@ -157,8 +170,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         topic_ids = topic_ids_of(PartitionSetSubscription(tuple(sorted(starts))).describe(self._cluster))
         if state is not None:
             check_cluster(state, cluster_id)
-            for error in recreated_topics(state, topic_ids).values():
-                raise error
+            check_topics(state, topic_ids)
         log = Log(self._source, self._cluster, list(starts))
         for position in (starts, stops):
             _check_beginning(position, log)
@@ -172,6 +184,14 @@ class KafkaSourceEnumerator(SplitEnumerator):
             starting_position=starts,
         )
 
+    def check_same_logs(self, batch: ReadPlan) -> None:
+        """Asks for the ids of the cluster and of the topics that were read: two requests, however many partitions."""
+        if batch.is_empty:
+            return
+        check_cluster(batch.state, self._cluster.cluster_id())
+        topics = sorted({split.topic_partition.topic for split in batch.splits})
+        check_topics(batch.state, topic_ids_of(self._cluster.describe_topics(topics, skip_missing=True)))
+
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group, if the source asks for it.
 
@@ -184,17 +204,31 @@ class KafkaSourceEnumerator(SplitEnumerator):
             return
         self._cluster.commit_offsets({tp: state.position[tp] for tp in self._planned.end_offsets}, group_id)
 
+    def close(self) -> None:
+        """Ends the client's threads and connections."""
+        self._cluster.close()
+
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
         """Cuts off a batch whose records are as far in event time on each topic partition."""
         times = Times(self._cluster, self._source.isolation_level)
         return plan.cut_at(cuts_by_time(plan.splits, max_offsets, times))
 
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
-        """Average size of an offset's record, from the largest splits; None if no record was found in them."""
+        """Average size of a record, from the largest splits; None if there is no record in the plan.
+
+        Where no sample can be had, it is as large as Kafka lets a record be by default, so that a batch is rather too
+        small than too large. The first batch tells the true size.
+        """
         largest = sorted(plan.splits, key=lambda split: -split.offset_span)[:_SAMPLED_SPLITS]
-        samples = self.sample(largest).values()
+        try:
+            samples = self.sample(largest).values()
+        except ClusterUnreachableError as error:
+            _logger.warning("the size of records is not known, and taken to be %d bytes: %s", _LARGE_RECORD, error)
+            return float(_LARGE_RECORD)
         records = sum(sample.records for sample in samples)
-        return sum(sample.bytes for sample in samples) / records if records else None
+        if not records:
+            return None if len(largest) == len(plan.splits) else float(_LARGE_RECORD)
+        return sum(sample.bytes for sample in samples) / records
 
     def sample(self, splits: Iterable[KafkaPartitionSplit]) -> Mapping[TopicPartition, SplitSample]:
         """A few records of each split; splits without a record are left out."""

@@ -66,10 +66,28 @@ def recreated_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> di
         if known is not None and known != topic_id:
             errors[topic] = TopicRecreatedError(
                 f"the topic {topic} was deleted and made again: the position is of topic id {known}, and now it is "
-                f"{topic_id}. Offsets of the old topic mean nothing in the new one. Nothing was read. Give the "
-                "asset a new stream id to read the new topic from its start"
+                f"{topic_id}. Offsets of the old topic mean nothing in the new one. Nothing was read. To read the new "
+                "topic from its start and go on with the others: dagster-kafka-flip position set (with --asset or "
+                f"--table) --to '{_start_of(topic)}'. If the last run was killed while it wrote, look first whether "
+                "its last commit holds rows of the new topic already: they would be there twice",
+                (topic,),
             )
     return errors
+
+
+def check_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> None:
+    """Refuses a state of earlier topics than those that are there now.
+
+    Raises:
+        TopicRecreatedError: It is of some; the message is about the first one.
+    """
+    errors = recreated_topics(state, topic_ids)
+    if errors:
+        raise TopicRecreatedError(str(next(iter(errors.values()))), tuple(errors))
+
+
+def _start_of(topic: str) -> str:
+    return f'offsets:{{"{topic}": {{"0": 0}}}}'
 
 
 def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:

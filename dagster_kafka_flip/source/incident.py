@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dagster_kafka_flip.errors import KafkaFlipError
 
 # From here on a message says what the run would have left undone, and what to do instead.
@@ -31,6 +33,11 @@ class Incident:
         return {"error": self.error, "message": self.message, "lost_offsets": self.lost_offsets}
 
 
+def found(error: KafkaFlipError) -> str:
+    """What an error says was found, without what the run left undone and what to do."""
+    return str(error).partition(_ADVICE)[0]
+
+
 def incident_of(error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = 0) -> Incident:
     """An error that is not raised.
 
@@ -39,5 +46,12 @@ def incident_of(error: KafkaFlipError, went_on: str, *, lost_offsets: int | None
         went_on: How the run goes on instead, as a sentence.
         lost_offsets: The largest number of records that are lost by it; None where nobody can tell.
     """
-    message = f"{str(error).partition(_ADVICE)[0]} {went_on}"
+    message = f"{found(error)} {went_on}"
     return Incident(type(error).__name__, message, lost_offsets)
+
+
+def lost_offsets(incidents: Iterable[Incident]) -> int | None:
+    """The largest number of records that were lost by all of them; None where that is not known of one."""
+    lost = [incident.lost_offsets for incident in incidents]
+    known = [number for number in lost if number is not None]
+    return sum(known) if len(known) == len(lost) else None

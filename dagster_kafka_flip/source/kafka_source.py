@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings import Settings, hidden_values
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.isolation import READ_COMMITTED
@@ -257,7 +257,7 @@ class KafkaSource(Settings):
         return source
 
     def only(self, topics: Iterable[str]) -> KafkaSource:
-        """The same source with some of its topics.
+        """The same source with some of its topics, and the specific offsets of these alone.
 
         Args:
             topics: Their names.
@@ -270,9 +270,17 @@ class KafkaSource(Settings):
         if others or not wanted:
             msg = f"the source reads {self.subscription}, and not {', '.join(others) or 'no topic at all'}"
             raise ConfigurationError(msg)
-        if self.partitions is not None:
-            return self.model_copy(update={"partitions": tuple(tp for tp in self.partitions if tp.topic in wanted)})
-        return self.model_copy(update={"topics": wanted, "topic_pattern": None})
+        values: dict[str, Any] = (
+            {"topics": wanted, "topic_pattern": None}
+            if self.partitions is None
+            else {"partitions": tuple(tp for tp in self.partitions if tp.topic in wanted)}
+        )
+        for name, initializer in (
+            ("starting_offsets", self.starting_offsets),
+            ("stopping_offsets", self.stopping_offsets),
+        ):
+            values[name] = initializer.only(lambda tp: tp.topic in wanted)
+        return self.model_copy(update=values)
 
     def _reads(self, topic: str) -> bool:
         if self.partitions is not None:
@@ -313,6 +321,10 @@ class KafkaSource(Settings):
         if stopping_offsets is not None:
             values["stopping_offsets"] = stopping_offsets
         return KafkaSource(**values)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, hidden_values(getattr(self, name)) if name in CLIENT_OF_FIELD else value
 
     def __str__(self) -> str:
         return str(self.subscription)

@@ -43,8 +43,9 @@ class Limits(Settings):
         """
         by_bytes = (
             None
-            if self.max_bytes_per_batch is None or not record_bytes
-            else max(1, int(self.max_bytes_per_batch / record_bytes))
+            if self.max_bytes_per_batch is None or record_bytes is None
+            # Records without bytes, such as tombstones without keys, don't lift the limit: others may follow.
+            else max(1, int(self.max_bytes_per_batch / max(1.0, record_bytes)))
         )
         limits = [limit for limit in (self.max_records_per_batch, by_bytes) if limit is not None]
         return min(limits, default=None)

@@ -90,6 +90,10 @@ class Cluster(TopicDirectory, Protocol):
         """Commits a consumer group's offsets."""
         ...
 
+    def close(self) -> None:
+        """Lets go of the client."""
+        ...
+
     def sample(
         self, splits: Iterable[KafkaPartitionSplit], isolation_level: str
     ) -> Mapping[TopicPartition, SplitSample]:
@@ -120,20 +124,23 @@ class Times:
 
 
 class Log(Times):
-    """The topic partitions' ends and beginnings, each read once for the whole plan.
+    """The topic partitions' ends and beginnings, each read once for the whole plan; ends first.
 
-    High watermarks come first, then ends, then beginnings. All of them only grow. A high watermark that was read after
-    the last stable offset would be above it on any busy topic, as if a transaction were open.
+    High watermarks come before the last stable offsets. In the other order, whatever arrives between the two requests
+    would seem to be held back by an open transaction. In this one, a last stable offset below the high watermark is one
+    that an open transaction held back at the time of the second request.
     """
 
     def __init__(self, source: KafkaSource, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
         super().__init__(cluster, source.isolation_level)
         self._source = source
-        is_committed = source.isolation_level == READ_COMMITTED
-        before = cluster.end_offsets(partitions, READ_UNCOMMITTED) if is_committed else {}
+        highest = (
+            cluster.end_offsets(partitions, READ_UNCOMMITTED) if source.isolation_level == READ_COMMITTED else None
+        )
         self._end = cluster.end_offsets(partitions, source.isolation_level)
         self._beginning = cluster.beginning_offsets(partitions)
-        self.high_watermarks = {tp: max(end, before.get(tp, end)) for tp, end in self._end.items()}
+        ends = self.end_offsets(partitions)
+        self.high_watermarks = ends if highest is None else {tp: max(highest[tp], end) for tp, end in ends.items()}
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The log start offset of each."""

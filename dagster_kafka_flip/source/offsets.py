@@ -17,7 +17,7 @@ from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from dagster_kafka_flip.source.sample import TimestampedOffset
 
@@ -167,6 +167,17 @@ class OffsetsInitializer(Settings):
             'timestamp:2026-01-31T00:00:00Z, timestamp:<epoch milliseconds> or offsets:{"topic": {"0": 17}}'
         )
         raise ConfigurationError(msg)
+
+    def only(self, may_read: Callable[[TopicPartition], bool]) -> OffsetsInitializer:
+        """The same for some of the topic partitions.
+
+        Args:
+            may_read: Whether a topic partition is one of them. Specific offsets of others are left out; where that
+                leaves none, what was true of topic partitions without a number is true of all.
+        """
+        if self.offsets is None:
+            return self
+        return self.model_copy(update={"offsets": {tp: at for tp, at in self.offsets.items() if may_read(tp)}})
 
     @property
     def needs_group(self) -> bool:

@@ -51,15 +51,19 @@ class _Seen:
 
 def sample_splits(
     config: Mapping[str, Any], splits: Sequence[KafkaPartitionSplit], seconds: float
-) -> dict[TopicPartition, SplitSample]:
+) -> tuple[dict[TopicPartition, SplitSample], set[TopicPartition]]:
     """Reads some records of each split, first from the starts and then up to the ends.
 
     Args:
         config: Of a librdkafka client.
         splits: What to look at.
         seconds: When to stop, with what was seen until then.
+
+    Returns:
+        A sample of each split that has records, and the topic partitions of which nothing at all came in time.
     """
     seen = {split.topic_partition: _Seen() for split in splits}
+    stops = {split.topic_partition: split.stopping_offset for split in splits}
     deadline = time.monotonic() + seconds
     consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
     try:
@@ -70,7 +74,7 @@ def sample_splits(
             )
             for split in splits
         }
-        _read(consumer, heads, seen, deadline)
+        unanswered = _read(consumer, heads, stops, seen, deadline)
         tails = {
             split.topic_partition: (
                 max(heads[split.topic_partition][1], split.stopping_offset - _OFFSETS_AT_EITHER_END),
@@ -79,33 +83,41 @@ def sample_splits(
             for split in splits
             if heads[split.topic_partition][1] < split.stopping_offset
         }
-        _read(consumer, tails, seen, deadline)
+        _read(consumer, tails, stops, seen, deadline)
     finally:
         consumer.close()
-    return {
+    samples = {
         tp: SplitSample(found.records, found.bytes, found.first_timestamp, found.last_timestamp)
         for tp, found in seen.items()
         if found.records
     }
+    return samples, unanswered - samples.keys()
 
 
 def _read(
     consumer: confluent_kafka.Consumer,
     ranges: Mapping[TopicPartition, tuple[int, int]],
+    stops: Position,
     seen: Mapping[TopicPartition, _Seen],
     deadline: float,
-) -> None:
-    """Reads ranges of offsets until each is passed, or ends, or time is up."""
+) -> set[TopicPartition]:
+    """Reads ranges of offsets until each is passed, or ends, or time is up.
+
+    Returns:
+        The topic partitions for which time was up.
+    """
     left = dict(ranges)
     for tp, message in _messages(consumer, {tp: start for tp, (start, _) in ranges.items()}, left, deadline):
         stop = left[tp][1]
         offset = stop if message is None else message.offset() or 0
-        if message is not None and offset < stop:
+        # The first record may stand behind a long hole: it counts wherever it is in the split.
+        if message is not None and offset < (stop if seen[tp].records else stops[tp]):
             seen[tp].add(message)
         # Passed, or at the end of the log: what is left of the range are control records and holes.
         if offset >= stop - 1:
             del left[tp]
     consumer.unassign()
+    return set(left)
 
 
 def _messages(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError
@@ -29,6 +29,8 @@ class LogStanding:
         lost: Of these, offsets between the position and the log's beginning: gone before they were read.
         beyond: Of these, offsets between the log's end and the position behind it: the log was truncated.
         changed: What is another log than the position's, or is not there.
+        held_back: Offsets between the end offset and the high watermark, where an open transaction holds any back.
+        gone: Topic partitions of the position that are no longer there: what was left of them is not in the lag.
     """
 
     cluster_id: str | None
@@ -37,6 +39,8 @@ class LogStanding:
     lost: Mapping[TopicPartition, int]
     beyond: Mapping[TopicPartition, int]
     changed: tuple[KafkaFlipError, ...]
+    held_back: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+    gone: tuple[TopicPartition, ...] = ()
 
     @property
     def total_lag(self) -> int:
@@ -76,6 +80,7 @@ def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) 
     lag: dict[TopicPartition, int] = {}
     lost: dict[TopicPartition, int] = {}
     beyond: dict[TopicPartition, int] = {}
+    held_back: dict[TopicPartition, int] = {}
     if partitions:
         log = Log(source, cluster, partitions)
         beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
@@ -87,4 +92,13 @@ def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) 
                 lost[tp] = beginning[tp] - position
             if position > log.high_watermarks[tp]:
                 beyond[tp] = position - log.high_watermarks[tp]
-    return LogStanding(cluster_id, len(topics), lag, lost, beyond, (*changed, *others.values()))
+            # Of what is not read yet; the position may lie behind a transaction that was opened since.
+            if (held := log.high_watermarks[tp] - max(end[tp], position)) > 0:
+                held_back[tp] = held
+    there = {tp for topic in topics.values() for tp in topic.partitions}
+    gone = tuple(
+        tp
+        for tp in sorted(state.position)
+        if tp not in there and tp.topic not in others and source.subscription.may_read(tp)
+    )
+    return LogStanding(cluster_id, len(topics), lag, lost, beyond, (*changed, *others.values()), held_back, gone)

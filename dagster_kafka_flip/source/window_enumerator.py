@@ -220,6 +220,10 @@ class _Planning:
             incidents=tuple(self._incidents),
         )
 
+    def close(self) -> None:
+        """Ends the client's threads and connections."""
+        self._cluster.close()
+
     def _check_identity(self, known: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         went_on = "The run went on with the log that answers now; rows of the windows are replaced by what it holds."
         try:

@@ -46,6 +46,7 @@ class CommitDocument:
         incidents: What would have ended the run, had it not been told to go on.
         settles: In a dead-letter table: the commit whose rejected records, and those of all before it, are there. By
             version and not by position: a position can go back, by a RESTORE or by an operator's hand, a version never.
+        doubt: What an operator has to decide about the commit before this one before a run goes on; None if nothing.
         replays: In a table that old splits were landed in once more: the commit that they are of.
     """
 
@@ -65,6 +66,7 @@ class CommitDocument:
     settles: TableVersion | None = None
     incidents: tuple[Incident, ...] = ()
     replays: TableVersion | None = None
+    doubt: str | None = None
 
     def routed(self, version: int) -> RoutedBatch | None:
         """The last batch whose rejected records go to a table of their own, as of this document.
@@ -105,6 +107,8 @@ class CommitDocument:
             document["settles"] = self.settles.to_json()
         if self.replays is not None:
             document["replays"] = self.replays.to_json()
+        if self.doubt is not None:
+            document["doubt"] = self.doubt
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -151,4 +155,5 @@ class CommitDocument:
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
             settles=None if (settles := document.get("settles")) is None else TableVersion.from_json(settles),
             replays=None if (replays := document.get("replays")) is None else TableVersion.from_json(replays),
+            doubt=document.get("doubt"),
         )

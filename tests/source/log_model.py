@@ -131,6 +131,9 @@ class ClusterModel:
         self.requests += bool(searches)
         return {search: self.logs[search.topic_partition].search(search, isolation_level) for search in searches}
 
+    def close(self):
+        pass
+
     def sample(self, splits, isolation_level):
         self.requests += 1
         return {

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.resources import KafkaResource
+from dagster_kafka_flip.resources import KafkaResource, SparkResource
+from dagster_kafka_flip.settings import without_parameters
 from dagster_kafka_flip.source.connection import KafkaConnection
 
 SECRET = "hunter2-secret"
@@ -393,3 +394,28 @@ def test_a_connection_does_not_change():
     connection = KafkaConnection(bootstrap_servers="a:1")
     with pytest.raises(ValidationError, match=r"Instance is frozen"):
         connection.bootstrap_servers = "b:1"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_no_value_of_a_property_of_a_resource_is_shown():
+    values: dict[str, Any] = {
+        "bootstrap_servers": "k:9092",
+        "sasl_password": SECRET,
+        "java_properties": {"sasl.jaas.config": SECRET},
+    }
+    kafka = KafkaResource(**values, clusters={"other": KafkaClusterConfig(**values)})
+    for text in (repr(kafka), str(kafka)):
+        assert SECRET not in text
+        assert "sasl.jaas.config" in text
+
+
+def test_no_token_of_a_connect_address_and_no_spark_setting_is_shown():
+    remote = f"sc://me:{SECRET}@spark:15002/;token={SECRET};use_ssl=true"
+    spark = SparkResource(remote=remote, config={"spark.hadoop.fs.s3a.secret.key": SECRET})
+    for text in (repr(spark), str(spark)):
+        assert SECRET not in text
+        assert "spark:15002/;token=" in text
+        assert "spark.hadoop.fs.s3a.secret.key" in text
+    with pytest.raises(ConfigurationError) as error:
+        SparkResource(remote=remote, master="local").session()
+    assert SECRET not in str(error.value)
+    assert SECRET not in without_parameters(f"can't parse {remote}, nor 'token={SECRET}'", remote)

@@ -340,8 +340,10 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             TopicRecreatedError,
             (
                 "the topic t was deleted and made again: the position is of topic id old-id, and now it is topic-id. "
-                "Offsets of the old topic mean nothing in the new one. Nothing was read. Give the asset a new "
-                "stream id to read the new topic from its start"
+                "Offsets of the old topic mean nothing in the new one. Nothing was read. To read the new topic from "
+                "its start and go on with the others: dagster-kafka-flip position set (with --asset or --table) --to "
+                """'offsets:{"t": {"0": 0}}'. If the last run was killed while it wrote, look first whether its last """
+                "commit holds rows of the new topic already: they would be there twice"
             ),
         ),
     ],
@@ -461,3 +463,53 @@ def test_a_run_that_starts_elsewhere_does_not_set_the_position_back(stop, before
     beyond = KafkaSource(topics=("t",)).with_overrides(OffsetsInitializer.earliest(), OffsetsInitializer.timestamp(6))
     plan = KafkaSourceEnumerator(beyond, cluster, SplitEnumeratorContext(), state).start()
     assert [str(split) for split in plan.splits] == ["t-0 [0, 5)"]
+
+
+class _BusyCluster(ClusterModel):
+    """A record arrives before each request."""
+
+    def end_offsets(self, partitions, isolation_level):
+        for log in self.logs.values():
+            log.timestamps.append(1000)
+        return super().end_offsets(partitions, isolation_level)
+
+
+def test_what_arrives_while_a_plan_is_made_is_not_held_back_by_an_open_transaction():
+    plan = _plan(_BusyCluster({T0: _log(4), T1: _log(2)}))
+    assert plan.held_back == {}
+    assert all(plan.high_watermarks[tp] >= end for tp, end in plan.end_offsets.items())
+
+
+def test_what_an_open_transaction_holds_back_while_records_arrive_is_told():
+    log = _log(4)
+    log.open_from = 2
+    plan = _plan(_BusyCluster({T0: log, T1: _log(2)}))
+    assert plan.end_offsets[T0] == 2
+    assert plan.held_back == {T0: 3}, "up to the high watermark that was asked for first"
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_after_a_commit_the_ids_of_what_was_read_are_compared_in_two_requests(made_again):
+    cluster = ClusterModel({T0: _log(4), T1: _log(2)})
+    enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
+    plan = enumerator.start()
+    before = cluster.requests
+    if made_again:
+        cluster.topic_id = "another"
+        with pytest.raises(TopicRecreatedError) as error:
+            enumerator.check_same_logs(plan)
+        assert error.value.topics == ("t",)
+    else:
+        enumerator.check_same_logs(plan)
+    assert cluster.requests - before == 2
+
+
+def test_an_id_that_is_not_told_after_a_commit_is_not_compared_and_another_cluster_is_told():
+    cluster = ClusterModel({T0: _log(4)})
+    enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
+    plan = enumerator.start()
+    cluster.topic_id = cluster.id = None
+    enumerator.check_same_logs(plan)
+    cluster.id = "another"
+    with pytest.raises(ClusterChangedError):
+        enumerator.check_same_logs(plan)

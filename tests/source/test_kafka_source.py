@@ -11,8 +11,10 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
+from tests.source.log_model import ClusterModel, LogModel
 
 SECRET = "hunter2-secret"
 
@@ -355,3 +357,39 @@ def test_an_override_is_validated_like_the_source_itself():
         source.with_overrides(stopping_offsets=OffsetsInitializer.earliest())
     with pytest.raises(ConfigurationError, match=r"the source has no group id; call set_group_id$"):
         source.with_overrides(starting_offsets=OffsetsInitializer.committed_offsets())
+
+
+def test_a_source_of_some_topics_keeps_the_specific_offsets_of_these_alone():
+    a, b = TopicPartition("a", 0), TopicPartition("b", 0)
+    start, stop = OffsetsInitializer.specific_offsets({a: 1, b: 2}), OffsetsInitializer.specific_offsets({a: 5, b: 6})
+    for source in (
+        KafkaSource(topics=("a", "b"), starting_offsets=start, stopping_offsets=stop),
+        KafkaSource(topic_pattern="a|b", starting_offsets=start, stopping_offsets=stop),
+        KafkaSource(partitions=(a, b), starting_offsets=start, stopping_offsets=stop),
+    ):
+        only = source.only(["b"])
+        assert (only.starting_offsets.offsets, only.stopping_offsets.offsets) == ({b: 2}, {b: 6})
+        # Validated anew, which model_copy does not do.
+        assert only.with_overrides() == only
+
+
+def test_a_source_none_of_whose_topics_has_a_specific_offset_starts_at_the_reset_and_reads_nothing_up_to_a_stop():
+    a, c = TopicPartition("a", 0), TopicPartition("c", 0)
+    start = OffsetsInitializer.specific_offsets({a: 1}, OffsetResetStrategy.LATEST)
+    source = KafkaSource(topics=("a", "c"), starting_offsets=start).only(["c"])
+    log = Log(source, ClusterModel({c: LogModel([1000] * 7)}), [c])
+    assert source.starting_offsets.starting_offsets([c], log) == {c: 7}
+    assert (
+        KafkaSource(topics=("a", "c"), stopping_offsets=start).only(["c"]).stopping_offsets.stopping_offsets([c], log)
+        == {}
+    )
+
+
+def test_no_value_of_a_property_is_shown():
+    source = KafkaSource(
+        topics=("a",), properties={"fetch.min.bytes": "31337"}, java_properties={"check.crcs": "s3cret"}
+    )
+    for text in (repr(source), str(source)):
+        assert "31337" not in text
+        assert "s3cret" not in text
+    assert "fetch.min.bytes" in repr(source)

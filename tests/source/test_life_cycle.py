@@ -217,6 +217,7 @@ def test_the_narrower_of_two_limits_counts_and_a_batch_is_never_empty():
     assert Limits(max_records_per_batch=70, max_bytes_per_batch=1000).max_offsets(100) == 10
     assert Limits(max_bytes_per_batch=1000).max_offsets(1_000_000) == 1
     assert Limits(max_bytes_per_batch=1000).max_offsets(None) is None
+    assert Limits(max_bytes_per_batch=1000).max_offsets(0.0) == 1000, "records without bytes lift no limit"
     assert Limits().max_offsets(100) is None
 
 

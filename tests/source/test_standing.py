@@ -34,9 +34,16 @@ def test_lag_is_what_lies_between_position_and_end_and_all_of_a_topic_partition_
     assert cluster.requests == 5, "whatever the number of topic partitions"
 
 
-def test_what_an_open_transaction_holds_back_is_no_lag_and_nothing_beyond_the_end():
+def test_what_an_open_transaction_holds_back_is_no_lag_and_nothing_beyond_the_end_and_is_told():
     found = log_standing(SOURCE, ClusterModel({T0: log(10, open_from=6)}), state(8))
-    assert (found.lag, found.beyond) == ({T0: 0}, {})
+    assert (found.lag, found.beyond, found.held_back) == ({T0: 0}, {}, {T0: 2})
+
+
+def test_topic_partitions_of_the_position_that_are_gone_are_told_and_those_that_are_not_asked_for_are_not():
+    gone, other = TopicPartition("t-old", 0), TopicPartition("other", 0)
+    before = EnumeratorState({T0: 1, gone: 7, other: 3}, "cluster", {"t": "topic-id", "t-old": "topic-id"})
+    found = log_standing(KafkaSource(topic_pattern="t.*"), ClusterModel({T0: log(3)}), before)
+    assert (found.gone, found.lag, found.changed) == ((gone,), {T0: 2}, ())
 
 
 def test_what_retention_has_taken_unread_is_lost_and_no_lag():

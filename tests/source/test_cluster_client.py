@@ -1,0 +1,116 @@
+"""The client that plans, on the real broker: what it makes of silence, of old errors, and of its own end."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from tests.source.flink.logs import until
+
+pytestmark = pytest.mark.kafka
+
+# Asked in a process of its own: what goes wrong in librdkafka may end the process.
+_ASK = """
+import sys
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.split import TopicPartition
+cluster = KafkaCluster(KafkaConnection(bootstrap_servers=sys.argv[1]))
+print(cluster.committed_offsets([TopicPartition("t", number) for number in range(3)], "g"))
+"""
+
+
+@pytest.fixture
+def hasty(connection):
+    """A client that waits for nobody."""
+    cluster = KafkaCluster(connection)
+    cluster.request_timeout = 0.001
+    return cluster
+
+
+def test_a_group_can_be_asked_for_on_a_broker_that_never_had_one(tmp_path):
+    with LocalBroker(tmp_path / "broker") as local:
+        # The first question makes __consumer_offsets; while it is being made, the admin client's request ended the
+        # process by SIGSEGV in most cases.
+        asked = subprocess.run(
+            [sys.executable, "-c", _ASK, local.bootstrap_servers],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert (asked.returncode, asked.stdout.strip()) == (0, "{}"), asked.stderr
+
+
+def test_no_answer_in_time_is_not_taken_for_no_record(kafka, hasty, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 3)
+    tp = TopicPartition(topic, 0)
+    with pytest.raises(ClusterUnreachableError, match="did not send the first record from offset 1 on"):
+        hasty.first_records({tp: 1}, "read_committed")
+    with pytest.raises(ClusterUnreachableError, match="did not send a sample of records from offset 0"):
+        hasty.sample([KafkaPartitionSplit(tp, 0, 3)], "read_committed")
+
+
+def test_a_size_that_is_not_known_is_taken_to_be_large_and_not_to_be_no_limit(kafka, connection, hasty, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 3)
+    source = KafkaSource(topics=(topic,))
+    cluster = KafkaCluster(connection)
+    plan = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext()).start()
+    unknown = KafkaSourceEnumerator(source, hasty, SplitEnumeratorContext())
+    assert unknown.estimate_record_bytes(plan) == 1024 * 1024
+
+
+def test_a_record_behind_a_long_hole_is_found_by_the_sample(kafka, connection, topic):
+    kafka.create(topic)
+    kafka.open_transaction(topic, [(None, "aborted")] * 120).abort()
+    kafka.produce(topic, [(None, "12345")])
+    kafka.produce(topic, [(None, "12345")] * 100)
+    cluster = KafkaCluster(connection)
+    tp = TopicPartition(topic, 0)
+    sample = cluster.sample([KafkaPartitionSplit(tp, 0, 150)], "read_committed")[tp]
+    assert (sample.records > 0, sample.bytes / sample.records) == (True, 5)
+
+
+def test_an_error_from_before_an_answer_is_not_given_as_the_cause_of_a_later_one(broker):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+        cluster = KafkaCluster(KafkaConnection(bootstrap_servers=f"{nobody},{broker}", request_timeout=10))
+        assert cluster.cluster_id() is not None
+    # Without waiting: nothing new can have gone wrong.
+    cluster.request_timeout = 0.001
+    with pytest.raises(ClusterUnreachableError) as error:
+        cluster.first_records({TopicPartition("no-such-topic", 0): 0}, "read_committed")
+    assert nobody not in str(error.value).partition(" within ")[2]
+
+
+def test_a_client_that_is_closed_ends_its_threads_and_answers_no_more(connection):
+    def threads():
+        gc.collect()
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    KafkaCluster(connection).close()  # what is started once for the process
+    before = threads()
+    cluster = KafkaCluster(connection)
+    assert cluster.cluster_id() is not None
+    assert threads() > before
+    cluster.close()
+    cluster.close()
+    until(lambda: threads() <= before)()
+    with pytest.raises(ConfigurationError, match="was closed"):
+        cluster.cluster_id()

@@ -1,0 +1,148 @@
+"""A topic that is deleted and made again while a run reads it: told, and the way out that is printed works."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.errors import LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.replaying import replay
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.table.target import DeltaTarget
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def other(kafka, topic):
+    """A topic of the same source that stays as it is."""
+    name = f"{topic}-other"
+    kafka.create(name)
+    kafka.produce(name, [(None, f"other {number}") for number in range(10)])
+    return name
+
+
+@pytest.fixture
+def land(kafka, topic, other, connection, spark_of, table):
+    """Runs ingest() of both topics, in batches of 50; the topic may be made again before a batch is read."""
+    kafka.create(topic)
+    kafka.produce(topic, [(None, f"old {number}") for number in range(100)])
+
+    def run(*, made_again_before: int | None = None, **options):
+        batches: list[int] = []
+
+        def transform(records):
+            batches.append(1)
+            # Called once for the table's columns too, which are looked up before anything is read.
+            if len(batches) == made_again_before:
+                kafka.delete(topic)
+                kafka.create(topic)
+                kafka.produce(topic, [(None, f"new {number}") for number in range(100)])
+            return records.selectExpr("kafka_value AS value")
+
+        source = KafkaSource(topics=(topic, other))
+        limits = Limits(max_records_per_batch=55)
+        return ingest(
+            source,
+            table,
+            spark=spark_of,
+            connection=connection,
+            value_format=StringFormat(),
+            limits=limits,
+            transform=transform,
+            **options,
+        )
+
+    return run
+
+
+def values(spark, table):
+    return sorted(row["value"] for row in spark.read.format("delta").load(table).collect())
+
+
+def numbered(what, numbers):
+    return [f"{what} {number}" for number in numbers]
+
+
+def test_a_topic_that_is_made_again_while_a_run_reads_stops_it_and_the_printed_way_out_lands_each_record_once(
+    kafka, broker, spark, land, topic, other, table
+):
+    with pytest.raises(LogChangedError) as stopped:
+        land(made_again_before=3)
+    message = str(stopped.value)
+    assert f"the topic {topic} was deleted and made again" in message
+    assert f"version 2 of {table}" in message
+    assert f"{topic}-0 [50, 100)" in message
+    assert f"{other}-0" not in message, "it is the same, and no doubt is about it"
+    assert values(spark, table) == sorted(
+        numbered("old", range(50)) + numbered("new", range(50, 100)) + numbered("other", range(10))
+    )
+
+    # Nobody goes on before somebody decides, also where a topic that is made again is tolerated.
+    for tolerate in ((), (TopicRecreatedError,)):
+        with pytest.raises(LogChangedError) as again:
+            land(tolerate=tolerate)
+        assert str(again.value) == message
+
+    restore = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", message)
+    assert restore is not None
+    spark.sql(restore[0])
+    command = re.search(
+        r"dagster-kafka-flip (position set .*) --bootstrap-servers <host:port> --to '(.*)' --reason", message
+    )
+    assert command is not None
+    arguments = [*command[1].split(), "--bootstrap-servers", broker, "--to", command[2], "--reason", "a test", "--yes"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    land()
+    assert values(spark, table) == sorted(
+        numbered("old", range(50)) + numbered("new", range(100)) + numbered("other", range(10))
+    )
+
+
+def test_a_topic_that_was_made_again_between_runs_is_landed_by_the_printed_command_and_the_others_are_not_repeated(
+    kafka, broker, spark, land, topic, table
+):
+    land()
+    kafka.delete(topic)
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "new 0"), (None, "new 1")])
+    with pytest.raises(TopicRecreatedError) as stopped:
+        land()
+    command = re.search(r"--to '(.*?)'", str(stopped.value))
+    assert command is not None
+    where = ["--table", table, "--bootstrap-servers", broker, "--topic", topic, "--reason", "a test", "--yes"]
+    done = CliRunner().invoke(main, ["position", "set", *where, "--to", command[1]])
+    assert done.exit_code == 0, done.output
+    land()
+    assert values(spark, table) == sorted(
+        numbered("old", range(100)) + numbered("new", range(2)) + numbered("other", range(10))
+    )
+
+
+def test_a_topic_that_is_made_again_while_a_replay_reads_it_is_told(
+    kafka, broker, connection, spark, spark_of, topic, table
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "old")] * 5)
+    source = KafkaSource(topics=(topic,))
+    ingest(source, table, spark=spark_of, connection=connection)
+    made: list[int] = []
+
+    def transform(records):
+        made.append(1)
+        if len(made) == 2:
+            kafka.delete(topic)
+            kafka.create(topic)
+            kafka.produce(topic, [(None, "new")] * 5)
+        return records
+
+    into = f"{table}-again"
+    with pytest.raises(LogChangedError, match=f"version 1 of {into} was read and written"):
+        replay(source, DeltaTarget(table=table), 1, into, spark=spark, connection=connection, transform=transform)
