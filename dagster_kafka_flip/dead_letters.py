@@ -25,6 +25,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     WriteFailedError,
 )
+from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
@@ -125,7 +126,7 @@ def dead_letters_of(
     if dead_letter is None:
         return None
     letters = DeadLetters(table=dead_letter) if isinstance(dead_letter, str) else dead_letter
-    if str(letters.target(target)) == str(target):
+    if letters.target(target).identity == target.identity:
         msg = f"the dead-letter table is the stream's own table {target}; give it a table of its own"
         raise ConfigurationError(msg)
     for what, one in (("key", key_format), ("value", value_format)):
@@ -170,7 +171,7 @@ class DeadLetterTable:
         run_id: str,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
-        self.landed = 0
+        self.landed: int | None = 0
         self.target = letters.target(main_target)
         self._spark = spark
         self._letters = letters
@@ -242,10 +243,10 @@ class DeadLetterTable:
         self._counted = None
         self._settle(batch, reads=True)
         self._unmarked = None
-        landed = self.landed - before
         if observed is None:
             return None if self._counted is None else observed_metrics(self._counted, 10.0).get("rejected")
-        if observed.rejected is not None and landed < observed.rejected:
+        landed = None if self.landed is None or before is None else self.landed - before
+        if observed.rejected is not None and landed is not None and landed < observed.rejected:
             self._log.warning(
                 "%d records of version %d of %s were rejected, and %d dead letters of it were landed just now: the "
                 "others were landed before, or by another run, or are gone by compaction meanwhile",
@@ -406,7 +407,7 @@ class DeadLetterTable:
                 ),
             ),
         )
-        self.landed += committed.rows
+        self.landed = total((self.landed, committed.rows))
         if splits:
             self._log.info(
                 "landed %d dead letters of version %d of %s in version %d of %s",

@@ -16,6 +16,7 @@ from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.result import BatchResult
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
@@ -23,7 +24,7 @@ from dagster_kafka_flip.transforming import transformed
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.observation import Observed
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.delta_table import Committed, DeltaTable
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.table_version import TableVersion
@@ -140,7 +142,14 @@ class Landing:
         )
         clock = Clock()
         retrying = retries(self._log, f"the write to {self._target}")
-        committed, watch = retrying(lambda: self._commit(assignment, document, retrying.statistics["attempt_number"]))
+        takes_up = [
+            tp
+            for tp in batch.state.position
+            if anchor.state is None or tp not in anchor.state.position or not is_same_log(tp, anchor.state, batch.state)
+        ]
+        committed, watch = retrying(
+            lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
+        )
         seconds = clock.lap()
         observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
         self._log.info(
@@ -175,7 +184,11 @@ class Landing:
         )
 
     def _commit(
-        self, assignment: SplitAssignment, document: CommitDocument, attempt_number: int
+        self,
+        assignment: SplitAssignment,
+        document: CommitDocument,
+        takes_up: Sequence[TopicPartition],
+        attempt_number: int,
     ) -> tuple[Committed, BatchObservation]:
         """Commits a batch; once more it is the same attempt, as it was planned, if the logs still hold it."""
         if attempt_number > 1:
@@ -191,7 +204,7 @@ class Landing:
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:
             with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
-                return self._table.commit(rows, document), watch
+                return self._table.commit(rows, document, takes_up), watch
         except WriteFailedError as error:
             if is_rejection(error):
                 raise rejected_records(self._records(assignment), self._decoder) from None

@@ -21,6 +21,7 @@ from dagster import (
     TimestampMetadataValue,
 )
 
+from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.instants import instant, utc_time
 from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.serializer import from_document, to_document
@@ -95,7 +96,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
         "kafka/tasks": sum(batch.tasks for batch in result.batches),
         "delta/rows_written": result.rows,
-        "delta/bytes_written": sum(batch.committed.bytes for batch in result.batches),
+        "delta/bytes_written": total(batch.committed.bytes for batch in result.batches),
         "delta/commits": len(result.batches),
         "delta/version": result.known.table_version,
         "spark/started": result.started_spark,
@@ -107,6 +108,8 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     }
     if result.records is not None:
         metadata["kafka/records_per_second"] = per_second(result.records, seconds)
+    # What nobody counted is left out: a 0 would be a number.
+    metadata = {name: value for name, value in metadata.items() if value is not None}
     metadata |= _now_and_then(result)
     metadata |= _event_time(result, previous)
     if result.known.table_rows is not None:
@@ -135,7 +138,8 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
     if result.plan.removed:
         metadata["kafka/removed"] = _some(result.plan.removed)
     if result.dead_letter_table is not None:
-        metadata["kafka/dead_letters"] = result.dead_letters
+        if result.dead_letters is not None:
+            metadata["kafka/dead_letters"] = result.dead_letters
         metadata["kafka/dead_letter_table"] = result.dead_letter_table
     if result.incidents:
         metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in result.incidents])
@@ -209,6 +213,7 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
         "dead_letters_owed": known.dead_letters_owed,
         "anchor_version": known.anchor_version,
         "transaction_version": known.transaction_version,
+        "log": known.log,
     }
 
 
@@ -232,6 +237,7 @@ def known_position(materialization: AssetMaterialization | None) -> KnownPositio
             dead_letters_owed=document.get("dead_letters_owed", False),
             anchor_version=document.get("anchor_version"),
             transaction_version=document.get("transaction_version"),
+            log=document.get("log"),
         )
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.
@@ -260,6 +266,8 @@ def _splits_table(result: IngestResult) -> TableMetadataValue:
 
 def _split_records(plan: ReadPlan, state: EnumeratorState) -> Iterable[TableRecord]:
     for tp, end in sorted(plan.end_offsets.items()):
+        if tp not in state.position:
+            continue
         start, stop = plan.starting_position[tp], state.position[tp]
         yield TableRecord(
             {

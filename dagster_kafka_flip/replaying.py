@@ -86,7 +86,7 @@ def replay(
     """
     log = logger or _logger
     target = DeltaTarget(table=into, stream=f"{table.stream}-replays")
-    if str(target) == str(table):
+    if target.identity == table.identity:
         msg = f"{into} is the stream's own table, which holds these records already; name another one"
         raise ConfigurationError(msg)
     main = DeltaTable(spark, table)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.facts import total
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
 
     from dagster_kafka_flip.observation import Observed
@@ -15,13 +16,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.delta_table import Committed
-
-
-def total(numbers: Iterable[int | None]) -> int | None:
-    """The sum of some numbers; None if one of them is unknown."""
-    found = list(numbers)
-    known = [number for number in found if number is not None]
-    return sum(known) if len(known) == len(found) else None
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,7 @@ class KnownPosition:
 
     Attributes:
         stream: Id of the stream.
-        table: The table, as its DeltaTarget prints it.
+        table: The table, as `DeltaTarget.identity` names it.
         state: Where the stream stood.
         verified_at: When that was last seen in the table itself.
         table_version: The table's version then.
@@ -44,6 +38,7 @@ class KnownPosition:
         dead_letters_owed: Whether the dead-letter table did not say yet that nothing is owed to it.
         anchor_version: Version of the commit that defined the position, if it is known.
         transaction_version: The transaction version of that commit, if it is known.
+        log: The table's location, if its log could be read from the run's own process without Spark; else None.
     """
 
     stream: str
@@ -57,6 +52,7 @@ class KnownPosition:
     dead_letters_owed: bool = False
     anchor_version: int | None = None
     transaction_version: int | None = None
+    log: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class IngestResult:
         started_spark: Whether a Spark session was asked for.
         group_commit_failures: How often the consumer group could not be told of a commit.
         dead_letters: Records that could not be decoded and were landed in the dead-letter table, those that an earlier
-            run left owing included.
+            run left owing included; None where the history of that table does not tell.
         dead_letter_table: That table; None if there is none.
         incidents: What would have ended the run, and was tolerated.
         plan_seconds: Time for looking up the position and planning, without the start of Spark.
@@ -110,7 +106,7 @@ class IngestResult:
     overrides_start: bool = False
     started_spark: bool = False
     group_commit_failures: int = 0
-    dead_letters: int = 0
+    dead_letters: int | None = 0
     dead_letter_table: str | None = None
     incidents: tuple[Incident, ...] = ()
     plan_seconds: float = 0.0
@@ -138,15 +134,15 @@ class IngestResult:
         return total(batch.observed.bytes for batch in self.batches)
 
     @property
-    def rows(self) -> int:
-        """Rows committed."""
-        return sum(batch.committed.rows for batch in self.batches)
+    def rows(self) -> int | None:
+        """Rows committed; None where the table's history does not tell."""
+        return total(batch.committed.rows for batch in self.batches)
 
     @property
     def rejected_records(self) -> int | None:
         """Records that could not be decoded and were kept, or became dead letters; None if that is unknown."""
         rejected = total(batch.observed.rejected for batch in self.batches)
-        return None if rejected is None else max(rejected, self.dead_letters)
+        return None if rejected is None else max(rejected, self.dead_letters or 0)
 
     @property
     def unknown(self) -> str | None:
@@ -176,4 +172,5 @@ class IngestResult:
     def lag_after(self) -> int:
         """Offsets between the position reached and the end offsets that were seen when planning."""
         position = self.state.position
-        return sum(max(0, end - position[tp]) for tp, end in self.plan.end_offsets.items())
+        # A plan that was made anew may know topic partitions no longer that the first one knew.
+        return sum(max(0, end - position[tp]) for tp, end in self.plan.end_offsets.items() if tp in position)

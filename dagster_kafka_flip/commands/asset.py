@@ -169,7 +169,7 @@ class LandingAsset:
             raise ConfigurationError(msg) from None
         if event is None or known is None:
             return DagsterRecord(None, "Dagster has no record of a position of this asset")
-        if (known.stream, known.table) != (self.target.stream, str(self.target)):
+        if (known.stream, known.table) != (self.target.stream, self.target.identity):
             return DagsterRecord(None, f"Dagster's record is of the stream {known.stream!r} of {known.table}")
         seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
         text = f"Dagster's record, seen in the table's version {known.table_version} at {seen}"
