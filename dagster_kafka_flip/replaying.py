@@ -17,11 +17,12 @@ from dagster_kafka_flip.landing import Landing
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.history import with_undone
 from dagster_kafka_flip.table.table_version import TableVersion
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.history import Commit, RestoredVersions
 
 _logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def replay(
     other = DeltaTable(spark, target)
     # Before its history is searched: whoever replays the same in between is either found there, or fenced out.
     anchor = other.anchor()
-    done = _done_before(other.history() or (), replays)
+    done = _done_before(other.history() or (), replays, other.restored_versions)
     if done is not None:
         return Replayed(done, None)
 
@@ -155,9 +156,12 @@ def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: in
     raise PositionLostError(msg)
 
 
-def _done_before(history: Iterable[Commit], replays: TableVersion) -> int | None:
-    for commit in history:
-        document = commit.document()
+def _done_before(
+    history: Sequence[Commit], replays: TableVersion, restored: RestoredVersions | None = None
+) -> int | None:
+    """The version that holds the records already; what a RESTORE took back holds nothing."""
+    for commit, is_undone in with_undone(history, restored):
+        document = None if is_undone else commit.document()
         if document is not None and document.replays is not None:
             known = document.replays
             if (known.table_id, known.version) == (replays.table_id, replays.version):

@@ -65,8 +65,13 @@ class TableChecks:
         except TableNotThereError:
             table.check_place_is_free()
             for name in names:
+                # A check that passes says that it has looked.
                 yield AssetCheckResult(
-                    check_name=name, asset_key=self.key, passed=True, description=f"There is no table {target} yet."
+                    check_name=name,
+                    asset_key=self.key,
+                    passed=False,
+                    severity=AssetCheckSeverity.WARN,
+                    description=f"There is no table {target} yet, so that nothing was looked at.",
                 )
             return
         if NO_GAP in names:

@@ -483,6 +483,27 @@ class _Walk:
         )
 
 
+def with_undone(history: Sequence[Commit], restored: RestoredVersions | None = None) -> Iterator[tuple[Commit, bool]]:
+    """Each commit, and whether a later RESTORE took it back.
+
+    Args:
+        history: The table's commits, newest first.
+        restored: Which versions a RESTORE to a timestamp may have brought back; see `find_anchor`.
+    """
+    visible_up_to: int | None = None
+    for index, commit in enumerate(history):
+        is_undone = visible_up_to is not None and commit.version > visible_up_to
+        yield commit, is_undone
+        if is_undone or effect_of(commit) is not Effect.RESTORES:
+            continue
+        version = commit.parameters.get("version") or ""
+        if version.isdigit():
+            visible_up_to = int(version)
+        elif restored is not None and (versions := restored(commit, history[index + 1 :])):
+            # All of them hold the same files; the newest has no commit behind it that brought others.
+            visible_up_to = max(versions)
+
+
 def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, EnumeratorState]:
     """Where the other streams of a table stand, by all the commits that history holds.
 

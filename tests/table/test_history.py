@@ -17,7 +17,7 @@ from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.company import check_alone
 from dagster_kafka_flip.table.delta_table import paged
-from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
+from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams, with_undone
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
 
@@ -499,6 +499,13 @@ def test_a_table_that_became_one_of_windows_during_a_batch_is_told():
     marked = foreign(1, "SET TBLPROPERTIES", properties='{"dagster-kafka-flip.windows":"daily"}')
     with pytest.raises(TableChangedError, match=r"version 1 made lake\.t a table of windows"):
         check_alone([marked], document_of(2, base=0), 2, "lake.t")
+
+
+def test_what_a_restore_took_back_is_undone_whether_it_names_a_version_or_a_time():
+    to_a_time = foreign(4, "RESTORE", version=None, timestamp="2026-01-01 00:00:00")
+    for last, restored in ((restore(4, 1), None), (to_a_time, lambda *_: (1,))):
+        history = [last, own(3), own(2), own(1), create()]
+        assert [commit.version for commit, undone in with_undone(history, restored) if undone] == [3, 2]
 
 
 def test_commits_that_arrive_while_history_is_paged_through_neither_repeat_nor_hide_one():
