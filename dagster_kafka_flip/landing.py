@@ -11,7 +11,7 @@ from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
-from dagster_kafka_flip.observation import BatchObservation, WholeBatch, tell_unknown
+from dagster_kafka_flip.observation import BatchObservation, Observed, WholeBatch, tell_unknown
 from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
@@ -20,6 +20,7 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.transforming import transformed
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.dead_letters import DeadLetterTable
     from dagster_kafka_flip.formats.decode import Decoder
-    from dagster_kafka_flip.observation import Observed
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import TopicPartition
@@ -151,7 +151,7 @@ class Landing:
             lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
         )
         seconds = clock.lap()
-        observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
+        observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
         self._log.info(
             "committed version %d of %s: %s",
             committed.version,
@@ -182,6 +182,13 @@ class Landing:
             read_and_write_seconds=seconds - committed.confirm_seconds,
             confirm_seconds=committed.confirm_seconds,
         )
+
+    def _observed(self, watch: BatchObservation, patience: float) -> Observed:
+        """What was seen of a batch. It is committed by now, so that a failure here only leaves that unknown."""
+        try:
+            return watch.get(patience)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
+            return Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
 
     def _commit(
         self,

@@ -293,8 +293,28 @@ class DeltaTable:
             streams = other_streams(commits, self._target.stream) | streams
             if commits and commits[-1].version > 0:
                 self._check_forgotten(streams, commits)
-        for stream, state in streams.items():
-            both = sorted(tp for tp in plan.end_offsets if tp in state.position and is_same_log(tp, state, plan.state))
+        self._check_shared(streams, plan.end_offsets, plan.state)
+
+    def check_taken_up(
+        self, history: Iterable[Commit], partitions: Collection[TopicPartition], state: EnumeratorState
+    ) -> None:
+        """Refuses to give a stream topic partitions that another stream of the same table reads.
+
+        Args:
+            history: All commits of the table, newest first.
+            partitions: What the stream is to take up.
+            state: Where it will stand.
+
+        Raises:
+            StreamOverlapError: One of them is in the position of another stream.
+        """
+        self._check_shared(other_streams(history, self._target.stream), partitions, state)
+
+    def _check_shared(
+        self, streams: Mapping[str, EnumeratorState], partitions: Collection[TopicPartition], state: EnumeratorState
+    ) -> None:
+        for stream, theirs in streams.items():
+            both = sorted(tp for tp in partitions if tp in theirs.position and is_same_log(tp, theirs, state))
             if both:
                 raise self._overlap(both, stream, "already")
 
@@ -302,8 +322,10 @@ class DeltaTable:
         more = f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else ""
         msg = (
             f"{both[0]}{more}: the stream {stream!r} of the table {self._target} reads it {since}; the stream "
-            f"{self._target.stream!r} would land the same records a second time. Nothing was written. Land one of the "
-            f"two streams in another table, or take the topic out of {self._target.stream!r}"
+            f"{self._target.stream!r} would land the same records a second time. Nothing was written. Land "
+            f"{self._target.stream!r} in another table, or take the topic out of its source. If {stream!r} is to stop "
+            "reading it, take the topic out of that source, and give up its position: dagster-kafka-flip position set "
+            f"--give-up, for the stream {stream!r}"
         )
         return StreamOverlapError(msg)
 

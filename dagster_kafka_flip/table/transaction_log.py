@@ -161,6 +161,8 @@ class TransactionLog:
         return changes
 
     def _added_rows(self, path: str, column: str) -> dict[str, int]:
+        from pyspark.sql import functions as f
+
         rows = (
             self._spark.read.schema(_ADDED)
             .option("mode", "FAILFAST")
@@ -171,10 +173,15 @@ class TransactionLog:
                 "CAST(get_json_object(add.stats, '$.numRecords') AS BIGINT) AS records",
             )
             .groupBy("value")
-            .agg({"records": "sum"})
-            .toDF("value", "records")
+            # A sum leaves nulls out: a file that nobody counted would pass for one without rows.
+            .agg(f.sum("records").alias("records"), f.count_if(f.col("records").isNull()).alias("uncounted"))
+            .collect()
         )
-        return {row["value"]: row["records"] for row in rows.collect()}
+        uncounted = sum(row["uncounted"] for row in rows)
+        if uncounted:
+            msg = f"the log of the table {self._table} has no row counts for {uncounted} of the files in {path}"
+            raise TableError(msg)
+        return {row["value"]: row["records"] for row in rows}
 
     def _read(self, names: list[str], schema: str) -> list[DataFrame]:
         reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
