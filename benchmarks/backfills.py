@@ -340,7 +340,7 @@ class Landed:
     @property
     def rows(self) -> int:
         """Rows that were landed."""
-        return sum(0 if result.committed is None else result.committed.rows for result in self.results)
+        return sum((result.committed.rows or 0) for result in self.results if result.committed is not None)
 
     @property
     def plan_seconds(self) -> float:

@@ -193,7 +193,7 @@ class Landing:
         seconds = time.monotonic() - begin
         shutil.rmtree(table)
         (batch,) = result.batches
-        return _Run(seconds, batch.read_and_write_seconds, batch.tasks, batch.committed.files or 0, result.rows)
+        return _Run(seconds, batch.read_and_write_seconds, batch.tasks, batch.committed.files or 0, result.rows or 0)
 
     def compare(self, topic: str, ways: Mapping[str, Deal | None], rounds: int, warm_up: int) -> list[Measurement]:
         """Lands a topic each way in turn.

@@ -309,7 +309,7 @@ def _single_run() -> BackfillPolicy:
 
 def _pool(target: DeltaTarget) -> str:
     # Dagster allows no blanks in a pool's name.
-    return "_".join(f"delta:{target.table}".split())
+    return "_".join(f"delta:{target.identity}".split())
 
 
 def _parts(key_prefix: str | Sequence[str] | None) -> Sequence[str]:

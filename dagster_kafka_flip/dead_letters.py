@@ -85,7 +85,7 @@ def dead_letters_of(
     if dead_letter is None:
         return None
     letters = DeadLetters(table=dead_letter) if isinstance(dead_letter, str) else dead_letter
-    if str(letters.target(target)) == str(target):
+    if letters.target(target).identity == target.identity:
         msg = f"the dead-letter table is the stream's own table {target}; give it a table of its own"
         raise ConfigurationError(msg)
     for what, one in (("key", key_format), ("value", value_format)):

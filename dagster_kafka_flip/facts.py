@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def facts(**values: str | float | None) -> str:
@@ -13,6 +17,17 @@ def facts(**values: str | float | None) -> str:
             as in JSON.
     """
     return " ".join(f"{name}={_text(value)}" for name, value in values.items() if value is not None)
+
+
+def total(numbers: Iterable[int | None]) -> int | None:
+    """Their sum; None if one of them is not known.
+
+    Args:
+        numbers: What to add up.
+    """
+    known = list(numbers)
+    counted = [number for number in known if number is not None]
+    return sum(counted) if len(counted) == len(known) else None
 
 
 def _text(value: str | float) -> str:

@@ -11,28 +11,30 @@ from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
-from dagster_kafka_flip.observation import BatchObservation, WholeBatch, tell_unknown
+from dagster_kafka_flip.observation import BatchObservation, Observed, WholeBatch, tell_unknown
 from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.result import BatchResult
+from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.transforming import transformed
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.formats.decode import Decoder
-    from dagster_kafka_flip.observation import Observed
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.delta_table import Committed, DeltaTable
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.table_version import TableVersion
@@ -142,11 +144,22 @@ class Landing:
         )
         clock = Clock()
         retrying = retries(self._log, f"the write to {self._target}")
-        committed, watch = retrying(lambda: self._commit(assignment, document, retrying.statistics["attempt_number"]))
+        takes_up = [
+            tp
+            for tp in batch.state.position
+            if anchor.state is None or tp not in anchor.state.position or not is_same_log(tp, anchor.state, batch.state)
+        ]
+        committed, watch = retrying(
+            lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
+        )
         seconds = clock.lap()
+<<<<<<< HEAD
         if confirm is not None:
             confirm(document, committed)
         observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
+=======
+        observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
+>>>>>>> table
         self._log.info(
             "committed version %d of %s: %s",
             committed.version,
@@ -178,8 +191,19 @@ class Landing:
             confirm_seconds=committed.confirm_seconds,
         )
 
+    def _observed(self, watch: BatchObservation, patience: float) -> Observed:
+        """What was seen of a batch. It is committed by now, so that a failure here only leaves that unknown."""
+        try:
+            return watch.get(patience)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
+            return Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
+
     def _commit(
-        self, assignment: SplitAssignment, document: CommitDocument, attempt_number: int
+        self,
+        assignment: SplitAssignment,
+        document: CommitDocument,
+        takes_up: Sequence[TopicPartition],
+        attempt_number: int,
     ) -> tuple[Committed, BatchObservation]:
         """Commits a batch; once more it is the same attempt, as it was planned, if the logs still hold it."""
         if attempt_number > 1:
@@ -195,7 +219,7 @@ class Landing:
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:
             with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
-                return self._table.commit(rows, document), watch
+                return self._table.commit(rows, document, takes_up), watch
         except WriteFailedError as error:
             if is_rejection(error):
                 raise rejected_records(self._records(assignment), self._decoder) from None

@@ -76,7 +76,7 @@ def check_streams(ingestions: Mapping[AssetKey, Ingestion], definitions: Mapping
         target = ingestion.target
         for other_key, other in landed.items():
             is_other = other is not ingestion and other_key != key and ingestion.partitions is None
-            if is_other and (str(other.target), other.target.stream) == (str(target), target.stream):
+            if is_other and (other.target.identity, other.target.stream) == (target.identity, target.stream):
                 msg = (
                     f"the assets {key.to_user_string()} and {other_key.to_user_string()} both feed the stream "
                     f"{target.stream!r} of {target}, so that each would land a part of the records. Give one of them "

@@ -21,6 +21,7 @@ from dagster import (
     TimestampMetadataValue,
 )
 
+from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.instants import instant, utc_time
 from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.serializer import from_document, to_document
@@ -93,7 +94,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
         "kafka/tasks": sum(batch.tasks for batch in result.batches),
         "delta/rows_written": result.rows,
-        "delta/bytes_written": sum(batch.committed.bytes for batch in result.batches),
+        "delta/bytes_written": total(batch.committed.bytes for batch in result.batches),
         "delta/commits": len(result.batches),
         "delta/version": result.known.table_version,
         "spark/started": result.started_spark,
@@ -105,9 +106,9 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     }
     if result.records is not None:
         metadata["kafka/records_per_second"] = per_second(result.records, seconds)
-    # Nothing is shown for a number that nobody knows.
-    if result.lost_offsets is not None:
-        metadata["kafka/lost_offsets"] = result.lost_offsets
+    # What nobody knows is left out: a 0 would be a number.
+    metadata["kafka/lost_offsets"] = result.lost_offsets
+    metadata = {name: value for name, value in metadata.items() if value is not None}
     metadata |= _now_and_then(result)
     metadata |= _unreported(result)
     metadata |= _event_time(result, previous)
@@ -137,7 +138,8 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
     if result.plan.removed:
         metadata["kafka/removed"] = _some(result.plan.removed)
     if result.dead_letter_table is not None:
-        metadata["kafka/dead_letters"] = result.dead_letters
+        if result.dead_letters is not None:
+            metadata["kafka/dead_letters"] = result.dead_letters
         metadata["kafka/dead_letter_table"] = result.dead_letter_table
     if result.all_incidents:
         metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in result.all_incidents])
@@ -226,6 +228,7 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
         "anchor_version": known.anchor_version,
         "transaction_version": known.transaction_version,
         "known_since": known.known_since,
+        "log": known.log,
     }
 
 
@@ -255,6 +258,7 @@ def position_in(value: Any) -> KnownPosition | None:
             anchor_version=document.get("anchor_version"),
             transaction_version=document.get("transaction_version"),
             known_since=document.get("known_since"),
+            log=document.get("log"),
         )
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.

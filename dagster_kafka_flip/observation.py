@@ -7,6 +7,7 @@ may end in a limit. So a count is believed only if it is of the whole batch, and
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -119,7 +120,9 @@ def observed_metrics(observation: Observation, patience: float) -> dict[str, Any
     answer: dict[str, Any] = {}
 
     def ask() -> None:
-        answer.update(observation.get)
+        # Whatever Spark raises here, the write is over: what it does not tell is unknown.
+        with contextlib.suppress(Exception):
+            answer.update(observation.get)
 
     # Observation.get waits for ever for a plan that was never run as it was written.
     thread = threading.Thread(target=ask, daemon=True, name="observation")

@@ -25,11 +25,12 @@ from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.incident import found
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.history import with_undone
 from dagster_kafka_flip.table.table_version import TableVersion
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.history import Commit, RestoredVersions
 
 _logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ def replay(
     """
     log = logger or _logger
     target = DeltaTarget(table=into, stream=f"{table.stream}-replays")
-    if str(target) == str(table):
+    if target.identity == table.identity:
         msg = f"{into} is the stream's own table, which holds these records already; name another one"
         raise ConfigurationError(msg)
     main = DeltaTable(spark, table)
@@ -103,7 +104,7 @@ def replay(
     other = DeltaTable(spark, target)
     # Before its history is searched: whoever replays the same in between is either found there, or fenced out.
     anchor = other.anchor()
-    done = _done_before(other.history() or (), replays)
+    done = _done_before(other.history() or (), replays, other.restored_versions)
     if done is not None:
         return Replayed(done, None)
 
@@ -173,9 +174,12 @@ def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: in
     raise PositionLostError(msg)
 
 
-def _done_before(history: Iterable[Commit], replays: TableVersion) -> int | None:
-    for commit in history:
-        document = commit.document()
+def _done_before(
+    history: Sequence[Commit], replays: TableVersion, restored: RestoredVersions | None = None
+) -> int | None:
+    """The version that holds the records already; what a RESTORE took back holds nothing."""
+    for commit, is_undone in with_undone(history, restored):
+        document = None if is_undone else commit.document()
         if document is not None and document.replays is not None:
             known = document.replays
             if (known.table_id, known.version) == (replays.table_id, replays.version):

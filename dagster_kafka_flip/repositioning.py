@@ -54,6 +54,7 @@ class Move:
         fence: The transaction version of the commit to be made.
         routed: The stream's last batch whose rejected records go to a table of their own: they may be owed still.
         settles: In a dead-letter table: the commit up to which nothing is owed.
+        given_up: Topic partitions that the stream will have no position of any more.
     """
 
     before: EnumeratorState | None
@@ -63,6 +64,7 @@ class Move:
     fence: int
     routed: RoutedBatch | None = None
     settles: TableVersion | None = None
+    given_up: tuple[TopicPartition, ...] = ()
 
     @property
     def read_again(self) -> Position:
@@ -79,18 +81,28 @@ class Move:
         return [(tp, before[tp], new) for tp, new in sorted(self.after.position.items()) if tp in before]
 
 
-def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to: OffsetsInitializer) -> Move:
+def plan_move(
+    source: KafkaSource,
+    target: DeltaTarget,
+    spark: SparkSession,
+    to: OffsetsInitializer | None,
+    *,
+    give_up: bool = False,
+) -> Move:
     """Looks where a stream stands and where it would stand; changes nothing.
 
     Args:
         source: What the stream reads, with a connection.
         target: The table and the stream.
         spark: To read the table's history with.
-        to: The new position. Specific offsets move the topic partitions that they name.
+        to: The new position; None leaves it where it is. Specific offsets move the topic partitions that they name.
+        give_up: Whether the stream gives up what the source does not read any more, so that another stream of the
+            table may read it.
 
     Raises:
         TableError: There is no such table.
         ConfigurationError: The offsets don't fit the source.
+        StreamOverlapError: The source reads what is another stream's of the same table.
         KafkaFlipError: The offsets can't be found out; nothing else is wrong with the stream then.
     """
     table = DeltaTable(spark, target)
@@ -108,20 +120,31 @@ def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to:
         problem = error
     else:
         fence, before = anchor.version, anchor.state
-    moved = source.with_overrides(starting_offsets=to)
+    moved = source if to is None else source.with_overrides(starting_offsets=to)
     try:
         plan = _plan(moved, before)
+<<<<<<< HEAD
     except TopicRecreatedError as error:
         # Offsets of the old topic mean nothing in the new one, and those of other topics mean what they did.
         problem = problem or error
         plan = _plan(moved, before, frozenset({TopicRecreatedError}))
     except ClusterChangedError as error:
         if to.kind is OffsetsKind.SPECIFIC:
+=======
+    except (ClusterChangedError, TopicRecreatedError) as error:
+        if to is None or to.kind is OffsetsKind.SPECIFIC:
+>>>>>>> table
             raise
         # Another cluster: the old offsets mean nothing in it, and none of them is kept.
         problem = problem or error
         plan = _plan(moved, None)
-    after = replace(plan.state, position=plan.starting_position, watermark=None)
+    given_up = plan.removed if give_up else ()
+    position = {tp: offset for tp, offset in plan.starting_position.items() if tp not in given_up}
+    topics = {tp.topic for tp in position}
+    ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
+    after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
+    known = {} if before is None else before.position
+    table.check_taken_up(history, [tp for tp in plan.end_offsets if tp not in known], after)
     last = table.last_document(history)
     return Move(
         before=before,
@@ -131,6 +154,7 @@ def plan_move(source: KafkaSource, target: DeltaTarget, spark: SparkSession, to:
         fence=fence,
         routed=None if last is None else last[1].routed(last[0]),
         settles=None if last is None else last[1].settles,
+        given_up=given_up,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.source.incident import lost_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
 
     from dagster_kafka_flip.observation import Observed
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.delta_table import Committed
-
-
-def total(numbers: Iterable[int | None]) -> int | None:
-    """The sum of some numbers; None if one of them is unknown."""
-    found = list(numbers)
-    known = [number for number in found if number is not None]
-    return sum(known) if len(known) == len(found) else None
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class KnownPosition:
 
     Attributes:
         stream: Id of the stream.
-        table: The table, as its DeltaTarget prints it.
+        table: The table, as `DeltaTarget.identity` names it.
         state: Where the stream stood.
         verified_at: When that was last seen in the table itself.
         table_version: The table's version then.
@@ -48,6 +41,7 @@ class KnownPosition:
         transaction_version: The transaction version of that commit, if it is known.
         known_since: Where Dagster's storage was when the run began that looked at the table: whatever is stored behind
             it may have happened after the look.
+        log: The table's location, if its log could be read from the run's own process without Spark; else None.
     """
 
     stream: str
@@ -62,6 +56,7 @@ class KnownPosition:
     anchor_version: int | None = None
     transaction_version: int | None = None
     known_since: int | None = None
+    log: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +113,7 @@ class IngestResult:
         started_spark: Whether a Spark session was asked for.
         group_commit_failures: How often the consumer group could not be told of a commit.
         dead_letters: Records that could not be decoded and were landed in the dead-letter table, those that an earlier
-            run left owing included.
+            run left owing included; None where the history of that table does not tell.
         dead_letter_table: That table; None if there is none.
         incidents: What would have ended the run, and was tolerated.
         unreported: What runs before committed and did not report; None if there is no such commit.
@@ -135,7 +130,7 @@ class IngestResult:
     overrides_start: bool = False
     started_spark: bool = False
     group_commit_failures: int = 0
-    dead_letters: int = 0
+    dead_letters: int | None = 0
     dead_letter_table: str | None = None
     incidents: tuple[Incident, ...] = ()
     unreported: Unreported | None = None
@@ -164,15 +159,15 @@ class IngestResult:
         return total(batch.observed.bytes for batch in self.batches)
 
     @property
-    def rows(self) -> int:
-        """Rows committed."""
-        return sum(batch.committed.rows for batch in self.batches)
+    def rows(self) -> int | None:
+        """Rows committed; None where the table's history does not tell."""
+        return total(batch.committed.rows for batch in self.batches)
 
     @property
     def rejected_records(self) -> int | None:
         """Records that could not be decoded and were kept, or became dead letters; None if that is unknown."""
         rejected = total(batch.observed.rejected for batch in self.batches)
-        return None if rejected is None else max(rejected, self.dead_letters)
+        return None if rejected is None else max(rejected, self.dead_letters or 0)
 
     @property
     def unknown(self) -> str | None:

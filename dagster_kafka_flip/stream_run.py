@@ -12,7 +12,7 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.dead_letter_debts import check_nothing_owed
@@ -42,6 +42,8 @@ from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Anchor
+from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
     import logging
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _SHOWN_SPLITS = 5
+
+_T = TypeVar("_T")
 
 # A plan is made anew this often after somebody else's change to the table came in between.
 _MAX_PLANS = 4
@@ -128,7 +132,7 @@ def stream_run(
 
 def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPosition | None:
     """What a copy of the position tells of it, if it is of this stream and table."""
-    if known is None or known.stream != target.stream or known.table != str(target) or known.anchor_version is None:
+    if known is None or known.stream != target.stream or known.table != target.identity or known.anchor_version is None:
         return None
     return RecordedPosition(
         known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_owed
@@ -195,7 +199,7 @@ class StreamRun:
         """The result of a run with nothing to do, if that can be told without Spark; else None."""
         if known is None or self.overriding is not None or known.dead_letters_owed:
             return None
-        if known.stream != self.target.stream or known.table != str(self.target):
+        if known.stream != self.target.stream or known.table != self.target.identity:
             return None
         if not self._is_fresh(known, verify_after):
             return None
@@ -210,7 +214,8 @@ class StreamRun:
             self.log.info("the last known position does not fit the log (%s); asking the table", type(error).__name__)
             return None
         self._reachable = True
-        if not _changes_nothing(plan, known.state):
+        confirmed = self._confirmed(known) if _changes_nothing(plan, known.state) else None
+        if confirmed is None:
             return None
         self.log.info(
             "nothing new on %s, Spark is not started: %s",
@@ -220,7 +225,7 @@ class StreamRun:
         return IngestResult(
             plan=plan,
             batches=(),
-            known=known,
+            known=confirmed,
             location=self.target.uri,
             dead_letter_table=self._dead_letter_table(),
             incidents=self._met(plan.incidents),
@@ -240,6 +245,22 @@ class StreamRun:
             )
             return False
         return age < verify_after and (known.kept_until is None or now < known.kept_until)
+
+    def _confirmed(self, known: KnownPosition) -> KnownPosition | None:
+        """The recorded position, as far as the table's log shows that it still stands; None if it shows otherwise.
+
+        Where the log can't be seen without Spark, nobody knows how many rows there are now.
+        """
+        if known.log is None or known.anchor_version is None:
+            return replace(known, table_rows=None)
+        found = standing_at(
+            known.log, known.stream, known.state, known.anchor_version, known.table_version, known.table_rows
+        )
+        if found is None:
+            self.log.info("the log of %s does not show the recorded position plainly; asking the table", self.target)
+            return None
+        version, rows = found
+        return replace(known, table_version=version, table_rows=rows)
 
     def execute(self) -> IngestResult:
         """All the steps: plans with the position that the table holds, and commits batch after batch."""
@@ -367,6 +388,8 @@ class StreamRun:
         self._batches.append(done)
         if self._letters is not None:
             self._met(self._letters.take_incidents())
+        # It counts plans in a row: what came in between hours ago says nothing about the next batch.
+        self._conflicts = 0
         self._in_commits = len(self._incidents)
         self._group_commit_failures += self._notify(look.enumerator)
         if done.observed.records and done.observed.bytes is not None:
@@ -422,30 +445,48 @@ class StreamRun:
             self._unconfirmed = None
 
     def finish(self) -> IngestResult:
-        """What was done, and where the stream stands."""
-        self._looking.enumerator.close()
+        """What was done, and where the stream stands.
+
+        Everything is committed by now: whatever can't be found out any more is left out, and fails nothing.
+        """
+        self._or_else(None, "the source could not be closed", self._looking.enumerator.close)
         anchor = self._looking.anchor
         if anchor.state is None:
             msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
             raise KafkaFlipError(msg)
-        dead_letters_owed = self._letters is not None and self._letters.finish()
+        letters = self._letters
+        dead_letters_owed = letters is not None and self._or_else(
+            True, "whether dead letters are owed is not known", letters.finish
+        )
+        table_rows = anchor.table_rows
+        if table_rows is None:
+            table_rows = self._or_else(None, "the table's rows could not be counted", self._table.count_rows)
+        # Without an answer, the next run asks the table.
+        now = datetime.now(tz=timezone.utc)
+        kept_until = self._or_else(now, "how long history is kept is not known", lambda: self._table.kept_until(anchor))
+        location = self._or_else(self.target.uri, "the table's location is not known", self._table.location)
+        is_seen = location is not None and (
+            standing_at(location, self.target.stream, anchor.state, anchor.version, anchor.table_version, None)
+            is not None
+        )
         return IngestResult(
             plan=self._plan_of_the_run(),
             batches=tuple(self._batches),
             known=KnownPosition(
                 stream=self.target.stream,
-                table=str(self.target),
+                table=self.target.identity,
                 state=anchor.state,
                 verified_at=datetime.now(tz=timezone.utc),
                 table_version=anchor.table_version,
-                table_rows=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+                table_rows=table_rows,
                 record_bytes=self.context.record_bytes,
-                kept_until=self._table.kept_until(anchor),
+                kept_until=kept_until,
                 dead_letters_owed=dead_letters_owed,
                 anchor_version=anchor.version,
                 transaction_version=anchor.transaction_version,
+                log=location if is_seen else None,
             ),
-            location=self._table.location(),
+            location=location,
             columns=self._landing.columns,
             overrides_start=self.overriding is not None,
             started_spark=True,
@@ -500,6 +541,14 @@ class StreamRun:
             "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in unreported.incidents),
         )
 
+    def _or_else(self, otherwise: _T, what: str, ask: Callable[[], _T]) -> _T:
+        """What a function gives; something else where it fails, which the log tells."""
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - nothing of what is asked for here may undo what is committed
+            self.log.warning("%s, and what the run has committed stays: %s", what, telling_line(error))
+            return otherwise
+
     def _tell_conflict(self, conflicts: int, conflict: KafkaFlipError) -> None:
         if conflicts == _MAX_PLANS:
             msg = (
@@ -535,13 +584,15 @@ class StreamRun:
                 msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
                 raise TableError(msg)
             if anchor.state is None:
-                return self._tell(_Look(anchor, enumerator, plan))
+                # A run of windows may have been faster in making it.
+                self._table.check_takes_streams()
+                return self._tell(_Look(anchor, source, enumerator, plan))
         if anchor.state is None:
             self._table.check_takes_streams()
             enumerator = source.create_enumerator(self.context)
         else:
             enumerator = source.restore_enumerator(self.context, anchor.state)
-        look = self._tell(_Look(anchor, enumerator, enumerator.start()))
+        look = self._tell(_Look(anchor, source, enumerator, enumerator.start()))
         if self.overriding is not None and source is self.overriding and anchor.state is not None:
             self._tell_override(self.overriding.starting_offsets, anchor.state, look.plan)
         return look
@@ -569,10 +620,18 @@ class StreamRun:
     def _look_again(self, look: _Look, source: Source) -> _Look:
         """As `_look`; if the position has not moved, the enumerator goes on with what it was handed back."""
         anchor = self._settled_anchor()
-        if anchor is None or anchor.state != look.anchor.state:
+        state = look.enumerator.snapshot_state()
+        if anchor is None or anchor.state != look.anchor.state or state is None:
             look.enumerator.close()
             return self._look(source)
-        return self._tell(_Look(anchor, look.enumerator, look.enumerator.start()))
+        if anchor.state is None:
+            self._table.check_takes_streams()
+        enumerator = look.enumerator
+        if look.source is not source:
+            # Planned before the stop was set that all tables have in common. Where it begins is fixed already.
+            enumerator.close()
+            enumerator = self.source.restore_enumerator(self.context, state)
+        return self._tell(_Look(anchor, source, enumerator, enumerator.start()))
 
     def _tell(self, look: _Look) -> _Look:
         plan = look.plan
@@ -617,7 +676,7 @@ class StreamRun:
         """Tells the outside of a commit; whether that failed, which takes nothing away from the commit."""
         try:
             enumerator.notify_checkpoint_complete()
-        except KafkaFlipError as error:
+        except Exception as error:  # noqa: BLE001 - whatever fails in telling, the batch is committed
             self.log.warning("the batch is committed; the consumer group could not be told: %s", error)
             return True
         return False
@@ -656,11 +715,13 @@ class _Look:
 
     Attributes:
         anchor: Where it stands; moves on with each commit.
+        source: What the enumerator was made from; a stop that is set later makes it another.
         enumerator: Started from there.
         plan: What the enumerator planned.
     """
 
     anchor: Anchor
+    source: Source
     enumerator: SplitEnumerator
     plan: ReadPlan
 

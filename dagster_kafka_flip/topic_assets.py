@@ -17,6 +17,7 @@ from dagster_kafka_flip.landing_assets import ingestions_of
 from dagster_kafka_flip.resources import KafkaResource
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
+from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 TOPIC = "{topic}"
 NAME = "{name}"
+_TABLE_OPTIONS = frozenset({"table", "dead_letter"})
+# What Kafka allows. A broker's word goes into paths, and it may be anybody's broker.
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaResource | None = None) -> tuple[str, ...]:
@@ -119,6 +123,13 @@ def assets_by_topic(
     Raises:
         ConfigurationError: Two topics would have the same asset or table, or the source does not read a topic.
     """
+    for topic in topics:
+        if not _TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
+            msg = (
+                f"the topic {topic!r} has a name that Kafka does not allow, and it is not put into the path or "
+                "name of a table. Look where the name comes from: topics= or the broker"
+            )
+            raise ConfigurationError(msg)
     named = {**options} if options.get("name") or options.get("key") else {**options, "name": NAME}
     made = {
         topic: make(source=source.only([topic]), **_filled(named, topic)) for topic in dict.fromkeys(sorted(topics))
@@ -139,12 +150,29 @@ def _filled(value: Any, topic: str) -> Any:
         return AssetKey(_filled(value.path, topic))
     if isinstance(value, (DeltaTarget, DeadLetters)):
         changed = {name: filled for name, text in value if (filled := _filled(text, topic)) != text}
+        if "table" in changed:
+            changed["table"] = _filled_table(value.table, topic)
         return type(value)(**{**value.model_dump(exclude_unset=True), **changed}) if changed else value
     if isinstance(value, dict):
-        return {_filled(key, topic): _filled(each, topic) for key, each in value.items()}
+        return {
+            _filled(key, topic): (_filled_table if key in _TABLE_OPTIONS and isinstance(each, str) else _filled)(
+                each, topic
+            )
+            for key, each in value.items()
+        }
     if type(value) in {list, tuple}:  # and not what Dagster derives of a tuple
         return type(value)(_filled(each, topic) for each in value)
     return value
+
+
+def _filled_table(table: str, topic: str) -> str:
+    """A table's name or path; a topic stays within its part of a catalog name, whatever dots it has."""
+    target = DeltaTarget(table=table)
+    filled: str = _filled(table, topic)
+    if target.is_path or "." not in topic:
+        return filled
+    parts: list[str] = [_filled(part, topic) for part in target.name_parts]
+    return ".".join(quoted(part) if "." in part or "`" in part else part for part in parts)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -180,12 +208,12 @@ def _things(assets_def: AssetsDefinition) -> Iterator[tuple[tuple[str, str], str
         return
     target = ingestion.target
     yield (
-        ("table and stream", f"{target} ({target.stream})"),
+        ("table and stream", f"{target.identity} ({target.stream})"),
         f"put {TOPIC} into table, or into stream if one table is to hold both",
     )
     if ingestion.dead_letter is not None:
         letters = ingestion.dead_letter.target(target)
         yield (
-            ("dead-letter table and stream", f"{letters} ({letters.stream})"),
+            ("dead-letter table and stream", f"{letters.identity} ({letters.stream})"),
             f"put {TOPIC} into the table or the stream of dead_letter",
         )

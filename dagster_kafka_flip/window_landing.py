@@ -20,6 +20,7 @@ from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilte
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
+<<<<<<< HEAD
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.windowed_table import (
     kept_predicate,
@@ -27,6 +28,10 @@ from dagster_kafka_flip.table.windowed_table import (
     time_predicate,
     windows_predicate,
 )
+=======
+from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.windowed_table import repair_predicate, windows_predicate
+>>>>>>> table
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from dagster_kafka_flip.transforming import transformed
 from dagster_kafka_flip.window_result import WindowsResult, WindowsSeen
@@ -161,7 +166,11 @@ class WindowLanding:
         rows = None if self._rules.repair else {}
         tell_unknown(self._log, observed)
         if done is not None and not self._rules.repair:
-            rows = self._table.rows_by_window(document, done, self._rules.column)
+            try:
+                rows = self._table.rows_by_window(document, done, self._rules.column)
+            except Exception as error:  # noqa: BLE001 - the windows are committed, whatever can't be told of them
+                self._log.warning("the windows are committed; the rows of each can't be told: %s", telling_line(error))
+                rows = None
         confirm_seconds = 0.0 if done is None else done.confirm_seconds
         return WindowsResult(
             plan=batch.plan,

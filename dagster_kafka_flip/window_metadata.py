@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
 
+from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA, SPARK_UI, known_metadata, per_second, timestamp_metadata, uri
-from dagster_kafka_flip.result import total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,8 +65,14 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
             unknown(results),
         ),
         "kafka/tasks": sum(result.tasks for result in results),
-        "delta/rows_written": sum(commit.rows for commit in commits),
-        "delta/bytes_written": sum(commit.bytes for commit in commits),
+        **{
+            name: told
+            for name, told in (
+                ("delta/rows_written", total(commit.rows for commit in commits)),
+                ("delta/bytes_written", total(commit.bytes for commit in commits)),
+            )
+            if told is not None
+        },
         "delta/commits": len(commits),
         "seconds/plan": round(planning, 3),
         "seconds/read_and_write": round(seconds, 3),

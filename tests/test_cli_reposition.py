@@ -8,9 +8,14 @@ import pytest
 from click.testing import CliRunner
 from dagster import DagsterInstance, materialize
 
-from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, ingest
+from dagster_kafka_flip import DeltaTarget, KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, ingest
 from dagster_kafka_flip.cli import main
-from dagster_kafka_flip.errors import ConcurrentIngestionError, TableReplacedError, TopicRecreatedError
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    StreamOverlapError,
+    TableReplacedError,
+    TopicRecreatedError,
+)
 from dagster_kafka_flip.source.split import TopicPartition
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -66,6 +71,42 @@ def test_offsets_move_what_they_name_and_the_reason_is_in_the_history(spark, lan
     assert (document["reason"], document["state"]["position"]) == ("a test", {topic: [3, 3]})
     assert land().rows == 2
     assert _offsets(spark, table) == sorted([(0, n) for n in (0, 1, 2, 3, 3, 4, 4)] + [(1, n) for n in range(3)])
+
+
+def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
+    kafka, spark, connection, spark_of, where, topic, table
+):
+    kept, given = f"{topic}-kept", f"{topic}-given"
+    for name in (kept, given):
+        kafka.create(name)
+        kafka.produce(name, [(None, "x")] * 3)
+
+    def land(stream, *topics):
+        return ingest(
+            KafkaSource(topics=topics), DeltaTarget(table=table, stream=stream), spark=spark_of, connection=connection
+        )
+
+    land("main", kept, given)
+    with pytest.raises(StreamOverlapError, match="take the topic out of that source, and give up its position"):
+        land("other", given)
+    # The topic is out of the source, and the position is kept all the same: nobody has said that it is given up.
+    land("main", kept)
+    with pytest.raises(StreamOverlapError, match=r"the stream 'main' .* reads it already"):
+        land("other", given)
+    to = ("--to", "offsets:" + json.dumps({given: {"0": 3}}), "--stream", "other", "--topic", given)
+    assert "reads it already" in run("set", *to, *where, "--yes", code=1)
+
+    still = run("set", "--give-up", *where, "--topic", kept, "--topic", given, "--yes", code=2)
+    assert "nothing to give up" in " ".join(still.split())
+    output = run("set", "--give-up", *where, "--topic", kept, "--yes")
+    assert "begins at the old offset" in output
+    assert f"{given}-0 3" in [" ".join(line.split()) for line in output.splitlines()]
+    assert json.loads(_newest(spark, table)["userMetadata"])["state"]["position"] == {kept: [3]}
+
+    run("set", *to, *where, "--yes")
+    kafka.produce(given, [(None, "y")])
+    assert (land("other", given).rows, land("main", kept).is_idle) == (1, True)
+    assert spark.read.format("delta").load(table).count() == 7
 
 
 def test_a_dry_run_and_a_no_change_nothing(spark, land, where, table):
@@ -166,6 +207,7 @@ def test_moving_the_position_makes_dagsters_record_void(
     [
         (("set", "--to", "earliest", "--reason", "r"), "say which table: --table, or an asset with --asset"),
         (("set", "--to", "earliest", "--reason", "r", "--table", "a/b"), "say where Kafka is: --bootstrap-servers"),
+        (("set", "--reason", "r", "--table", "a/b"), "say where to: --to, or --give-up"),
         (("set", "--to", "soon", "--reason", "r", "--table", "a/b"), "'soon' names no offsets"),
         (("set", "--to", "earliest", "--table", "a/b"), "Missing option '--reason'"),
         (("reset", "--reason", "r", "--table", "a/b", "--asset", "x"), "--table: the asset says so already"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dagster_kafka_flip.ingestion import ingest
@@ -31,6 +33,11 @@ def test_the_first_run_reads_everything_the_second_only_what_is_new_and_the_thir
     third = ingest(source, table, spark=no_spark, connection=connection, known=second.known)
     assert third.is_idle
     assert third.state == second.state
+
+    away = Path(table).rename(f"{table}-away")
+    with pytest.raises(pytest.fail.Exception, match="asked for Spark"):
+        ingest(source, table, spark=no_spark, connection=connection, known=second.known)
+    away.rename(table)
 
     fourth = ingest(source, table, spark=spark_of, connection=connection)
     assert fourth.is_idle, "without a known position the table says the same"

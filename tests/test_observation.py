@@ -9,12 +9,12 @@ import pytest
 from dagster import AssetKey
 
 from dagster_kafka_flip.checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
+from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.metadata import result_metadata
 from dagster_kafka_flip.observation import WholeBatch
-from dagster_kafka_flip.result import total
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition

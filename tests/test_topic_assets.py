@@ -58,6 +58,22 @@ def test_each_topic_gets_an_asset_a_table_and_lineage_of_its_own():
     Definitions.validate_loadable(defs)
 
 
+def test_a_topic_with_dots_stays_one_part_of_a_catalog_name():
+    for table, expected in (("lake.{topic}", "lake.`payments.eu`"), ("lake.`raw_{topic}`", "lake.`raw_payments.eu`")):
+        _, eu = build_kafka_delta_assets(source=TOPICS, table=table, dead_letter=f"{table}_rejected")
+        assert landing(eu).target.table == expected
+        assert len(landing(eu).target.name_parts) == 2
+    _, eu = build_kafka_delta_assets(source=TOPICS, table="lake/{topic}")
+    assert landing(eu).target.table == "lake/payments.eu"
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", "a/b", "a`b", ""])
+def test_a_name_that_no_topic_can_have_goes_into_no_path(name):
+    source = TOPICS.model_copy(update={"topics": (name,)})
+    with pytest.raises(ConfigurationError, match="a name that Kafka does not allow"):
+        build_kafka_delta_assets(source=source, table="lake/{topic}", topics=[name])
+
+
 def test_the_topic_is_filled_into_every_option_that_holds_text():
     first, _ = build_kafka_delta_assets(
         source=TOPICS,

@@ -172,7 +172,7 @@ class LandingAsset:
         known = record.moved if record.is_void else record.position
         if known is None:
             return DagsterRecord(None, _why_unknown(record))
-        if (known.stream, known.table) != (self.target.stream, str(self.target)):
+        if (known.stream, known.table) != (self.target.stream, self.target.identity):
             return DagsterRecord(None, f"Dagster's record is of the stream {known.stream!r} of {known.table}")
         seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
         if record.is_void:

@@ -71,7 +71,9 @@ def ingest_command(
         click.echo(f"Version {done.version} of {into} holds them already; nothing was read.")
         return
     splits = done.batch.plan.splits
+    offsets = sum(split.offset_span for split in splits)
+    rows = done.batch.committed.rows
     click.echo(
-        f"Landed {done.batch.committed.rows:,} rows from {sum(split.offset_span for split in splits):,} offsets of "
+        f"Landed {'an unknown number of' if rows is None else f'{rows:,}'} rows from {offsets:,} offsets of "
         f"{len(splits):,} splits in version {done.version} of {into}."
     )

@@ -146,7 +146,7 @@ def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
                 (
                     entry.commit.version,
                     utc(entry.commit.timestamp_ms),
-                    entry.commit.metric("numOutputRows"),
+                    "unknown" if (rows := entry.commit.metric("numOutputRows")) is None else rows,
                     _offsets(entry),
                     entry.document.run_id,
                     _remarks(entry),

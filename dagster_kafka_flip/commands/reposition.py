@@ -42,20 +42,32 @@ def _move_options(command: Callable[..., None]) -> Callable[..., None]:
 @_move_options
 @click.option(
     "--to",
-    required=True,
     help="earliest, latest, timestamp:2026-01-31T00:00:00Z, group, group:earliest, or offsets:{...}, which moves the "
     "topic partitions that it names.",
 )
+@click.option(
+    "--give-up",
+    is_flag=True,
+    help="Give up the position of what the source (or --topic) does not read any more, so that another stream of the "
+    "table may read it. Without --to, the rest stays where it is.",
+)
 @click.pass_context
-def set_position(context: click.Context, *, to: str, **flags: Any) -> None:
+def set_position(context: click.Context, *, to: str | None, **flags: Any) -> None:
     """Move a stream's position, by an empty commit of its own.
 
     Shows how many records will be read again, or skipped, and asks. A run in flight that was planned before is refused.
     """
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
-    kind, colon, rest = to.partition(":")
-    _move(context, OffsetsInitializer.parse(f"committed{colon}{rest}" if kind == "group" else to), flags)
+    if to is None and not flags["give_up"]:
+        msg = "say where to: --to, or --give-up"
+        raise click.UsageError(msg)
+    kind, colon, rest = (to or "").partition(":")
+    _move(
+        context,
+        None if to is None else OffsetsInitializer.parse(f"committed{colon}{rest}" if kind == "group" else to),
+        flags,
+    )
 
 
 @click.command("reset")
@@ -72,7 +84,7 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
     from dagster_kafka_flip.commands.reposition_output import print_move
     from dagster_kafka_flip.repositioning import commit_move, plan_move
 
-    asset = flags["asset"]
+    asset, give_up = flags["asset"], flags.get("give_up", False)
     check_definitions_have_asset(context, asset)
     if asset is None and flags["table"] is None:
         msg = "say which table: --table, or an asset with --asset"
@@ -88,8 +100,17 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
             if to is not None and to.needs_group and source.group_id is None:
                 msg = "--to group needs --group-id, the group whose offsets count"
                 raise click.UsageError(msg)
-            move = plan_move(source, request.target, spark, to or source.starting_offsets)
+            # `reset` goes to where the source starts; `set --give-up` alone leaves the rest where it is.
+            where_to = to if give_up else to or source.starting_offsets
+            move = plan_move(source, request.target, spark, where_to, give_up=give_up)
         print_move(str(request.target), request.target.stream, move, flags["limit_rows"])
+        if give_up and not move.given_up:
+            msg = (
+                "--give-up: the source still reads everything that the stream has a position of, so there is nothing "
+                "to give up. Take the topics out of the source first; with --table, name with --topic what the stream "
+                "is to read from now on"
+            )
+            raise click.UsageError(msg)
         if flags["dry_run"]:
             click.echo("Nothing was changed (--dry-run).")
             return

@@ -24,6 +24,14 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
             "skipped": f"up to {sum(move.skipped.values()):,} records",
         },
     )
+    if move.given_up:
+        out.print()
+        out.print("The stream gives up these. Whoever reads them next begins at the old offset, or records land twice:")
+        given_up = [(str(tp), before.get(tp)) for tp in move.given_up]
+        print_table(out, ("topic partition", "old"), given_up[:limit_rows], indent=2)
+        if len(given_up) > limit_rows:
+            out.print(f"  and {len(given_up) - limit_rows} more")
+        out.print()
     rows = [
         (str(tp), before.get(tp), offset, move.read_again.get(tp), move.skipped.get(tp))
         for tp, offset in sorted(move.after.position.items())

@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.table.company import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
@@ -30,16 +31,18 @@ from dagster_kafka_flip.table.schema import all_nullable, check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
+from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 from dagster_kafka_flip.table.transaction_log import TransactionLog
-from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
+from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _FIRST_PAGE = 10
+_SESSION_CATALOG = "spark_catalog"
 
 # Delta cleans its log by whole days, so that no setting that makes sense lets a commit go before this.
 _TOO_YOUNG_TO_ASK = timedelta(hours=24)
@@ -66,17 +70,17 @@ class Committed:
 
     Attributes:
         version: The version it made.
-        rows: Rows it added.
-        bytes: Bytes of the files it added.
-        files: Number of the files it added.
+        rows: Rows it added; None where history does not tell.
+        bytes: Bytes of the files it added; None where history does not tell.
+        files: Number of the files it added; None where history does not tell.
         table_rows: Rows of the table at that version; None where history does not tell.
         confirm_seconds: Time for asking history whether it is there.
     """
 
     version: int
-    rows: int
-    bytes: int
-    files: int
+    rows: int | None
+    bytes: int | None
+    files: int | None
     table_rows: int | None
     confirm_seconds: float
 
@@ -104,10 +108,11 @@ def committed(commit: Commit, written: Written, table_rows: int | None) -> Commi
         written: The write that made it.
         table_rows: Rows of the table then, if that is known.
     """
+    rows = commit.metric("numOutputRows")
     return Committed(
         version=commit.version,
-        # A rewrite counts as well what it only moved from one file to another.
-        rows=commit.metric("numOutputRows") - commit.metric("numCopiedRows"),
+        # A rewrite counts as well what it only moved from one file to another; an append has no such metric.
+        rows=None if rows is None else rows - (commit.metric("numCopiedRows") or 0),
         bytes=commit.metric("numOutputBytes"),
         files=commit.metric("numFiles"),
         table_rows=table_rows,
@@ -174,6 +179,7 @@ class DeltaTable:
                 self._tolerated,
                 restored=self.restored_versions,
                 expired=self._recorded_anchor,
+                has_rows=self.has_rows,
             )
         except TableNotThereError:
             self.check_place_is_free()
@@ -282,18 +288,70 @@ class DeltaTable:
             StreamOverlapError: A topic partition is in the position of another stream.
         """
         streams = dict(anchor.other_streams)
-        if plan.discovered:
-            streams = other_streams(self.commits(), self._target.stream) | streams
-        for stream, state in streams.items():
-            both = sorted(tp for tp in plan.end_offsets if tp in state.position and is_same_log(tp, state, plan.state))
+        if plan.discovered or anchor.state is None:
+            commits = tuple(self.commits())
+            streams = other_streams(commits, self._target.stream) | streams
+            if commits and commits[-1].version > 0:
+                self._check_forgotten(streams, commits)
+        self._check_shared(streams, plan.end_offsets, plan.state)
+
+    def check_taken_up(
+        self, history: Iterable[Commit], partitions: Collection[TopicPartition], state: EnumeratorState
+    ) -> None:
+        """Refuses to give a stream topic partitions that another stream of the same table reads.
+
+        Args:
+            history: All commits of the table, newest first.
+            partitions: What the stream is to take up.
+            state: Where it will stand.
+
+        Raises:
+            StreamOverlapError: One of them is in the position of another stream.
+        """
+        self._check_shared(other_streams(history, self._target.stream), partitions, state)
+
+    def _check_shared(
+        self, streams: Mapping[str, EnumeratorState], partitions: Collection[TopicPartition], state: EnumeratorState
+    ) -> None:
+        for stream, theirs in streams.items():
+            both = sorted(tp for tp in partitions if tp in theirs.position and is_same_log(tp, theirs, state))
             if both:
-                msg = (
-                    f"{both[0]}: the stream {stream!r} of the table {self._target} reads it already"
-                    + (f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else "")
-                    + f"; the stream {self._target.stream!r} would land the same records a second time. Take the topic "
-                    "out of one of the two, or land into another table"
-                )
-                raise StreamOverlapError(msg)
+                raise self._overlap(both, stream, "already")
+
+    def _overlap(self, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
+        more = f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else ""
+        msg = (
+            f"{both[0]}{more}: the stream {stream!r} of the table {self._target} reads it {since}; the stream "
+            f"{self._target.stream!r} would land the same records a second time. Nothing was written. Land "
+            f"{self._target.stream!r} in another table, or take the topic out of its source. If {stream!r} is to stop "
+            "reading it, take the topic out of that source, and give up its position: dagster-kafka-flip position set "
+            f"--give-up, for the stream {stream!r}"
+        )
+        return StreamOverlapError(msg)
+
+    def _check_forgotten(self, streams: Mapping[str, EnumeratorState], commits: Sequence[Commit]) -> None:
+        """Where history has expired, Delta's transaction ids still name the streams that committed before."""
+        newest, oldest = commits[0].version, commits[-1].version
+        versions = self._log().transaction_versions(TRANSACTION_PREFIX, newest)
+        known = {self._target.stream, *streams}
+        # What has a further slash is of windows.
+        forgotten = sorted(
+            stream
+            for application in versions
+            if (stream := application.removeprefix(TRANSACTION_PREFIX)) not in known and "/" not in stream
+        )
+        if not forgotten:
+            return
+        stream = forgotten[0]
+        msg = (
+            f"the stream {stream!r} has committed to the table {self._target} (its last transaction version is "
+            f"{versions[TRANSACTION_PREFIX + stream]}), but history no longer holds a commit of it: the oldest is "
+            f"version {oldest}. Whether it reads what the stream {self._target.stream!r} is about to take up can't be "
+            f"told, and each record could land twice. Nothing was read. Run the stream {stream!r}, or set its position "
+            f"with dagster-kafka-flip position set, so that history holds it again; then run this one again. Or land "
+            "this stream in another table"
+        )
+        raise PositionLostError(msg)
 
     def create(self, schema: StructType) -> None:
         """Creates the table, empty. Does nothing if somebody else was faster.
@@ -309,9 +367,12 @@ class DeltaTable:
             clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")
         if target.cluster_by:
             clauses.append(f"CLUSTER BY ({', '.join(quoted(name) for name in target.cluster_by)})")
-        if target.properties:
-            pairs = (f"{literal(key)} = {literal(value)}" for key, value in target.properties.items())
-            clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
+        properties = {**target.properties}
+        if WINDOWS_PROPERTY not in properties:
+            properties[STREAMS_PROPERTY] = "true"
+        pairs = (f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
+        self._check_catalog_lasts()
         try:
             with store_lock(self._location or "catalog:", is_remote=self._is_remote):
                 remove_remnant(self._target.local_path)
@@ -321,6 +382,27 @@ class DeltaTable:
                 return
             msg = f"the table {target} can't be created: {telling_line(error)}"
             raise TableError(msg) from error
+
+    def _check_catalog_lasts(self) -> None:
+        """A table must not be made in a catalog that is gone with the Spark session."""
+        if self._target.is_path:
+            return
+        parts = self._target.name_parts
+        names_catalog = len(parts) > 2  # noqa: PLR2004 - catalog, schema, table
+        catalog = parts[0] if names_catalog else self._spark.sql("SELECT current_catalog()").collect()[0][0]
+        if catalog.lower() != _SESSION_CATALOG:
+            return
+        plugin = self._spark.conf.get(f"spark.sql.catalog.{_SESSION_CATALOG}", None)
+        kept_in = self._spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+        if kept_in == "in-memory" and (plugin is None or plugin.endswith(".DeltaCatalog")):
+            msg = (
+                f"the table {self._target} is not there, and it can't be made: Spark's catalog is in memory "
+                "(spark.sql.catalogImplementation=in-memory), so that the next process would not find the table, and "
+                "not its position. Nothing was written. Name the table by its path, such as warehouse/flights; or give "
+                "the session a catalog that lasts, such as a Hive metastore (spark.sql.catalogImplementation=hive) or "
+                "spark.sql.catalog.<name>"
+            )
+            raise TableError(msg)
 
     def check_schema(self, schema: StructType) -> tuple[tuple[str, str], ...]:
         """Makes sure that a batch's columns fit.
@@ -341,6 +423,10 @@ class DeltaTable:
         """Rows of the table, which Delta answers from its statistics where it can."""
         return self._spark.table(self._target.identifier).count()
 
+    def has_rows(self) -> bool:
+        """Whether there is any row in the table."""
+        return self.count_rows() > 0
+
     def kept_until(self, anchor: Anchor) -> datetime | None:
         """When half of the log's retention is over since the commit that holds the position; None if there is none.
 
@@ -351,11 +437,25 @@ class DeltaTable:
         committed = datetime.fromtimestamp(anchor.committed_ms / 1000, tz=timezone.utc)
         if datetime.now(tz=timezone.utc) - committed < _TOO_YOUNG_TO_ASK:
             return committed + _TOO_YOUNG_TO_ASK
-        return committed + self._log_retention / 2
+        try:
+            return committed + self._log_retention / 2
+        except OverflowError:
+            return None
 
     @functools.cached_property
     def _log_retention(self) -> timedelta:
-        return parse_log_retention(self.properties().get(LOG_RETENTION))
+        text = self.properties().get(LOG_RETENTION)
+        retention = parse_log_retention(text)
+        if retention is None:
+            _logger.warning(
+                "%s of %s is %r, which can't be read; it counts as the shortest that makes sense, %s",
+                LOG_RETENTION,
+                self._target,
+                text,
+                2 * _TOO_YOUNG_TO_ASK,
+            )
+            return 2 * _TOO_YOUNG_TO_ASK
+        return retention
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
@@ -369,11 +469,38 @@ class DeltaTable:
             WindowsChangedError: It is.
         """
         if WINDOWS_PROPERTY in self.properties():
-            msg = (
-                f"{self._target} is a table of windows, and the stream {self._target.stream!r} would land the same "
-                "records beside them. Nothing was written. Land the stream in another table"
-            )
-            raise WindowsChangedError(msg)
+            raise self._is_of_windows("")
+
+    def _is_of_windows(self, since: str) -> WindowsChangedError:
+        msg = (
+            f"{self._target} is a table of windows{since}, and the stream {self._target.stream!r} would land the same "
+            "records beside them. Nothing was written. Land the stream in another table"
+        )
+        return WindowsChangedError(msg)
+
+    def check_takes_windows(self) -> None:
+        """Makes sure that no stream lands in a table that is to become one of windows.
+
+        Call it before the table is marked as one, and once more after that: a stream that comes later sees the mark.
+
+        Raises:
+            WindowsChangedError: A stream does, or made the table and is about to.
+        """
+        landed = next(
+            ((commit.version, own.stream) for commit in self.commits() if (own := commit.document()) is not None), None
+        )
+        if landed is not None:
+            what = f"the stream {landed[1]!r} has landed in it (version {landed[0]})"
+        elif STREAMS_PROPERTY in self.properties():
+            what = f"a run of a stream made it (table property {STREAMS_PROPERTY})"
+        else:
+            return
+        msg = (
+            f"the table {self._target} is no table of windows: {what}, and each record would be there twice. Nothing "
+            "was written. Land the windows in another table, or say Windows(repair=True) to replace what the stream "
+            "has landed; a table without rows that no stream needs can be dropped"
+        )
+        raise WindowsChangedError(msg)
 
     def table_id(self) -> str:
         """The id that Delta gave the table when it was made; it stays when the table is moved or renamed."""
@@ -394,7 +521,7 @@ class DeltaTable:
             check_store(self._spark, self._location, single_writer=self._target.single_writer)
         return self._location
 
-    def commit(self, rows: DataFrame, document: CommitDocument) -> Committed:
+    def commit(self, rows: DataFrame, document: CommitDocument, takes_up: Collection[TopicPartition] = ()) -> Committed:
         """Appends a batch in one commit together with its document, and makes sure of it.
 
         However the write ends, the table's history is asked whether it happened.
@@ -402,32 +529,69 @@ class DeltaTable:
         Args:
             rows: The batch. Runs at most once if it is committed, and not at all if the fence holds.
             document: The batch's document.
+            takes_up: Topic partitions that the stream had no position of before. Whether somebody else has begun to
+                land them since the plan was made is looked up just before the write.
 
         An interrupt stops the Spark job. The commit may then be there or not; the next run finds out.
 
         Raises:
             ConcurrentIngestionError: Another run of the stream committed first.
-            TableChangedError: The table was restored or replaced meanwhile, or the fence did not hold.
+            StreamOverlapError: Another stream began to land the same meanwhile; nothing was written.
+            WindowsChangedError: The table became one of windows meanwhile; nothing was written.
+            TableChangedError: The table was restored or replaced meanwhile, or the fence did not hold, or another
+                stream landed the same in between.
             ForeignConflictError: Somebody else's change came in between; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
         """
-        written = self.written(lambda: self._append(rows, document), document.base_version, document.attempt)
+
+        def look(since: list[Commit]) -> None:
+            self._check_company(since, document, takes_up)
+
+        written = self.written(
+            lambda: self._append(rows, document),
+            document.base_version,
+            document.attempt,
+            look=look if takes_up else None,
+        )
         return self._judge(written, document)
 
-    def written(self, write: Callable[[], None], base_version: int, attempt: str) -> Written:
+    def _check_company(
+        self, since: list[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
+    ) -> None:
+        """Refuses to write what another stream, or windows, have begun to land since the plan was made."""
+        for commit in since:
+            other = commit.document()
+            if other is not None and other.stream != document.stream:
+                both = sorted(tp for tp in shared_logs(document, other) if tp in takes_up)
+                if both:
+                    raise self._overlap(both, other.stream, f"since version {commit.version}")
+            if makes_windows(commit):
+                raise self._is_of_windows(f" since version {commit.version}")
+
+    def written(
+        self,
+        write: Callable[[], None],
+        base_version: int,
+        attempt: str,
+        look: Callable[[list[Commit]], None] | None = None,
+    ) -> Written:
         """Runs a write, and asks the table's history what has come of it.
 
         Args:
             write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
             base_version: The version that the write rests on.
             attempt: Id of the attempt, in the tag of its Spark jobs.
+            look: Is handed the commits since then, just before the write and under the table's lock; what it raises
+                ends the write before it begins.
 
         Raises:
             CommitUnknownError: History can't be asked.
         """
         failure: Exception | None = None
         with held(store_lock(self.location(), is_remote=self._is_remote)) as lock:
+            if look is not None:
+                look(list(_take_while_after(self.commits(), base_version)))
             try:
                 run_interruptibly(self._spark, write, write_tag(attempt), lock)
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
@@ -463,6 +627,7 @@ class DeltaTable:
         for commit, own in streams:
             if own.attempt == document.attempt:
                 check_between(since, document, commit.version, str(self._target))
+                check_alone(since, document, commit.version, str(self._target))
                 return committed(commit, written, _rows_after(since, commit, document))
         if streams:
             commit, own = streams[0]
@@ -494,22 +659,7 @@ class DeltaTable:
         Raises:
             TableNotThereError: There is no such table.
         """
-        newest: int | None = None
-        oldest: int | None = None
-        limit = _FIRST_PAGE
-        while oldest is None or oldest > 0:
-            page = self._page(limit)
-            newest = page[0].version if newest is None and page else newest
-            fresh = [
-                commit
-                for commit in page
-                if newest is not None and commit.version <= newest and (oldest is None or commit.version < oldest)
-            ]
-            yield from fresh
-            if len(page) < limit:
-                return
-            oldest = page[-1].version
-            limit *= 10
+        return paged(self._page)
 
     def _page(self, limit: int) -> list[Commit]:
         return retries(_logger, f"reading the history of {self._target}")(self._read_page, limit)
@@ -524,6 +674,7 @@ class DeltaTable:
                     "operationParameters",
                     "operationMetrics",
                     "userMetadata",
+                    "engineInfo",
                     # As a number: a timestamp would come back in whatever time zone Python runs in.
                     "unix_millis(timestamp) AS timestamp_ms",
                 )
@@ -541,6 +692,7 @@ class DeltaTable:
                 metrics=row["operationMetrics"] or {},
                 user_metadata=row["userMetadata"],
                 timestamp_ms=row["timestamp_ms"],
+                engine=row["engineInfo"],
             )
             for row in rows
         ]
@@ -551,15 +703,58 @@ class DeltaTable:
         Raises:
             TableError: There is something else in its place.
         """
+        what = None if self._target.is_path else self._what_is_there()
+        if what is not None:
+            msg = (
+                f"{self._target} is {what} and no Delta table, so that no stream can land in it. Nothing was written. "
+                "Choose another name; what a stream lands can be shown by a view over its table"
+            )
+            raise TableError(msg)
         path = self._target.local_path
         if path is not None and not is_free(path):
             msg = f"{path} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
             raise TableError(msg)
 
+    def _what_is_there(self) -> str | None:
+        """What else a catalog has under the table's name; None if nothing."""
+        try:
+            rows = self._spark.sql(f"DESCRIBE TABLE EXTENDED {self._target.identifier}").collect()
+        except Exception as error:
+            if is_not_there(error):
+                return None
+            raise
+        told = {row["col_name"]: row["data_type"] for row in rows}
+        if (told.get("Provider") or "").lower() == "delta":
+            return None
+        if "Provider" not in told or "VIEW" in (told.get("Type") or ""):
+            return "a view"
+        return f"a table of the format {told['Provider']}"
+
     @property
     def _is_remote(self) -> bool:
         # Spark Connect's session is a class of its own, and asking it for its JVM would fail.
         return "connect" in type(self._spark).__module__
+
+
+def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = _FIRST_PAGE) -> Iterator[Commit]:
+    """The commits of a history that can only be asked for its newest ones, each once, newest first.
+
+    Args:
+        page_of: Gives as many of the newest commits as it is told.
+        first_page: How many to ask for first; then ten times as many each time.
+    """
+    oldest: int | None = None
+    limit = first_page
+    while oldest is None or oldest > 0:
+        page = page_of(limit)
+        # Commits that came in since the first page move the others further back.
+        fresh = [commit for commit in page if oldest is None or commit.version < oldest]
+        yield from fresh
+        if len(page) < limit:
+            return
+        if fresh:
+            oldest = fresh[-1].version
+        limit *= 10
 
 
 def _take_while_after(commits: Iterable[Commit], version: int) -> Iterator[Commit]:
@@ -571,6 +766,7 @@ def _take_while_after(commits: Iterable[Commit], version: int) -> Iterator[Commi
 
 def _rows_after(since: list[Commit], commit: Commit, document: CommitDocument) -> int | None:
     between = [other for other in since if other.version < commit.version]
-    if document.rows_before is None or between:
+    rows = commit.metric("numOutputRows")
+    if document.rows_before is None or rows is None or between:
         return None
-    return document.rows_before + commit.metric("numOutputRows")
+    return document.rows_before + rows

@@ -45,6 +45,7 @@ class Commit:
         metrics: The operation's metrics, as Delta prints them.
         user_metadata: What the writer left there.
         timestamp_ms: When it was made, in milliseconds since the epoch.
+        engine: What wrote it, such as `Apache-Spark/4.0.0 Delta-Lake/4.0.0` or `delta-rs:py-1.6.6`.
     """
 
     version: int
@@ -53,6 +54,7 @@ class Commit:
     metrics: Mapping[str, str]
     user_metadata: str | None = None
     timestamp_ms: int | None = None
+    engine: str | None = None
 
     def document(self) -> CommitDocument | None:
         """The document of a stream, if this commit wrote one.
@@ -65,9 +67,14 @@ class Commit:
         """The document of windows, if this commit replaced some."""
         return WindowsDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
 
-    def metric(self, name: str) -> int:
-        """A metric as a number, 0 where it is not there."""
-        return int(self.metrics.get(name) or 0)
+    def metric(self, name: str) -> int | None:
+        """A metric as a number; None where the writer left it out.
+
+        Other writers than Spark name theirs differently, and `spark.databricks.delta.history.metricsEnabled` switches
+        Spark's off.
+        """
+        text = self.metrics.get(name)
+        return int(text) if text and text.isdigit() else None
 
 
 class Effect(enum.Enum):
@@ -195,6 +202,9 @@ class Anchor:
     is_recorded: bool = False
 
 
+HasRows: TypeAlias = "Callable[[], bool]"
+"""Tells whether the table has rows now, for where its history does not."""
+
 RestoredVersions: TypeAlias = "Callable[[Commit, Sequence[Commit]], Collection[int]]"
 """Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought back."""
 
@@ -207,6 +217,7 @@ def find_anchor(
     *,
     restored: RestoredVersions | None = None,
     expired: Callable[[int, int], Anchor] | None = None,
+    has_rows: HasRows | None = None,
 ) -> Anchor:
     """Walks from the newest commit backwards to the one that defines the stream's position.
 
@@ -219,16 +230,18 @@ def find_anchor(
             back, newest first; the one that it did bring back is among them, unless there are none. Default: none.
         expired: Tells the position where history has lost it without a sign that rows went, from the oldest and the
             newest version that are left. Default: PositionLostError.
+        has_rows: Tells whether the table has rows; asked only for a stream without a commit, where history does not
+            say how many rows others brought. Default: it counts as if it had.
 
     Raises:
-        ForeignRowsError: The stream has no commit, and the table has rows that no stream wrote.
+        ForeignRowsError: The stream has no commit, and the table has rows that no stream wrote, or may have.
         TableReplacedError: The table's content was replaced since the stream's last commit.
         TableChangedError: The table was restored or replaced while the stream's last commit, or a repair, was
             being written.
         WindowsChangedError: It is a table of windows.
         PositionLostError: History ends before the position is found, or holds something unknown.
     """
-    return _Walk(stream, table, tolerated, restored, expired).run(iter(commits))
+    return _Walk(stream, table, tolerated, restored, expired, has_rows).run(iter(commits))
 
 
 class _Walk:
@@ -239,12 +252,14 @@ class _Walk:
         tolerated: Collection[type[KafkaFlipError]],
         restored: RestoredVersions | None,
         expired: Callable[[int, int], Anchor] | None,
+        has_rows: HasRows | None,
     ) -> None:
         self._stream = stream
         self._table = table
         self._tolerated = tolerated
         self._restored = restored
         self._expired = expired
+        self._has_rows = has_rows
         self._incidents: list[Incident] = []
         self._newest: int | None = None
         self._oldest = -1
@@ -254,6 +269,8 @@ class _Walk:
         self._replaced: Commit | None = None
         self._first_replaced = -1
         self._foreign: Commit | None = None
+        # As above, but history does not say whether it brought rows.
+        self._maybe_foreign: Commit | None = None
         # Rows that came after the commit that is looked for; None once that can't be told.
         self._rows_since: int | None = 0
         self._other_streams: dict[str, EnumeratorState] = {}
@@ -324,8 +341,8 @@ class _Walk:
             self._first_replaced = commit.version
             self._rows_since = None
             return
-        if _brings_rows(commit) and self._replaced is None:
-            self._foreign = self._foreign or commit
+        if self._replaced is None:
+            self._note_foreign(commit)
         if effect is Effect.CHANGES_ROWS:
             self._rows_since = None
         elif effect is Effect.APPENDS:
@@ -373,9 +390,20 @@ class _Walk:
         except KafkaFlipError as failure:
             return failure
 
-    def _add_rows(self, rows: int) -> None:
-        if self._rows_since is not None:
-            self._rows_since += rows
+    def _add_rows(self, rows: int | None) -> None:
+        self._rows_since = None if self._rows_since is None or rows is None else self._rows_since + rows
+
+    def _note_foreign(self, commit: Commit) -> None:
+        """Remembers a commit that brought rows, or may have brought some."""
+        repair = commit.windows()
+        if repair is not None and repair.repairs is not None:
+            # What it replaced are rows of a stream, and it is no stranger's.
+            return
+        brings = _brings_rows(commit)
+        if brings is None:
+            self._maybe_foreign = self._maybe_foreign or commit
+        elif brings:
+            self._foreign = self._foreign or commit
 
     def _found(self, commit: Commit, document: CommitDocument, older: Iterator[Commit]) -> Anchor:
         if self._replaced is not None:
@@ -391,15 +419,21 @@ class _Walk:
         # Not a commit further: each page of history costs a query, and a table may have thousands.
         between = list(itertools.takewhile(lambda later: later.version > document.base_version, older))
         check_between(between, document, commit.version, self._table)
+        for other in between:
+            # One that began to land the same at the same time is behind the commit that this walk ends at.
+            company = other.document()
+            if company is not None and company.stream != self._stream:
+                self._other_streams.setdefault(company.stream, company.state)
         table_rows = None
-        if document.rows_before is not None and self._rows_since is not None and not between:
-            table_rows = document.rows_before + commit.metric("numOutputRows") + self._rows_since
+        landed = commit.metric("numOutputRows")
+        if None not in (document.rows_before, self._rows_since, landed) and not between:
+            table_rows = (document.rows_before or 0) + (self._rows_since or 0) + (landed or 0)
         return self._anchor(commit, document.state, table_rows, document)
 
     def _created(self, commit: Commit) -> Anchor:
         start = self._replaced or commit
-        if _brings_rows(start) and self._foreign is None:
-            self._foreign = start
+        if self._foreign is None:
+            self._note_foreign(start)
         if self._foreign is not None and self._foreign.windows() is not None:
             msg = (
                 f"{self._table} is a table of windows (version {self._foreign.version} landed some), and the stream "
@@ -407,16 +441,20 @@ class _Walk:
                 "another table"
             )
             raise WindowsChangedError(msg)
-        if self._foreign is not None:
-            msg = (
-                f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
-                f"{self._foreign.operation}), and the stream {self._stream!r} has no position in it. Nothing was "
-                "written: reading the topic from its start could double what is there already. Use another table; or, "
-                "if it is known up to which offsets these rows go, begin there: dagster-kafka-flip position set"
-            )
-            self._tolerate(ForeignRowsError(msg), "The run took the table as it is, and began where the source says.")
-            return self._anchor(start, None, None)
-        return self._anchor(start, None, self._rows_since)
+        unknown = self._foreign is None and self._maybe_foreign is not None
+        if self._foreign is None and self._maybe_foreign is not None and (self._has_rows is None or self._has_rows()):
+            self._foreign = self._maybe_foreign
+        if self._foreign is None:
+            return self._anchor(start, None, 0 if unknown else self._rows_since)
+        untold = ", for which history gives no number of rows, and the table has rows" if unknown else ""
+        msg = (
+            f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
+            f"{self._foreign.operation}{untold}), and the stream {self._stream!r} has no position in it. Nothing was "
+            "written: reading the topic from its start could double what is there already. Use another table; or, "
+            "if it is known up to which offsets these rows go, begin there: dagster-kafka-flip position set"
+        )
+        self._tolerate(ForeignRowsError(msg), "The run took the table as it is, and began where the source says.")
+        return self._anchor(start, None, None)
 
     def _tolerate(self, error: KafkaFlipError, went_on: str) -> None:
         if type(error) not in self._tolerated:
@@ -443,6 +481,27 @@ class _Walk:
             transaction_version=None if document is None or self._restore is not None else document.anchor_version,
             incidents=tuple(self._incidents),
         )
+
+
+def with_undone(history: Sequence[Commit], restored: RestoredVersions | None = None) -> Iterator[tuple[Commit, bool]]:
+    """Each commit, and whether a later RESTORE took it back.
+
+    Args:
+        history: The table's commits, newest first.
+        restored: Which versions a RESTORE to a timestamp may have brought back; see `find_anchor`.
+    """
+    visible_up_to: int | None = None
+    for index, commit in enumerate(history):
+        is_undone = visible_up_to is not None and commit.version > visible_up_to
+        yield commit, is_undone
+        if is_undone or effect_of(commit) is not Effect.RESTORES:
+            continue
+        version = commit.parameters.get("version") or ""
+        if version.isdigit():
+            visible_up_to = int(version)
+        elif restored is not None and (versions := restored(commit, history[index + 1 :])):
+            # All of them hold the same files; the newest has no commit behind it that brought others.
+            visible_up_to = max(versions)
 
 
 def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, EnumeratorState]:
@@ -496,12 +555,33 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
             raise TableChangedError(msg)
 
 
-def _brings_rows(commit: Commit) -> bool:
-    """Whether there are rows in the table that this commit put there; a CLONE and a CONVERT count files only."""
-    if commit.operation == "MERGE":
-        # Its output rows are also those that it only moved from one file to another.
-        return commit.metric("numTargetRowsInserted") > 0
-    return any(commit.metric(name) for name in ("numOutputRows", "sourceNumOfFiles", "numConvertedFiles"))
+# What counts the rows, or files with rows, that an operation brought; without any of them none is known.
+_BROUGHT = {
+    "WRITE": ("numOutputRows",),
+    "CREATE TABLE AS SELECT": ("numOutputRows",),
+    "REPLACE TABLE AS SELECT": ("numOutputRows",),
+    "CREATE OR REPLACE TABLE AS SELECT": ("numOutputRows",),
+    "STREAMING UPDATE": ("numOutputRows",),
+    # Its output rows are also those that it only moved from one file to another.
+    "MERGE": ("numTargetRowsInserted",),
+    # These two count files only.
+    "CLONE": ("sourceNumOfFiles",),
+    "CONVERT": ("numConvertedFiles",),
+}
+# Of Delta's Spark these never bring rows. What other engines call by these names may.
+_BRINGS_NONE = frozenset({"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE", "TRUNCATE", "DELETE"})
+_OF_SPARK = "Apache-Spark/"
+
+
+def _brings_rows(commit: Commit) -> bool | None:
+    """Whether this commit put rows into the table; None where history does not tell."""
+    operation = commit.operation
+    if operation in _KEEPS_ROWS and commit.version > 0:
+        return False
+    if operation in _BRINGS_NONE and (commit.engine is None or commit.engine.startswith(_OF_SPARK)):
+        return False
+    counts = [commit.metric(name) for name in _BROUGHT.get(operation, ("numOutputRows",))]
+    return None if None in counts else any(counts)
 
 
 def _parameters(commit: Commit) -> str:

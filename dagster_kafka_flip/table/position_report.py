@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dagster_kafka_flip.errors import KafkaFlipError
-from dagster_kafka_flip.table.history import Effect, effect_of, find_anchor, other_streams
+from dagster_kafka_flip.table.history import Effect, effect_of, find_anchor, other_streams, with_undone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,17 +93,12 @@ def report_position(
         anchor=anchor,
         anchor_commit=next((commit for commit in history if anchor and commit.version == anchor.version), None),
         error=error,
-        commits=tuple(itertools.islice(_commits_of(history, stream), last)),
+        commits=tuple(itertools.islice(_commits_of(history, stream, restored), last)),
     )
 
 
-def _commits_of(history: Sequence[Commit], stream: str) -> Iterator[StreamCommit]:
-    visible_up_to: int | None = None
-    for commit in history:
-        is_undone = visible_up_to is not None and commit.version > visible_up_to
+def _commits_of(history: Sequence[Commit], stream: str, restored: RestoredVersions | None) -> Iterator[StreamCommit]:
+    for commit, is_undone in with_undone(history, restored):
         document = commit.document()
         if document is not None and document.stream == stream:
             yield StreamCommit(commit, document, is_undone)
-        restored = commit.parameters.get("version") if effect_of(commit) is Effect.RESTORES else None
-        if not is_undone and restored is not None and restored.isdigit():
-            visible_up_to = int(restored)

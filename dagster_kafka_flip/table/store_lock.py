@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 from filelock import FileLock
 
-from dagster_kafka_flip.errors import UnsafeStoreError
+from dagster_kafka_flip.errors import TableError, UnsafeStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,18 +34,60 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         location: The table's location, as a path or a URI.
         is_remote: Whether a Spark Connect server does the writing, whose file system may be another one. Then its own
             JVM keeps writers apart, and the lock is taken only where the path is visible here.
+
+    Raises:
+        TableError: The lock's file can't be opened.
     """
-    path = _local_path(location)
+    path = local_path(location)
     if path is None or (is_remote and not path.parent.is_dir()):
         yield
         return
+    # Two spellings of one path, through a link or with `..`, have to meet at one lock.
+    path = Path(os.path.realpath(os.path.normpath(path)))
     path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.parent / f".{path.name}.dagster-kafka-flip.lock"
     # Not of one thread alone: a write that outlives an interrupt lets go of it, and not the thread that took it.
-    with FileLock(path.parent / f".{path.name}.dagster-kafka-flip.lock", thread_local=False):
+    lock = FileLock(file, mode=_mode_in(path.parent), thread_local=False)
+    try:
+        _refuse_a_link(file)
+        lock.acquire()
+    except OSError as error:
+        msg = (
+            f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}"
+            f"{_owner(file)}. Whoever may write to the table has to be able to write to this file, which is always "
+            "empty: change its owner or its mode, or remove it while no run writes to the table"
+        )
+        raise TableError(msg) from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
-def _local_path(location: str) -> Path | None:
+def _refuse_a_link(file: Path) -> None:
+    if file.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link, which could lead the lock to any file")
+
+
+def _mode_in(folder: Path) -> int:
+    """Whoever may make files in the table's folder may take the lock, whatever the umask of its first user."""
+    return 0o644 | (folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
+def _owner(file: Path) -> str:
+    try:
+        status = file.lstat()
+    except OSError:
+        return ""
+    return f" (user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o})"
+
+
+def local_path(location: str) -> Path | None:
+    """A table's location as a path on this machine; None if it is on another file system.
+
+    Args:
+        location: A path or a URI.
+    """
     parsed = urlparse(location)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +15,14 @@ from dagster_kafka_flip.table.sql import quoted
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+# How SQL names a table by its path.
+_SQL_PATH = re.compile(r"delta\.`((?:[^`]|``)+)`", re.IGNORECASE)
+_PLAIN_NAME = re.compile(r"\w+")
+# Three clients of one store.
+_S3 = frozenset({"s3", "s3a", "s3n"})
+_DEFAULT_CATALOG = "spark_catalog"
+_DEFAULT_SCHEMA = "default"
+TRANSACTION_PREFIX = "dagster-kafka-flip/"
 _PLAIN_STREAM = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -21,7 +31,8 @@ class DeltaTarget(Settings):
 
     Attributes:
         table: A path (with a slash, or beginning with a scheme such as `s3a:`) or a catalog name such as
-            `lake.flights`. A relative path is taken from the working directory.
+            `lake.flights`. A relative path is taken from the working directory. Two spellings of one path, or of one
+            name, are one table.
         stream: Id of the stream: one source feeding one table. Explicit, so that renaming an asset, a group or a topic
             list re-reads nothing. Default `main`.
         partition_by: Partition columns, when the table is created.
@@ -58,21 +69,62 @@ class DeltaTarget(Settings):
     @property
     def is_path(self) -> bool:
         """Whether the table is named by a path."""
-        return "/" in self.table or _SCHEME.match(self.table) is not None
+        place = self._place
+        return "/" in place or _SCHEME.match(place) is not None
+
+    @property
+    def _place(self) -> str:
+        in_sql = _SQL_PATH.fullmatch(self.table)
+        return self.table if in_sql is None else in_sql[1].replace("``", "`")
 
     @property
     def local_path(self) -> Path | None:
-        """The absolute path on this machine; None for a catalog name or another file system."""
+        """The absolute path on this machine; None for a catalog name or another file system.
+
+        Without `..`, which Spark takes out by name, and not as the file system would behind a link.
+        """
         if not self.is_path:
             return None
-        if self.table.startswith("file:"):
-            return Path("/" + self.table.removeprefix("file:").lstrip("/"))
-        return None if _SCHEME.match(self.table) else Path(self.table).absolute()
+        place = self._place
+        if place[:5].lower() == "file:":
+            place = "/" + place[5:].lstrip("/")
+        elif _SCHEME.match(place):
+            return None
+        return Path(os.path.normpath(Path(place).absolute()))
 
     @property
     def location(self) -> str:
         """The path as it is handed to Spark: absolute, with its scheme where it has one. For a path only."""
-        return self.table if self.local_path is None else str(self.local_path)
+        return self._place if self.local_path is None else str(self.local_path)
+
+    @property
+    def identity(self) -> str:
+        """The one name of this table, however it is spelled: targets are the same table if this is the same.
+
+        A local path without links, `..`, or a slash at its end; a URI likewise, with one scheme for S3; a catalog name
+        in small letters and without quotes that it does not need. It does not tell that a path and a catalog name, or
+        two links that exist on another machine, lead to the same table.
+        """
+        path = self.local_path
+        if path is not None:
+            return os.path.realpath(path)
+        if self.is_path:
+            scheme, _, rest = self._place.partition(":")
+            scheme = "s3a" if scheme.lower() in _S3 else scheme.lower()
+            authority, slash, inside = rest[2:].partition("/") if rest.startswith("//") else ("", "/", rest.lstrip("/"))
+            inside = posixpath.normpath(slash + inside.lstrip("/")).lstrip("/") if inside else ""
+            return f"{scheme}://{authority}/{inside}".rstrip("/")
+        parts = [part.lower() for part in self.name_parts]
+        if len(parts) > 2 and parts[0] == _DEFAULT_CATALOG:  # noqa: PLR2004 - catalog, schema, table
+            parts = parts[1:]
+        if len(parts) == 1:
+            parts = [_DEFAULT_SCHEMA, *parts]
+        return ".".join(part if _PLAIN_NAME.fullmatch(part) else quoted(part) for part in parts)
+
+    @property
+    def name_parts(self) -> list[str]:
+        """The parts of a catalog name, without quotes."""
+        return [inside.replace("``", "`") or plain for inside, plain in _NAME_PART.findall(self.table)]
 
     @property
     def identifier(self) -> str:
@@ -80,20 +132,19 @@ class DeltaTarget(Settings):
         if self.is_path:
             return f"delta.{quoted(self.location)}"
         # Already quoted parts may hold dots; both are quoted anew, so that no name can end its own quotes.
-        parts = (quoted.replace("``", "`") or plain for quoted, plain in _NAME_PART.findall(self.table))
-        return ".".join(map(quoted, parts))
+        return ".".join(map(quoted, self.name_parts))
 
     @property
     def uri(self) -> str | None:
         """The table's URI, where the description alone tells it."""
         if self.local_path is not None:
             return self.local_path.as_uri()
-        return self.table if self.is_path else None
+        return self._place if self.is_path else None
 
     @property
     def transaction_id(self) -> str:
         """The stream's key among the table's transaction ids, which Delta calls `txnAppId`."""
-        return f"dagster-kafka-flip/{self.stream}"
+        return f"{TRANSACTION_PREFIX}{self.stream}"
 
     def __str__(self) -> str:
         return self.location if self.is_path else self.table

@@ -22,6 +22,7 @@ _logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+_PATTERN_LETTER = re.compile(r"[\\*?{}\[\]]")
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
 
@@ -43,6 +44,8 @@ class TransactionLog:
     def __init__(self, spark: SparkSession, location: str, table: str) -> None:
         self._spark = spark
         self._folder = f"{location.rstrip('/')}/_delta_log"
+        # Spark's readers take these letters of a path for patterns.
+        self._readable = _PATTERN_LETTER.sub(r"\\\g<0>", self._folder)
         self._table = table
 
     def transaction_version(self, application: str, newest: int) -> int | None:
@@ -57,7 +60,22 @@ class TransactionLog:
         Raises:
             TableError: The log can't be read, or is not whole.
         """
-        return self._trying(functools.partial(self._transaction_version, application, newest))
+        return self._trying(
+            functools.partial(self._transaction_versions, f"appId = {literal(application)}", newest)
+        ).get(application)
+
+    def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
+        """The last transaction versions of all applications whose ids begin alike; see `transaction_version`.
+
+        Args:
+            prefix: How they begin.
+            newest: The table's version.
+
+        Raises:
+            TableError: The log can't be read, or is not whole.
+        """
+        condition = f"startswith(appId, {literal(prefix)})"
+        return self._trying(functools.partial(self._transaction_versions, condition, newest))
 
     def file_changes(self, versions: Iterable[int], writes: Iterable[int]) -> list[FileChange]:
         """Which files some commits added and took out.
@@ -69,7 +87,7 @@ class TransactionLog:
         Raises:
             TableError: The log can't be read, or lacks one of the commits.
         """
-        paths = [f"{self._folder}/{version:020}.json" for version in versions]
+        paths = [f"{self._readable}/{version:020}.json" for version in versions]
         return self._trying(functools.partial(self._file_changes, paths, frozenset(writes)))
 
     def added_rows(self, version: int, column: str) -> dict[str, int]:
@@ -82,7 +100,7 @@ class TransactionLog:
         Raises:
             TableError: The log can't be read, or does not count rows.
         """
-        return self._trying(functools.partial(self._added_rows, f"{self._folder}/{version:020}.json", column))
+        return self._trying(functools.partial(self._added_rows, f"{self._readable}/{version:020}.json", column))
 
     def _trying(self, read: Callable[[], _T]) -> _T:
         try:
@@ -93,10 +111,10 @@ class TransactionLog:
             msg = f"the log of the table {self._table} ({self._folder}) can't be read: {telling_line(error)}"
             raise TableError(msg) from error
 
-    def _transaction_version(self, application: str, newest: int) -> int | None:
+    def _transaction_versions(self, condition: str, newest: int) -> dict[str, int]:
         commits: dict[int, str] = {}
         checkpoints: dict[tuple[int, int], list[str]] = {}
-        for row in self._spark.read.format("binaryFile").load(self._folder).select("path").collect():
+        for row in self._spark.read.format("binaryFile").load(self._readable).select("path").collect():
             name = row["path"].rpartition("/")[2]
             if (match := _COMMIT.fullmatch(name)) is not None:
                 commits[int(match[1])] = name
@@ -116,13 +134,11 @@ class TransactionLog:
             raise TableError(msg)
         files = [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
         found = [
-            (int(row["file_name"][:20]), row["version"])
+            (int(row["file_name"][:20]), row["appId"], row["version"])
             for rows in self._read(files, _TRANSACTIONS)
-            for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version")
-            .where(f"appId = {literal(application)}")
-            .collect()
+            for row in rows.selectExpr("_metadata.file_name", "txn.appId", "txn.version").where(condition).collect()
         ]
-        return max(found)[1] if found else None
+        return {application: version for _, application, version in sorted(found)}
 
     def _file_changes(self, paths: list[str], writes: frozenset[int]) -> list[FileChange]:
         rows = (
@@ -145,6 +161,8 @@ class TransactionLog:
         return changes
 
     def _added_rows(self, path: str, column: str) -> dict[str, int]:
+        from pyspark.sql import functions as f
+
         rows = (
             self._spark.read.schema(_ADDED)
             .option("mode", "FAILFAST")
@@ -155,14 +173,21 @@ class TransactionLog:
                 "CAST(get_json_object(add.stats, '$.numRecords') AS BIGINT) AS records",
             )
             .groupBy("value")
-            .agg({"records": "sum"})
-            .toDF("value", "records")
+            # A sum leaves nulls out: a file that nobody counted would pass for one without rows.
+            .agg(f.sum("records").alias("records"), f.count_if(f.col("records").isNull()).alias("uncounted"))
+            .collect()
         )
-        return {row["value"]: row["records"] for row in rows.collect()}
+        uncounted = sum(row["uncounted"] for row in rows)
+        if uncounted:
+            msg = f"the log of the table {self._table} has no row counts for {uncounted} of the files in {path}"
+            raise TableError(msg)
+        return {row["value"]: row["records"] for row in rows}
 
     def _read(self, names: list[str], schema: str) -> list[DataFrame]:
         reader = self._spark.read.schema(schema).option("mode", "FAILFAST")
-        by_format = {suffix: [f"{self._folder}/{name}" for name in names if name.endswith(suffix)] for suffix in _READ}
+        by_format = {
+            suffix: [f"{self._readable}/{name}" for name in names if name.endswith(suffix)] for suffix in _READ
+        }
         return [
             reader.json(paths) if suffix == ".json" else reader.parquet(*paths)
             for suffix, paths in by_format.items()

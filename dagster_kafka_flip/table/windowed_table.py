@@ -124,10 +124,13 @@ class WindowedTable:
                 "feeds this one, say Windows(repair=True)"
             )
             raise WindowsChangedError(msg)
+        self._table.check_takes_windows()
         self._spark.sql(
             f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES "
             f"({literal(WINDOWS_PROPERTY)} = {literal(self._definition)})"
         )
+        # A stream that looked before the property was there may have committed meanwhile.
+        self._table.check_takes_windows()
 
     def create(self, schema: StructType) -> None:
         """Creates the table, empty. Does nothing if somebody else was faster.
@@ -212,6 +215,10 @@ class WindowedTable:
             column: The column with the window's key.
         """
         if len(document.windows) == 1:
+            if done.rows is None:
+                key = document.windows[0].key
+                table = self._spark.read.option("versionAsOf", done.version).table(self._target.identifier)
+                return {key: table.where(windows_predicate(document.windows, column)).count()}
             return {document.windows[0].key: done.rows} if done.rows else {}
         if done.rows == 0:
             return {}

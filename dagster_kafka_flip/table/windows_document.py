@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
     from dagster_kafka_flip.source.state import EnumeratorState
 
+# The property of a table that streams made, so that nobody takes it for a place for windows while it is empty.
+STREAMS_PROPERTY = "dagster-kafka-flip.streams"
 WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
 """The table property that makes a table one of windows; it says which windows."""
 

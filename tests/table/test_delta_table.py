@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
@@ -17,13 +19,16 @@ from dagster_kafka_flip.errors import (
     TableChangedError,
     TableError,
     TableReplacedError,
+    WindowsChangedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.transaction_log import TransactionLog
 from tests.source.plans import make_plan
 
 pytestmark = pytest.mark.spark
@@ -106,7 +111,7 @@ def test_a_table_is_made_empty_with_its_layout_and_nullable_columns(spark, table
     assert created.location() == table
 
 
-def test_a_clustered_table_in_the_catalog_is_made_once_and_the_loser_of_the_race_goes_on(spark):
+def test_a_clustered_table_in_the_catalog_is_landed_in_and_none_is_made_in_a_catalog_that_does_not_last(spark):
     name = "flip_tests.`clustered_table`"
     spark.sql("CREATE DATABASE IF NOT EXISTS flip_tests")
     try:
@@ -114,11 +119,12 @@ def test_a_clustered_table_in_the_catalog_is_made_once_and_the_loser_of_the_race
         first, second = DeltaTable(spark, target), DeltaTable(spark, target)
         assert first.anchor() is None
         assert second.anchor() is None
-        first.create(_struct(_SCHEMA))
+        with pytest.raises(TableError, match=r"it can't be made: Spark's catalog is in memory .* Nothing was written"):
+            first.create(_struct(_SCHEMA))
+        spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING delta CLUSTER BY (id)")
         anchor = first.anchor()
         assert anchor is not None
         first.commit(_rows(spark, 1, 2), _document(anchor, "a"))
-        second.create(_struct(_SCHEMA))
         seen = second.anchor()
         assert seen is not None
         assert seen.state == EnumeratorState({_T0: 1})
@@ -145,7 +151,6 @@ def test_the_loser_of_a_race_for_a_path_changes_nothing(spark, table):
 def test_what_can_not_be_made_is_told(spark, tmp_path):
     for target, text in (
         (DeltaTarget(table=str(tmp_path / "a"), partition_by=("nowhere",)), "nowhere"),
-        (DeltaTarget(table="no_such_database.t"), "no_such_database"),
         (DeltaTarget(table=str(tmp_path / "b"), properties={"delta.appendOnly": "perhaps"}), "perhaps"),
     ):
         with pytest.raises(TableError) as error:
@@ -177,7 +182,7 @@ def test_of_two_batches_from_one_anchor_one_wins_and_a_known_attempt_is_found_ag
     anchor = one.anchor()
     assert two.anchor() == anchor
     done = one.commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
-    assert (done.version, done.rows, done.table_rows, done.files > 0, done.bytes > 0) == (1, 2, 2, True, True)
+    assert (done.version, done.rows, done.table_rows, bool(done.files), bool(done.bytes)) == (1, 2, 2, True, True)
 
     with pytest.raises(ConcurrentIngestionError) as error:
         two.commit(_rows(spark, 1, 2), _document(anchor, "b", offset=2))
@@ -438,8 +443,112 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
         one.check_overlap(anchor_one, make_plan({0: (0, 1)}, topic="u"))
     assert str(error.value) == (
         f"u-0: the stream 'two' of the table {table} reads it already; the stream 'main' would land the same records a "
-        "second time. Take the topic out of one of the two, or land into another table"
+        "second time. Nothing was written. Land 'main' in another table, or take the topic out of its source. If 'two' "
+        "is to stop reading it, take the topic out of that source, and give up its position: dagster-kafka-flip "
+        "position set --give-up, for the stream 'two'"
     )
+
+
+def test_of_two_streams_that_begin_at_once_the_second_finds_the_first_before_it_writes(spark, table):
+    one, two = _stream(spark, table), _stream(spark, table, stream="two")
+    begin_one, begin_two = one.anchor(), two.anchor()
+    one.commit(_rows(spark, 1), _document(begin_one, "a"), [_T0])
+    with pytest.raises(StreamOverlapError, match=r"t-0: the stream 'main' of .* reads it since version 1"):
+        two.commit(_rows(spark, 1), _document(begin_two, "b", stream="two"), [_T0])
+    assert _ids(spark, table) == [1]
+    # Where no lock keeps them apart, the read-back finds it.
+    with pytest.raises(TableChangedError, match=r"versions 1 .* and 2 .* are both of t-0"):
+        two.commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
+
+
+def test_a_stream_whose_commits_history_has_lost_is_not_taken_for_none(spark, table):
+    one, two = _stream(spark, table), _stream(spark, table, stream="two")
+    one.commit(_rows(spark, 1), _document(one.anchor(), "a"))
+    anchor = two.anchor()
+    assert anchor is not None
+    commits = [commit for commit in one.commits() if commit.version > 0]
+    with pytest.raises(PositionLostError, match=r"the stream 'main' has committed to .* the oldest is version 2"):
+        two._check_forgotten({}, [replace(commits[0], version=1), replace(commits[0], version=2)])
+    two._check_forgotten({"main": EnumeratorState({_T0: 1})}, commits)
+
+
+def test_a_table_of_a_stream_takes_no_windows_even_while_it_is_empty(spark, table):
+    stream = _stream(spark, table)
+    with pytest.raises(WindowsChangedError, match="a run of a stream made it"):
+        stream.check_takes_windows()
+    spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('dagster-kafka-flip.streams')")
+    stream.check_takes_windows()
+    stream.commit(stream.no_rows(), _document(stream.anchor(), "a"))
+    with pytest.raises(WindowsChangedError, match=r"the stream 'main' has landed in it \(version 2\)"):
+        stream.check_takes_windows()
+
+
+def test_a_table_that_delta_rs_filled_is_no_beginning(spark, table, tmp_path):
+    deltalake.write_deltalake(table, pa.table({"id": [1, 2]}))
+    with pytest.raises(ForeignRowsError, match="rows that no stream wrote"):
+        _stream(spark, table, create=False).anchor()
+    empty = str(tmp_path / "empty")
+    deltalake.DeltaTable.create(empty, pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    stream = _stream(spark, empty)
+    done = stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    assert (done.rows, done.table_rows) == (1, 1)
+    deltalake.write_deltalake(empty, pa.table({"id": [5], "name": ["x"]}), mode="append")
+    anchor = stream.anchor()
+    assert anchor is not None
+    assert anchor.table_rows is None
+
+
+def test_rows_that_spark_was_told_not_to_count_are_unknown_and_still_foreign(spark, table):
+    spark.conf.set("spark.databricks.delta.history.metricsEnabled", "false")
+    try:
+        stream = _stream(spark, table)
+        done = stream.commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
+        assert (done.rows, done.bytes, done.table_rows) == (None, None, None)
+        other = f"{table}-other"
+        _rows(spark, 7).write.format("delta").save(other)
+    finally:
+        spark.conf.unset("spark.databricks.delta.history.metricsEnabled")
+    with pytest.raises(ForeignRowsError, match="for which history gives no number of rows"):
+        _stream(spark, other, create=False).anchor()
+
+
+def test_a_view_or_another_format_by_a_catalog_name_is_called_what_it_is(spark):
+    spark.sql("CREATE DATABASE IF NOT EXISTS flip_others")
+    try:
+        spark.sql("CREATE TABLE flip_others.p (id INT) USING parquet")
+        spark.sql("CREATE VIEW flip_others.v AS SELECT * FROM flip_others.p")
+        for name, what in (("p", "a table of the format parquet"), ("v", "a view")):
+            with pytest.raises(TableError, match=f"flip_others.{name} is {what} and no Delta table"):
+                DeltaTable(spark, DeltaTarget(table=f"flip_others.{name}")).anchor()
+    finally:
+        spark.sql("DROP DATABASE flip_others CASCADE")
+
+
+def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
+    (tmp_path / "ab").mkdir()
+    path = str(tmp_path / "a[b]{c}*?")
+    stream = _stream(spark, path)
+    stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
+    assert TransactionLog(spark, path, path).transaction_version("dagster-kafka-flip/main", 1) == 0
+    assert _ids(spark, path) == [1]
+
+
+def test_the_log_tells_without_spark_whether_a_stream_still_stands_where_it_stood(spark, table, tmp_path):
+    stream = _stream(spark, table)
+    stream.commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
+    state = EnumeratorState({_T0: 1})
+    assert standing_at(table, "main", state, 1, 1, 2) == (1, 2)
+    assert standing_at(table, "main", EnumeratorState({_T0: 9}), 1, 1, 2) is None
+    assert standing_at("s3a://bucket/table", "main", state, 1, 1, 2) is None
+    _rows(spark, 3).write.format("delta").mode("append").save(table)
+    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('a' = 'b')")
+    assert standing_at(table, "main", state, 1, 1, 2) == (3, 3)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 3")
+    assert standing_at(table, "main", state, 1, 1, 2) == (4, None)
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
+    assert standing_at(table, "main", state, 1, 1, 2) is None
+    Path(table).rename(tmp_path / "away")
+    assert standing_at(table, "main", state, 1, 1, 2) is None
 
 
 # --- the schema ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dagster_kafka_flip.errors import (
@@ -11,13 +13,19 @@ from dagster_kafka_flip.errors import (
     TableChangedError,
     TableReplacedError,
 )
-from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.company import check_alone
+from dagster_kafka_flip.table.delta_table import paged
+from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams, with_undone
+from dagster_kafka_flip.table.windows_document import WindowsDocument
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
 
 
-def _find(*commits: Commit, stream: str = "main"):
+def _find(*commits: Commit, stream: str = "main", has_rows: bool | None = None):
     """The anchor of a history that is given oldest first."""
-    return find_anchor(reversed(commits), stream, "lake.t")
+    answer = None if has_rows is None else lambda: has_rows
+    return find_anchor(reversed(commits), stream, "lake.t", has_rows=answer)
 
 
 # --- what is passed over ------------------------------------------------------------------------------------------
@@ -242,7 +250,7 @@ def test_of_many_wipes_the_newest_is_named_and_all_are_to_be_undone():
 
 @pytest.mark.parametrize(("commit", "shown"), WIPES, ids=[shown for _, shown in WIPES])
 def test_a_wipe_before_the_streams_first_commit_is_where_its_table_begins(commit, shown):
-    anchor = _find(create(), append(1), commit, foreign(3, "OPTIMIZE"))
+    anchor = _find(create(), append(1), commit, foreign(3, "OPTIMIZE"), has_rows=False)
     assert (anchor.version, anchor.state, anchor.table_version) == (2, None, 3)
 
 
@@ -293,7 +301,7 @@ def test_rows_of_others_in_a_table_without_a_position_are_an_error(commits, vers
 def test_a_table_that_others_made_but_did_not_fill_is_a_beginning():
     for commits in (
         [create()],
-        [foreign(0, "CREATE TABLE AS SELECT")],
+        [foreign(0, "CREATE TABLE AS SELECT", {"numOutputRows": 0})],
         [foreign(0, "CLONE", {"sourceNumOfFiles": 0})],
         [create(), append(1, rows=0)],
         [create(), foreign(1, "MERGE", {"numOutputRows": 3, "numTargetRowsInserted": 0}, predicate="[]")],
@@ -419,5 +427,93 @@ def test_the_tables_rows_are_told_where_history_tells_them(commits, rows):
     assert _find(*commits).table_rows == rows
 
 
-def test_a_metric_that_is_not_there_is_zero():
-    assert [Commit(0, "X", {}, metrics).metric("n") for metrics in ({}, {"n": ""}, {"n": "7"})] == [0, 0, 7]
+def test_a_metric_that_is_not_there_is_unknown_and_not_zero():
+    metrics = ({}, {"n": ""}, {"n": "many"}, {"n": "0"}, {"n": "7"})
+    assert [Commit(0, "X", {}, each).metric("n") for each in metrics] == [None, None, None, 0, 7]
+
+
+_UNCOUNTED = [
+    foreign(1, "WRITE", mode="Append"),
+    foreign(1, "WRITE", {"num_added_rows": 3}, mode="Append"),
+    foreign(1, "MERGE", predicate="[]"),
+    foreign(1, "STREAMING UPDATE", outputMode="Append"),
+    foreign(1, "CONVERT"),
+    Commit(0, "CREATE TABLE", {}, {}, engine="delta-rs:0.9"),
+]
+
+
+@pytest.mark.parametrize("commit", _UNCOUNTED, ids=_name)
+def test_rows_that_nobody_counted_are_looked_for_in_the_table(commit):
+    history = [commit] if commit.version == 0 else [create(), commit]
+    for has_rows in (True, None):
+        with pytest.raises(ForeignRowsError) as error:
+            _find(*history, has_rows=has_rows)
+        assert str(error.value).startswith(
+            f"the table lake.t has rows that no stream wrote (version {commit.version}, {commit.operation}, for which "
+            "history gives no number of rows, and the table has rows), and the stream 'main' has no position in it."
+        )
+    anchor = _find(*history, has_rows=False)
+    assert (anchor.state, anchor.table_rows) == (None, 0)
+
+
+def test_the_rows_of_a_table_are_unknown_behind_a_commit_that_nobody_counted():
+    assert _find(create(), own(1, rows_before=0), foreign(2, "WRITE", mode="Append")).table_rows is None
+    assert _find(create(), own(1, rows_before=0), append(2, rows=4)).table_rows == 5
+
+
+def test_a_repair_of_one_stream_does_not_refuse_a_second_one():
+    document = WindowsDocument(
+        attempt="a", run_id="r", base_version=1, mode="repair", windows=(), splits=(), state=state_at(1), repairs="main"
+    )
+    repair = Commit(
+        2, "WRITE", {"mode": "Overwrite", "predicate": '["(a = 1)"]'}, {"numOutputRows": "3"}, document.to_text()
+    )
+    assert _find(create(), own(1), repair, stream="second").state is None
+
+
+def test_a_stream_that_began_at_the_same_time_is_met_behind_the_anchor():
+    """So that the run after a race is refused, whichever of the two it is of."""
+    anchor = _find(create(), own(1, stream="other", base=0), own(2, base=0))
+    assert anchor.other_streams == {"other": state_at(1)}
+
+
+def test_of_two_streams_whose_first_batches_hold_the_same_the_later_one_finds_out_with_numbers():
+    split = KafkaPartitionSplit(TopicPartition("t", 0), 0, 40)
+    first = replace(document_of(1, stream="other", base=0), splits=(split,))
+    second = replace(document_of(2, base=0), splits=(replace(split, starting_offset=10),))
+    other = Commit(1, "WRITE", {"mode": "Append"}, {}, first.to_text())
+    with pytest.raises(TableChangedError) as error:
+        check_alone([other], second, 2, "lake.t")
+    assert str(error.value) == (
+        "versions 1 (the stream 'other') and 2 (the stream 'main') of the table lake.t are both of t-0, and the later "
+        "one was planned before the earlier one was there: up to 30 records are in the table twice by these two "
+        "batches. RESTORE the table to version 1, which takes this batch out again; then land one of the two in "
+        "another table"
+    )
+    elsewhere = replace(second, state=EnumeratorState({TopicPartition("u", 0): 1}))
+    check_alone([other], elsewhere, 2, "lake.t")
+    check_alone([append(1)], second, 2, "lake.t")
+
+
+def test_a_table_that_became_one_of_windows_during_a_batch_is_told():
+    marked = foreign(1, "SET TBLPROPERTIES", properties='{"dagster-kafka-flip.windows":"daily"}')
+    with pytest.raises(TableChangedError, match=r"version 1 made lake\.t a table of windows"):
+        check_alone([marked], document_of(2, base=0), 2, "lake.t")
+
+
+def test_what_a_restore_took_back_is_undone_whether_it_names_a_version_or_a_time():
+    to_a_time = foreign(4, "RESTORE", version=None, timestamp="2026-01-01 00:00:00")
+    for last, restored in ((restore(4, 1), None), (to_a_time, lambda *_: (1,))):
+        history = [last, own(3), own(2), own(1), create()]
+        assert [commit.version for commit, undone in with_undone(history, restored) if undone] == [3, 2]
+
+
+def test_commits_that_arrive_while_history_is_paged_through_neither_repeat_nor_hide_one():
+    newest = [30]
+
+    def page(limit: int) -> list[Commit]:
+        found = [append(version) for version in range(newest[0], max(-1, newest[0] - limit), -1)]
+        newest[0] += 45
+        return found
+
+    assert [commit.version for commit in paged(page, 3)] == list(range(30, -1, -1))

@@ -108,6 +108,7 @@ def test_a_table_that_was_dropped_and_made_again_is_another_table(spark):
     name = "position_truth.t"
     spark.sql("CREATE DATABASE IF NOT EXISTS position_truth")
     try:
+        spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING delta")
         _land(spark, _stream(spark, name), "a", 1, offset=1)
         spark.sql(f"DROP TABLE {name}")
         spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING delta")

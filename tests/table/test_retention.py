@@ -30,7 +30,15 @@ _DAY = 24 * 3600
         ("2 weeks 3 hours", timedelta(days=14, hours=3)),
         ("interval 5 minutes 1 second 20 milliseconds", timedelta(minutes=5, seconds=1, milliseconds=20)),
         (None, DEFAULT_LOG_RETENTION),
-        ("Table t does not have property: delta.logRetentionDuration", DEFAULT_LOG_RETENTION),
+        ("interval 36 hours -12 hours", timedelta(days=1)),
+        ("interval 1.5 days", timedelta(hours=36)),
+        ("interval 999999999999 weeks", timedelta.max),
+        ("Table t does not have property: delta.logRetentionDuration", None),
+        ("interval 1 month", None),
+        ("interval 2 fortnights 30 days", None),
+        ("interval", None),
+        ("", None),
+        ("-3 days", None),
     ],
 )
 def test_a_retention_is_read_as_delta_prints_it(text, retention):

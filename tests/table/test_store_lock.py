@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 import sys
 
 import pytest
 
-from dagster_kafka_flip.errors import UnsafeStoreError
+from dagster_kafka_flip.errors import TableError, UnsafeStoreError
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 
 # Reads a number, and writes it back one larger: two of these at once lose some, unless the lock keeps them apart.
@@ -45,6 +46,40 @@ def test_two_processes_exclude_each_other(tmp_path):
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
     assert counter.read_text() == "400"
+
+
+def test_a_table_has_one_lock_through_every_link_and_spelling(tmp_path):
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to("lake")
+    (tmp_path / "lake" / "alias").symlink_to("table")
+    for spelling in ("lake/table", "link/table", "link/table/", "lake/alias", "lake/../link/./table"):
+        with store_lock(f"{tmp_path}/{spelling}", is_remote=False):
+            locked = [path.name for path in (tmp_path / "lake").iterdir() if path.name.startswith(".")]
+            assert locked == [".table.dagster-kafka-flip.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lake", "link"]
+
+
+def test_whoever_may_write_beside_the_table_may_take_its_lock(tmp_path):
+    for mode, expected in ((0o755, 0o644), (0o775, 0o664), (0o777, 0o666)):
+        folder = tmp_path / f"{mode:o}"
+        folder.mkdir()
+        folder.chmod(mode)
+        with store_lock(str(folder / "table"), is_remote=False):
+            assert stat.S_IMODE((folder / ".table.dagster-kafka-flip.lock").stat().st_mode) == expected
+
+
+def test_a_lock_that_can_not_be_opened_is_told_and_a_link_is_not_followed(tmp_path):
+    lock = tmp_path / ".table.dagster-kafka-flip.lock"
+    (tmp_path / "elsewhere").touch()
+    lock.symlink_to("elsewhere")
+    taken = store_lock(str(tmp_path / "table"), is_remote=False)
+    with pytest.raises(TableError, match=r"can't be locked, so nothing was written: .* it is a symbolic link"), taken:
+        pass
+    lock.unlink()
+    lock.mkdir()
+    taken = store_lock(str(tmp_path / "table"), is_remote=False)
+    with pytest.raises(TableError, match=r"Is a directory \(user \d+, mode 0\d+\)\. Whoever may write"), taken:
+        pass
 
 
 @pytest.mark.parametrize("name", ["plain", "two words", "50%25", "a#b", "a?b", "ü"])

@@ -21,6 +21,8 @@ from dagster_kafka_flip.table.target import DeltaTarget
         ("file:///lake/flights", "delta.`/lake/flights`", "file:///lake/flights", "/lake/flights"),
         ("s3a://bucket/flights", "delta.`s3a://bucket/flights`", "s3a://bucket/flights", "s3a://bucket/flights"),
         ("hdfs://n:9/x", "delta.`hdfs://n:9/x`", "hdfs://n:9/x", "hdfs://n:9/x"),
+        ("delta.`/lake/x`", "delta.`/lake/x`", "file:///lake/x", "/lake/x"),
+        ("/lake/../lake/x/", "delta.`/lake/x`", "file:///lake/x", "/lake/x"),
         ("flights", "`flights`", None, "flights"),
         ("lake.flights", "`lake`.`flights`", None, "lake.flights"),
         ("spark_catalog.lake.flights", "`spark_catalog`.`lake`.`flights`", None, "spark_catalog.lake.flights"),
@@ -43,6 +45,31 @@ def test_a_relative_path_is_taken_from_the_working_directory(tmp_path, monkeypat
     assert target.local_path == tmp_path / "warehouse" / "flights"
     assert target.location == str(target) == str(tmp_path / "warehouse" / "flights")
     assert DeltaTarget(table="./flights").local_path == Path(tmp_path / "flights")
+
+
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ("{0}/lake/t", "{0}/lake/t/", "{0}/lake/../lake/./t", "file:{0}/lake/t", "file://{0}/lake//t", "lake/t"),
+        ("{0}/lake/t", "{0}/link/t", "delta.`{0}/lake/t`", "DELTA.`{0}/link/t/`"),
+        ("s3a://b/x/t", "s3://b/x/t/", "s3n://b//x/y/../t", "S3A://b/x/./t", "delta.`s3a://b/x/t`"),
+        ("hdfs://n:9/x", "hdfs://n:9/x/"),
+        ("lake.t", "LAKE.T", "`lake`.`t`", "spark_catalog.lake.t"),
+        ("t", "default.t", "`T`"),
+        ("`my.lake`.t", "`My.Lake`.`t`"),
+    ],
+)
+def test_one_table_has_one_identity_however_it_is_spelled(spellings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to("lake")
+    targets = [DeltaTarget(table=spelling.format(tmp_path)) for spelling in spellings]
+    assert len({target.identity for target in targets}) == 1
+
+
+def test_different_tables_have_different_identities():
+    tables = ("/a/b", "/a/B", "a.b", "`a.b`", "c.a.b", "s3a://x/a", "s3a://y/a", "gs://x/a", "/a/b/c", "hdfs:/a/b")
+    assert len({DeltaTarget(table=table).identity for table in tables}) == len(tables)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,104 @@
+"""What a table's log tells without Spark, where its files can be seen from here.
+
+Only enough to find out whether a recorded position still stands. Whatever is not plain to see counts as unknown, and
+then the table is asked through Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import DocumentVersionError
+from dagster_kafka_flip.table.history import Commit, Effect, effect_of
+from dagster_kafka_flip.table.store_lock import local_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+# More of them are Spark's work.
+_MOST_COMMITS = 50
+_LARGEST_COMMIT = 16 * 1024 * 1024
+
+_LEAVES_POSITION = frozenset({Effect.APPENDS, Effect.KEEPS_ROWS, Effect.CHANGES_ROWS})
+
+
+def standing_at(
+    location: str, stream: str, state: EnumeratorState, anchor_version: int, table_version: int, table_rows: int | None
+) -> tuple[int, int | None] | None:
+    """The newest version of a table and its rows there, if a stream still stands where it was recorded to stand.
+
+    Args:
+        location: The table's location.
+        stream: Id of the stream.
+        state: Where it stood.
+        anchor_version: Version of the commit that defined that.
+        table_version: The newest version of the table then.
+        table_rows: Its rows then, if they are known.
+
+    Returns:
+        The version, and the rows if they are known. None if the log can't be seen from here, if it does not show the
+        position, or if somebody has done something since that may have moved it.
+    """
+    table = local_path(location)
+    if table is None:
+        return None
+    log = table / "_delta_log"
+    try:
+        if not _shows(log, stream, state, anchor_version) or not _file(log, table_version).is_file():
+            return None
+        version, rows = table_version, table_rows
+        while _file(log, version + 1).is_file():
+            version += 1
+            commit = _commit(log, version)
+            if commit is None or version - table_version > _MOST_COMMITS:
+                return None
+            document = commit.document()
+            effect = effect_of(commit)
+            if (document is None and effect not in _LEAVES_POSITION) or (document and document.stream == stream):
+                return None
+            added = 0 if effect is Effect.KEEPS_ROWS else commit.metric("numOutputRows")
+            rows = None if rows is None or added is None or effect is Effect.CHANGES_ROWS else rows + added
+    except (OSError, ValueError, DocumentVersionError):
+        return None
+    return version, rows
+
+
+def _shows(log: Path, stream: str, state: EnumeratorState, anchor_version: int) -> bool:
+    """Whether the commit that defined the position is there: another table may have taken the place of this one."""
+    commit = _commit(log, anchor_version)
+    if commit is None:
+        return False
+    document = commit.document()
+    if document is None:
+        return effect_of(commit) is Effect.RESTORES
+    return document.stream == stream and document.state == state
+
+
+def _file(log: Path, version: int) -> Path:
+    return log / f"{version:020}.json"
+
+
+def _commit(log: Path, version: int) -> Commit | None:
+    file = _file(log, version)
+    if not file.is_file() or file.stat().st_size > _LARGEST_COMMIT:
+        return None
+    with file.open(encoding="utf-8") as lines:
+        info: Any = next((action for line in lines if (action := json.loads(line).get("commitInfo"))), None)
+    if not isinstance(info, dict):
+        return None
+    found: dict[str, Any] = {**info}
+    return Commit(
+        version=version,
+        operation=str(found.get("operation")),
+        parameters={
+            name: None if value is None else str(value)
+            for name, value in (found.get("operationParameters") or {}).items()
+        },
+        metrics={name: str(value) for name, value in (found.get("operationMetrics") or {}).items()},
+        user_metadata=found.get("userMetadata"),
+        timestamp_ms=found.get("timestamp"),
+        engine=found.get("engineInfo"),
+    )
