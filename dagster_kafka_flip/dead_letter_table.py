@@ -40,6 +40,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
     WriteFailedError,
 )
+from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.observation import observed_metrics
@@ -125,7 +126,7 @@ class DeadLetterTable:
         log: Where to tell each step.
 
     Attributes:
-        landed: Dead letters landed so far.
+        landed: Dead letters landed so far; None where the table's history does not tell.
         target: The dead-letter table.
     """
 
@@ -142,7 +143,7 @@ class DeadLetterTable:
         run_id: str,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
-        self.landed = 0
+        self.landed: int | None = 0
         self.target = letters.target(main_target)
         self._spark = spark
         self._letters = letters
@@ -234,10 +235,10 @@ class DeadLetterTable:
         self._counted = None
         self._settle(batch, reads=True)
         self._unmarked = None
-        landed = self.landed - before
         if rejected is None:
             return None if self._counted is None else observed_metrics(self._counted, 10.0).get("rejected")
-        if landed < rejected:
+        landed = None if self.landed is None or before is None else self.landed - before
+        if landed is not None and landed < rejected:
             self._log.warning(
                 "%d records of version %d of %s were rejected, and %d dead letters of it were landed just now: the "
                 "others were landed before, or by another run, or are gone by compaction meanwhile",
@@ -529,11 +530,11 @@ class DeadLetterTable:
             ),
         )
         self._settled = letters.settles if before is None else max(before.version, letters.settles)
-        self.landed += committed.rows
+        self.landed = total((self.landed, committed.rows))
         if letters.splits:
             self._log.info(
-                "landed %d dead letters of version %d of %s in version %d of %s",
-                committed.rows,
+                "landed %s dead letters of version %d of %s in version %d of %s",
+                "an unknown number of" if committed.rows is None else committed.rows,
                 batch.version,
                 self._main_target,
                 committed.version,

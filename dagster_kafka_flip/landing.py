@@ -153,13 +153,9 @@ class Landing:
             lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
         )
         seconds = clock.lap()
-<<<<<<< HEAD
         if confirm is not None:
             confirm(document, committed)
-        observed = watch.get(patience=2.0 if committed.rows == 0 else 10.0)
-=======
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
->>>>>>> table
         self._log.info(
             "committed version %d of %s: %s",
             committed.version,

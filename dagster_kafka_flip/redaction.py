@@ -42,11 +42,6 @@ def marked_as_secret(pem: str) -> str:
     return _MARK + pem
 
 
-def without_parameters(remote: str) -> str:
-    """A Spark Connect address without what follows it, which may be a token: `sc://host:15002`."""
-    return remote.partition("/;")[0]
-
-
 def hide_from_logs() -> None:
     """Keeps the loggers of py4j and of Spark Connect's client from printing the settings of a Kafka client."""
     for name in (*_PY4J_LOGGERS, _CONNECT_LOGGER):

@@ -123,17 +123,12 @@ def plan_move(
     moved = source if to is None else source.with_overrides(starting_offsets=to)
     try:
         plan = _plan(moved, before)
-<<<<<<< HEAD
     except TopicRecreatedError as error:
         # Offsets of the old topic mean nothing in the new one, and those of other topics mean what they did.
         problem = problem or error
         plan = _plan(moved, before, frozenset({TopicRecreatedError}))
     except ClusterChangedError as error:
-        if to.kind is OffsetsKind.SPECIFIC:
-=======
-    except (ClusterChangedError, TopicRecreatedError) as error:
         if to is None or to.kind is OffsetsKind.SPECIFIC:
->>>>>>> table
             raise
         # Another cluster: the old offsets mean nothing in it, and none of them is kept.
         problem = problem or error

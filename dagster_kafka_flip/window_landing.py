@@ -20,7 +20,7 @@ from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilte
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.retries import retries
-<<<<<<< HEAD
+from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.windowed_table import (
     kept_predicate,
@@ -28,10 +28,6 @@ from dagster_kafka_flip.table.windowed_table import (
     time_predicate,
     windows_predicate,
 )
-=======
-from dagster_kafka_flip.table.spark_error import telling_line
-from dagster_kafka_flip.table.windowed_table import repair_predicate, windows_predicate
->>>>>>> table
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from dagster_kafka_flip.transforming import transformed
 from dagster_kafka_flip.window_result import WindowsResult, WindowsSeen

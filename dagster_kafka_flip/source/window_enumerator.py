@@ -134,6 +134,10 @@ class WindowEnumerator:
         planning = _Planning(self._source, self._cluster, self._windows, self._context, self._now())
         return planning.plan(windows, known, cut_at, tuple(recorded))
 
+    def close(self) -> None:
+        """Ends the client's threads and connections."""
+        self._cluster.close()
+
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """A plan, dealt out to tasks."""
         batch = plan.read_plan()
@@ -219,10 +223,6 @@ class _Planning:
             set_by_broker=self._set_by_broker,
             incidents=tuple(self._incidents),
         )
-
-    def close(self) -> None:
-        """Ends the client's threads and connections."""
-        self._cluster.close()
 
     def _check_identity(self, known: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         went_on = "The run went on with the log that answers now; rows of the windows are replaced by what it holds."

@@ -17,6 +17,7 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.sample import RecordSearch
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from tests.source.flink.logs import until
 
@@ -27,6 +28,7 @@ _ASK = """
 import sys
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.sample import RecordSearch
 from dagster_kafka_flip.source.split import TopicPartition
 cluster = KafkaCluster(KafkaConnection(bootstrap_servers=sys.argv[1]))
 print(cluster.committed_offsets([TopicPartition("t", number) for number in range(3)], "g"))
@@ -60,7 +62,7 @@ def test_no_answer_in_time_is_not_taken_for_no_record(kafka, hasty, topic):
     kafka.produce(topic, [(None, "x")] * 3)
     tp = TopicPartition(topic, 0)
     with pytest.raises(ClusterUnreachableError, match="did not send the first record from offset 1 on"):
-        hasty.first_records({tp: 1}, "read_committed")
+        hasty.search_records([RecordSearch(tp, 1, 2, 0)], "read_committed")
     with pytest.raises(ClusterUnreachableError, match="did not send a sample of records from offset 0"):
         hasty.sample([KafkaPartitionSplit(tp, 0, 3)], "read_committed")
 
@@ -95,7 +97,7 @@ def test_an_error_from_before_an_answer_is_not_given_as_the_cause_of_a_later_one
     # Without waiting: nothing new can have gone wrong.
     cluster.request_timeout = 0.001
     with pytest.raises(ClusterUnreachableError) as error:
-        cluster.first_records({TopicPartition("no-such-topic", 0): 0}, "read_committed")
+        cluster.search_records([RecordSearch(TopicPartition("no-such-topic", 0), 0, 1, 0)], "read_committed")
     assert nobody not in str(error.value).partition(" within ")[2]
 
 
