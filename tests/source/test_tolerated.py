@@ -129,7 +129,7 @@ def test_what_can_not_be_tolerated_is_told_before_anything_runs(error):
         ingest(source, "t", spark=pytest.fail, tolerate=[error])
     assert str(refused.value) == (
         f"tolerate: {error.__name__} can't be tolerated; those that can are ClusterChangedError, "
-        "ConcurrentIngestionError, EndBeforePositionError, ForeignRowsError, RecordsFromFutureError, "
+        "ConcurrentIngestionError, DeadLetterTableMissingError, EndBeforePositionError, ForeignRowsError, "
         "RetentionOvertookPositionError, TableReplacedError, TimestampTypeChangedError, TopicNotFoundError, "
         "TopicRecreatedError, WindowBeyondRetentionError, WindowNotCompleteError"
     )
