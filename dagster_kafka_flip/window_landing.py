@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
-from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError, WriteFailedError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    TimestampTypeChangedError,
+    TopicRecreatedError,
+    WindowBeyondRetentionError,
+    WindowsChangedError,
+    WriteFailedError,
+)
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.observation import BatchObservation, observed_metrics
@@ -15,24 +24,31 @@ from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
+from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.windowed_table import repair_predicate, windows_predicate
+from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.windowed_table import Replacement, repair_predicate, windows_predicate
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from dagster_kafka_flip.transforming import transformed
 from dagster_kafka_flip.window_result import WindowsResult, WindowsSeen
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
@@ -55,6 +71,7 @@ class WindowLanding:
         transform: From the records to the rows to land; None for all as they are.
         topics: Of the source's topics, those whose rows are replaced; None for all.
         run_id: Kept in the commits.
+        tolerated: Errors that don't end the run.
         log: Where to tell each step.
     """
 
@@ -71,6 +88,7 @@ class WindowLanding:
         transform: Callable[[DataFrame], DataFrame] | None,
         topics: tuple[str, ...] | None,
         run_id: str,
+        tolerated: Collection[type[KafkaFlipError]],
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._spark = spark
@@ -83,9 +101,22 @@ class WindowLanding:
         self._transform = transform
         self._topics = topics
         self._run_id = run_id
+        self._tolerated = tolerated
         self._log = log
 
-    def schema(self) -> StructType:
+    def create(self, plan: WindowPlan) -> None:
+        """Creates the table, empty.
+
+        Args:
+            plan: What is going to be landed first.
+
+        Raises:
+            TableError: The table can't be created.
+        """
+        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, _now_ms())
+        self._table.create(self._schema(), landed)
+
+    def _schema(self) -> StructType:
         """The columns of the rows to land; nothing is read."""
         from pyspark.sql import functions as f
 
@@ -104,6 +135,7 @@ class WindowLanding:
             ForeignConflictError: Somebody else came in between; a new plan can be made.
             KafkaFlipError: Nothing of it was committed; but for CommitUnknownError, which says that it may be.
         """
+        scoped, plan = self._scoped(look, plan)
         for incident in plan.incidents:
             self._log.warning("tolerated %s: %s", incident.error, incident.message)
         assignment = self._enumerator.assign(plan)
@@ -116,9 +148,9 @@ class WindowLanding:
             plan.windows[-1].window.stop,
             facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
         )
-        batch = _Batch(plan, assignment)
+        batch = _Batch(plan, assignment, look, scoped)
         clock = Clock()
-        document = self._document(look, plan)
+        document = self._document(batch)
         # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
         if not (self._rules.repair and not plan.splits):
             batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
@@ -136,18 +168,126 @@ class WindowLanding:
                 seconds=seconds,
             ),
         )
-        return self._result(batch, document, plan_seconds, seconds)
+        return self._result(batch, plan_seconds, seconds)
 
-    def _result(self, batch: _Batch, document: WindowsDocument, plan_seconds: float, seconds: float) -> WindowsResult:
+    def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
+        """Which rows are replaced, and the plan with all that is tolerated on the way.
+
+        Raises:
+            KafkaFlipError: Rows would go that this run does not bring back.
+        """
+        errors: list[tuple[KafkaFlipError, str]] = []
+        if self._rules.repair:
+            scoped = _Scoped(None, self._repair_predicate(plan) if plan.splits else "")
+            if (error := self._earlier_topic(look, plan)) is not None:
+                errors.append((error, "The run replaced the rows of both by what the log holds now."))
+        else:
+            scoped = self._windows_scope(look, plan)
+            windows = [planned.window for planned in plan.windows]
+            if (error := look.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
+                errors.append((error, "The run replaced these rows by what the log holds now."))
+        if (error := self._compacted(plan, scoped)) is not None:
+            errors.append((error, "The run landed what is left."))
+        for error, _ in errors:
+            if type(error) not in self._tolerated:
+                raise error
+        met = tuple(incident_of(error, went_on, lost_offsets=None) for error, went_on in errors)
+        return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
+
+    def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> _Scoped:
+        names = self._decoder.columns
+        look.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
+        scope = Scope.of(look.landed, plan.stops, self._topics)
+        needed = self._needed_columns(scope)
+        if not self._table.has_columns(needed):
+            raise self._untold(scope, needed)
+        windows = [planned.window for planned in plan.windows]
+        if scope.kept:
+            self._log.warning(
+                "%s has windows of %s, which this run does not read: their rows stay as they are",
+                self._target,
+                _listed(scope.kept),
+            )
+        predicate = windows_predicate(windows, self._rules.column, scope, names.name("topic"), names.name("partition"))
+        return _Scoped(scope, predicate)
+
+    def _needed_columns(self, scope: Scope) -> list[str]:
+        names = self._decoder.columns
+        if scope.topics is None:
+            return []
+        return [names.name("topic"), *([names.name("partition")] if scope.needs_partitions else [])]
+
+    def _untold(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
+        if not scope.kept:
+            msg = (
+                f"the table {self._target} has no column {' and '.join(needed)}, by which the rows of a topic are "
+                "found. Nothing was written. Land in another table, with a transform that keeps the column"
+            )
+            return ConfigurationError(msg)
+        properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
+        msg = (
+            f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
+            f"column {' and '.join(needed)} to tell their rows from the others: replacing a window would remove rows "
+            "that this run can't bring back. Nothing was written. Take them back into the source; or land in another "
+            f"table and keep the column there; or, if these rows may go: ALTER TABLE {self._target.identifier} UNSET "
+            f"TBLPROPERTIES ({properties})"
+        )
+        return WindowsChangedError(msg)
+
+    def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
+        for split in plan.splits:
+            earlier = look.earlier.get(split.topic_partition)
+            if earlier is not None and split.starting_offset < earlier.stop:
+                return TopicRecreatedError(
+                    f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
+                    f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
+                    f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
+                    f"The range to replace is of the offsets {split.starting_offset} to {split.stopping_offset}, and "
+                    "rows of the two topics with the same offset can't be told apart: those of the earlier one would "
+                    f"be removed for good. Nothing was written. A range from offset {earlier.stop} on can be replaced; "
+                    "to replace the rows of both all the same, tolerate TopicRecreatedError"
+                )
+        return None
+
+    def _compacted(self, plan: WindowPlan, scoped: _Scoped) -> KafkaFlipError | None:
+        topics = sorted(plan.compacted & {tp.topic for tp in plan.stops})
+        if not topics or not scoped.predicate:
+            return None
+        name = self._decoder.columns.name("topic")
+        predicate = scoped.predicate
+        if self._table.has_columns([name]):
+            predicate = f"{predicate} AND {quoted(name)} IN ({', '.join(map(literal, topics))})"
+        if not self._table.has_rows(predicate):
+            return None
+        first, last = plan.windows[0].window, plan.windows[-1].window
+        return WindowBeyondRetentionError(
+            f"the topic {topics[0]} is compacted (cleanup.policy), and the table {self._target} has rows of the "
+            f"windows from {first.start} to {last.stop}: the records behind them may be gone from the log, because "
+            "later ones have the same key. Nothing was written, and the rows stay. Land windows that the table does "
+            "not have yet; to put what is left in the place of these rows, tolerate WindowBeyondRetentionError"
+        )
+
+    def _result(self, batch: _Batch, plan_seconds: float, seconds: float) -> WindowsResult:
         done = batch.done
-        observed = seen = None
-        rows = None if self._rules.repair else {}
+        observed = seen = rows = rows_by_topic = None
+        scope = batch.scoped.scope
         if batch.watch is not None:
             patience = 0.5 if done is None or done.rows == 0 else 10.0
             observed = batch.watch.get(patience)
             seen = None if batch.window_watch is None else _seen(observed_metrics(batch.window_watch, patience))
-        if done is not None and not self._rules.repair:
-            rows = self._table.rows_by_window(document, done, self._rules.column)
+        if scope is not None:
+            counted = self._table.rows_by_window(
+                [planned.window for planned in batch.plan.windows],
+                done,
+                self._rules.column,
+                None if self._topics is None else self._decoder.columns.name("topic"),
+                is_whole=scope.topics is None,
+            )
+            if counted is not None:
+                rows_by_topic = {(key, topic): count for (key, topic), count in counted.items() if topic is not None}
+                rows = {}
+                for (key, _), count in counted.items():
+                    rows[key] = rows.get(key, 0) + count
         confirm_seconds = 0.0 if done is None else done.confirm_seconds
         return WindowsResult(
             plan=batch.plan,
@@ -156,16 +296,20 @@ class WindowLanding:
             observed=observed,
             seen=seen,
             rows=rows,
+            rows_by_topic=rows_by_topic if self._topics is not None else None,
             location=self._table.location(),
             columns=batch.columns,
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
             spark_ui=ui_address(self._spark),
+            kept=() if scope is None else tuple(sorted(scope.kept)),
         )
 
-    def _document(self, look: WindowsLook, plan: WindowPlan) -> WindowsDocument:
+    def _document(self, batch: _Batch) -> WindowsDocument:
         is_tiled = self._rules.mode == "offset"
+        look, plan, scope = batch.look, batch.plan, batch.scoped.scope
+        replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
         return WindowsDocument(
             attempt=uuid.uuid4().hex,
             run_id=self._run_id,
@@ -173,12 +317,13 @@ class WindowLanding:
             mode="repair" if self._rules.repair else self._rules.mode,
             windows=tuple(planned.window for planned in plan.windows),
             splits=plan.splits,
-            state=plan.state,
+            state=plan.state if self._rules.repair else _carried(look.known, plan),
             incomplete=tuple(planned.window.key for planned in plan.windows if not planned.is_complete),
             bounds=(plan.starts, *(planned.stops for planned in plan.windows)) if is_tiled else (),
-            topics=self._topics,
+            topics=self._topics if self._rules.repair else replaced,
             repairs=self._table.repairs,
             incidents=plan.incidents,
+            until_ms=None if self._rules.repair else max(look.until_ms or 0, plan.windows[-1].window.stop_ms),
         )
 
     def _write(self, batch: _Batch, document: WindowsDocument) -> Committed | None:
@@ -186,19 +331,23 @@ class WindowLanding:
         from pyspark.sql import functions as f
 
         records = self._records(batch.assignment)
-        if self._rules.repair:
-            predicate = self._repair_predicate(batch.plan)
+        scope, predicate = batch.scoped.scope, batch.scoped.predicate
+        if scope is None:
             rows = self._transformed(self._decoded(records, batch)).where(f.expr(predicate))
         else:
-            topic = self._decoder.columns.name("topic")
-            windows = [planned.window for planned in batch.plan.windows]
-            predicate = windows_predicate(windows, self._rules.column, topic, self._topics)
             rows = self._transformed(self._windowed(records, batch))
+            self._check_keeps(rows, self._needed_columns(scope))
         batch.columns = self._table.check_schema(rows.schema)
+        if scope is not None:
+            landed = batch.look.landed.landing(
+                batch.plan.state, batch.plan.stops, self._target.stream, batch.look.until_ms or _now_ms()
+            )
+            self._table.keep(landed, batch.look)
+        replacement = Replacement(predicate, frozenset(batch.plan.stops), batch.look.fence)
         progress = ReadProgress(batch.plan.offset_span)
         try:
             with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
-                return self._table.rewrite(rows, document, predicate)
+                return self._table.rewrite(rows, document, replacement)
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
                 msg = (
@@ -241,14 +390,19 @@ class WindowLanding:
 
     def _transformed(self, rows: DataFrame) -> DataFrame:
         result = transformed(rows, self._transform)
-        column = self._rules.column
-        if not self._rules.repair and column.lower() not in {name.lower() for name in result.columns}:
-            msg = (
-                f"the transform left out the column {column}, which says which window a row is of; keep it, and group "
-                "by it where rows are aggregated"
-            )
-            raise ConfigurationError(msg)
+        if not self._rules.repair:
+            self._check_keeps(result, [self._rules.column])
         return result
+
+    def _check_keeps(self, rows: DataFrame, columns: list[str]) -> None:
+        known = {name.lower() for name in rows.columns}
+        for column in columns:
+            if column.lower() not in known:
+                msg = (
+                    f"the transform left out the column {column}, by which the rows to replace are found; keep it, "
+                    "and group by it where rows are aggregated"
+                )
+                raise ConfigurationError(msg)
 
     def _repair_predicate(self, plan: WindowPlan) -> str:
         names = self._decoder.columns
@@ -267,15 +421,51 @@ class _Batch:
     Args:
         plan: What is read.
         assignment: The same, dealt out to tasks.
+        look: What is known of the table.
+        scoped: Which rows are replaced.
     """
 
-    def __init__(self, plan: WindowPlan, assignment: SplitAssignment) -> None:
+    def __init__(self, plan: WindowPlan, assignment: SplitAssignment, look: WindowsLook, scoped: _Scoped) -> None:
         self.plan = plan
         self.assignment = assignment
+        self.look = look
+        self.scoped = scoped
         self.watch: BatchObservation | None = None
         self.window_watch: Observation | None = None
         self.columns: tuple[tuple[str, str], ...] = ()
         self.done: Committed | None = None
+
+
+@dataclass(frozen=True)
+class _Scoped:
+    """Which rows are replaced: of a table of windows by a scope; and as a predicate, empty for none."""
+
+    scope: Scope | None
+    predicate: str
+
+
+def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
+    """What the plan says of the logs, and what was known of them before: an id that isn't told now is not forgotten."""
+    state = plan.state
+    if known is None:
+        return state
+    position = {**known.position, **state.position}
+    for tp, offset in known.position.items():
+        # A log that ends before what was read of it is tolerated to be another one.
+        if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
+            position[tp] = max(offset, state.position[tp])
+    return EnumeratorState(
+        position, state.cluster_id or known.cluster_id, {**known.topic_ids, **state.topic_ids}, state.watermark
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    first, *others = sorted(partitions)
+    return str(first) if not others else f"{first} and {len(others)} more topic partitions"
 
 
 def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:

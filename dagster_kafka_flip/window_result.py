@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.observation import Observed
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
     from dagster_kafka_flip.table.delta_table import Committed
 
@@ -38,13 +39,17 @@ class WindowsResult:
         committed: What the table's history says; None where there was nothing to read and nothing to replace.
         observed: What was observed of the records; None if Spark had nothing to tell.
         seen: What was observed of the windows; None if Spark had nothing to tell, and in offset mode.
-        rows: Rows of each window by its key; None where they are not told apart.
+        rows: Rows that the table has of each window, by its key; of some topics only where only those are landed. None
+            if they aren't known.
         location: Where the table is.
         columns: Names and types of the table's columns.
         plan_seconds: Time for planning.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
         confirm_seconds: Time for making sure of the commit.
         spark_ui: Address of the Spark UI; None where there is none.
+        rows_by_topic: The same by the window's key and the topic, where only some topics are landed. None if they
+            aren't known.
+        kept: Topic partitions that the table has windows of and that were not read: their rows stayed.
     """
 
     plan: WindowPlan
@@ -59,10 +64,22 @@ class WindowsResult:
     read_and_write_seconds: float
     confirm_seconds: float
     spark_ui: str | None = None
+    rows_by_topic: Mapping[tuple[str, str], int] | None = None
+    kept: tuple[TopicPartition, ...] = ()
 
-    def rows_of(self, window: PlannedWindow) -> int | None:
-        """Rows of one of its windows; None where they are not told apart."""
-        return None if self.rows is None else self.rows.get(window.window.key, 0)
+    def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
+        """Rows of one of its windows; None if they aren't known.
+
+        Args:
+            window: The window.
+            topics: Of these topics only; None for all.
+        """
+        key = window.window.key
+        if topics is None:
+            return None if self.rows is None else self.rows.get(key, 0)
+        if self.rows_by_topic is None:
+            return None
+        return sum(self.rows_by_topic.get((key, topic), 0) for topic in topics)
 
     def late_records(self, window: PlannedWindow) -> int | None:
         """Late records of one of its windows, found all the same; None if nothing was seen."""

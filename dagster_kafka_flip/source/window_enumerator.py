@@ -169,6 +169,7 @@ class WindowEnumerator:
             stragglers_from=stragglers_from,
             set_by_broker=set_by_broker,
             incidents=tuple(self._incidents),
+            compacted=frozenset(topic for topic, settings in self._settings.items() if settings.is_compacted),
         )
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
