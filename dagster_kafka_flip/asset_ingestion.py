@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
 
 from dagster_kafka_flip import errors
-from dagster_kafka_flip.checks import Findings, check_names, check_results
+from dagster_kafka_flip.checks import Findings, check_names, check_results, failed_checks
 from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import ingest
@@ -198,20 +198,29 @@ class Ingestion:
         tolerated = self.tolerated | tolerated_errors(named_errors(config.tolerate))
         left = sum(len(group.windows) for group in groups)
         results: list[WindowsResult] = []
-        for group in groups:
-            for result in self._rewrite(
-                context,
-                partitions.rules,
-                group.windows,
-                topics=group.topics,
-                definition=partitions.definition,
-                limits=limits,
-                tolerated=tolerated,
-            ):
-                results.append(result)
-                left -= len(result.plan.windows)
-                # With the last commit, the run itself is about to say so.
-                _tell(context, group, result, at_once=left > 0)
+        try:
+            for group in groups:
+                for result in self._rewrite(
+                    context,
+                    partitions.rules,
+                    group.windows,
+                    topics=group.topics,
+                    definition=partitions.definition,
+                    limits=limits,
+                    tolerated=tolerated,
+                ):
+                    results.append(result)
+                    left -= len(result.plan.windows)
+                    # With the last commit, the run itself is about to say so.
+                    _tell(context, group, result, at_once=left > 0)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # What was met while the windows were landed that stay must not be forgotten with the run. That nothing was
+            # met, a run that failed can't say.
+            if results:
+                yield from failed_checks(self.checks, context.asset_key, _findings(results))
+            raise
         # Behind what each partition has of its own, and not before it, as the result's would be.
         of_the_run = self._with_lineage(windows_metadata(results))
         for partition_key in context.partition_keys:
@@ -328,8 +337,8 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:
     """Tells Dagster of the partitions that a commit has landed: now, if the run goes on and may yet fail."""
     for planned in result.plan.windows:
-        metadata = window_metadata(result, planned)
-        for partition_key in group.partition_keys[planned.window.key]:
+        for partition_key, topics in group.partition_keys[planned.window.key].items():
+            metadata = window_metadata(result, planned, topics)
             context.add_asset_metadata(metadata, partition_key=partition_key)
             if at_once:
                 context.log_event(AssetMaterialization(context.asset_key, partition=partition_key, metadata=metadata))

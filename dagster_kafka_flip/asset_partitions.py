@@ -30,12 +30,13 @@ class WindowGroup:
     Attributes:
         topics: The topics; None for all that the source reads.
         windows: The windows.
-        partition_keys: The asset's partition keys of each window, by the window's key.
+        partition_keys: The asset's partition keys of each window, by the window's key; each with its topics, or None
+            for all.
     """
 
     topics: tuple[str, ...] | None
     windows: tuple[Window, ...]
-    partition_keys: Mapping[str, tuple[str, ...]]
+    partition_keys: Mapping[str, Mapping[str, tuple[str, ...] | None]]
 
 
 class AssetPartitions:
@@ -109,7 +110,11 @@ class AssetPartitions:
                 topics=tuple(topic for key in topic_keys for topic in self._topics[key]) if self.has_topics else None,
                 windows=tuple(self._window(time_key) for time_key in time_keys),
                 partition_keys={
-                    time_key: tuple(key for keys in keys_of[time_key].values() for key in keys)
+                    time_key: {
+                        key: self._topics[topic_key] if self.has_topics else None
+                        for topic_key, keys in keys_of[time_key].items()
+                        for key in keys
+                    }
                     for time_key in time_keys
                 },
             )

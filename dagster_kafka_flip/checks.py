@@ -117,5 +117,16 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
         )
 
 
+def failed_checks(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
+    """What a run found that failed later: only the checks that fail, since it did not look at everything.
+
+    Args:
+        names: From `check_names`.
+        key: The asset.
+        findings: What the run found before it failed.
+    """
+    yield from (result for result in check_results(names, key, findings) if not result.passed)
+
+
 def _check_of(error: str) -> str | None:
     return next((check for kind, check in CHECKS.items() if kind.__name__ == error), None)

@@ -133,7 +133,7 @@ def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) 
     needed = {"topic", "partition", "offset"} if rules.repair else {"topic"} if with_topics else set[str]()
     missing = sorted(needed - set(columns.fields))
     if missing:
-        what = "a repair tells a record's rows by them" if rules.repair else "a topic's rows are told by it"
+        what = "a repair finds a record's rows by them" if rules.repair else "a topic's rows are found by it"
         msg = f"KafkaColumns leaves out {', '.join(missing)}; {what}, so keep it"
         raise ConfigurationError(msg)
 
@@ -177,13 +177,7 @@ class _Run:
         if self.rules.repair:
             self._table = RepairedTable(session, self.target, self.context.tolerated)
         else:
-            self._table = WindowedTable(
-                session,
-                self.target,
-                self.definition,
-                is_tiled=self.rules.mode == "offset",
-                has_topics=self.topics is not None,
-            )
+            self._table = WindowedTable(session, self.target, self.definition, is_tiled=self.rules.mode == "offset")
         self._landing = WindowLanding(
             spark=session,
             source=self.source,
@@ -195,6 +189,7 @@ class _Run:
             transform=self.transform,
             topics=self.topics,
             run_id=self.run_id,
+            tolerated=self.context.tolerated,
             log=self.log,
         )
         for group in self.groups:
@@ -209,8 +204,7 @@ class _Run:
         conflicts = 0
         while True:
             clock = Clock()
-            look = self._look()
-            plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
+            look, plan = self._plan(windows)
             batch = self._first_batch(plan)
             try:
                 return self._landing.land(look, batch, clock.lap(), self._letters(look))
@@ -249,15 +243,23 @@ class _Run:
             log=self.log,
         )
 
-    def _look(self) -> WindowsLook:
+    def _plan(self, windows: tuple[Window, ...]) -> tuple[WindowsLook, WindowPlan]:
         look = self._table.look()
         if look is None:
-            self._table.create(self._landing.schema())
+            # Planned before the table is made, so that a source that can't be read leaves nothing behind.
+            self._landing.create(self._enumerator.plan(windows))
             look = self._table.look()
         if look is None:
-            msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
+            msg = f"the table {self.target} was created and isn't there. Was it dropped meanwhile? Run again"
             raise TableError(msg)
-        return look
+        if look.foreign:
+            self.log.warning(
+                "others have appended rows to %s since windows were landed there last (versions %s); such rows go with "
+                "the window that they are in, when it is landed again",
+                self.target,
+                ", ".join(map(str, sorted(look.foreign))),
+            )
+        return look, self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
 
     def _first_batch(self, plan: WindowPlan) -> WindowPlan:
         limit = self.limits.max_records_per_batch

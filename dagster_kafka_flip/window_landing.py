@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.dead_letter_table import Repair
-from dagster_kafka_flip.errors import ConfigurationError, TimestampTypeChangedError, WriteFailedError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    TimestampTypeChangedError,
+    TopicRecreatedError,
+    WindowBeyondRetentionError,
+    WindowsChangedError,
+    WriteFailedError,
+)
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.observation import BatchObservation, Observed, WholeBatch, observed_metrics, tell_unknown
@@ -17,12 +25,16 @@ from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
+from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.spark_error import telling_line
-from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.windowed_table import (
+    Replacement,
     kept_predicate,
     repair_predicate,
     time_predicate,
@@ -34,15 +46,17 @@ from dagster_kafka_flip.window_result import WindowsResult, WindowsSeen
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.dead_letter_table import DeadLetterTable
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.source.api import SplitAssignment
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
@@ -65,6 +79,7 @@ class WindowLanding:
         transform: From the records to the rows to land; None for all as they are.
         topics: Of the source's topics, those whose rows are replaced; None for all.
         run_id: Kept in the commits.
+        tolerated: Errors that don't end the run.
         log: Where to tell each step.
     """
 
@@ -81,6 +96,7 @@ class WindowLanding:
         transform: Callable[[DataFrame], DataFrame] | None,
         topics: tuple[str, ...] | None,
         run_id: str,
+        tolerated: Collection[type[KafkaFlipError]],
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._spark = spark
@@ -93,9 +109,22 @@ class WindowLanding:
         self._transform = transform
         self._topics = topics
         self._run_id = run_id
+        self._tolerated = tolerated
         self._log = log
 
-    def schema(self) -> StructType:
+    def create(self, plan: WindowPlan) -> None:
+        """Creates the table, empty.
+
+        Args:
+            plan: What is going to be landed first.
+
+        Raises:
+            TableError: The table can't be created.
+        """
+        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, _now_ms())
+        self._table.create(self._schema(), landed)
+
+    def _schema(self) -> StructType:
         """The columns of the rows to land; nothing is read."""
         from pyspark.sql import functions as f
 
@@ -117,6 +146,7 @@ class WindowLanding:
             ForeignConflictError: Somebody else came in between; a new plan can be made.
             KafkaFlipError: Nothing of it was committed; but for CommitUnknownError, which says that it may be.
         """
+        scoped, plan = self._scoped(look, plan)
         for incident in plan.incidents:
             self._log.warning("tolerated %s: %s", incident.error, incident.message)
         assignment = self._enumerator.assign(plan)
@@ -135,8 +165,8 @@ class WindowLanding:
             # Before the rows go: a record that was decoded then and is rejected now is lost at no time.
             self._land_letters(letters, look, plan, assignment, attempt)
             plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
-        batch = _Batch(plan, assignment, leaves_out_rejected=letters is not None)
-        document = self._document(look, plan, attempt)
+        batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
+        document = self._document(batch, attempt)
         # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
         if not (self._rules.repair and not plan.splits):
             batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
@@ -154,19 +184,124 @@ class WindowLanding:
                 seconds=seconds,
             ),
         )
-        return self._result(batch, document, plan_seconds, seconds)
+        return self._result(batch, plan_seconds, seconds)
 
-    def _result(self, batch: _Batch, document: WindowsDocument, plan_seconds: float, seconds: float) -> WindowsResult:
+    def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
+        """Which rows are replaced, and the plan with all that is tolerated on the way.
+
+        Raises:
+            KafkaFlipError: Rows would go that this run does not bring back.
+        """
+        errors: list[tuple[KafkaFlipError, str]] = []
+        if self._rules.repair:
+            scoped = _Scoped(None, self._repair_predicate(plan) if plan.splits else "")
+            if (error := self._earlier_topic(look, plan)) is not None:
+                errors.append((error, "The run replaced the rows of both by what the log holds now."))
+        else:
+            scoped = self._windows_scope(look, plan)
+            windows = [planned.window for planned in plan.windows]
+            if (error := look.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
+                errors.append((error, "The run replaced these rows by what the log holds now."))
+        if (error := self._compacted(plan, scoped)) is not None:
+            errors.append((error, "The run landed what is left."))
+        for error, _ in errors:
+            if type(error) not in self._tolerated:
+                raise error
+        met = tuple(incident_of(error, went_on, lost_offsets=None) for error, went_on in errors)
+        return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
+
+    def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> _Scoped:
+        names = self._decoder.columns
+        look.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
+        scope = Scope.of(look.landed, plan.stops, self._topics)
+        needed = self._needed_columns(scope)
+        if not self._table.has_columns(needed):
+            raise self._untold(scope, needed)
+        windows = [planned.window for planned in plan.windows]
+        if scope.kept:
+            self._log.warning(
+                "%s has windows of %s, which this run does not read: their rows stay as they are",
+                self._target,
+                _listed(scope.kept),
+            )
+        predicate = windows_predicate(windows, self._rules.column, scope, names.name("topic"), names.name("partition"))
+        return _Scoped(scope, predicate)
+
+    def _needed_columns(self, scope: Scope) -> list[str]:
+        names = self._decoder.columns
+        if scope.topics is None:
+            return []
+        return [names.name("topic"), *([names.name("partition")] if scope.needs_partitions else [])]
+
+    def _untold(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
+        if not scope.kept:
+            msg = (
+                f"the table {self._target} has no column {' and '.join(needed)}, by which the rows of a topic are "
+                "found. Nothing was written. Land in another table, with a transform that keeps the column"
+            )
+            return ConfigurationError(msg)
+        properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
+        msg = (
+            f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
+            f"column {' and '.join(needed)} to tell their rows from the others: replacing a window would remove rows "
+            "that this run can't bring back. Nothing was written. Take them back into the source; or land in another "
+            f"table and keep the column there; or, if these rows may go: ALTER TABLE {self._target.identifier} UNSET "
+            f"TBLPROPERTIES ({properties})"
+        )
+        return WindowsChangedError(msg)
+
+    def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
+        for split in plan.splits:
+            earlier = look.earlier.get(split.topic_partition)
+            if earlier is not None and split.starting_offset < earlier.stop:
+                return TopicRecreatedError(
+                    f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
+                    f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
+                    f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
+                    f"The range to replace is of the offsets {split.starting_offset} to {split.stopping_offset}, and "
+                    "rows of the two topics with the same offset can't be told apart: those of the earlier one would "
+                    f"be removed for good. Nothing was written. A range from offset {earlier.stop} on can be replaced; "
+                    "to replace the rows of both all the same, tolerate TopicRecreatedError"
+                )
+        return None
+
+    def _compacted(self, plan: WindowPlan, scoped: _Scoped) -> KafkaFlipError | None:
+        topics = sorted(plan.compacted & {tp.topic for tp in plan.stops})
+        if not topics or not scoped.predicate:
+            return None
+        name = self._decoder.columns.name("topic")
+        predicate = scoped.predicate
+        if self._table.has_columns([name]):
+            predicate = f"{predicate} AND {quoted(name)} IN ({', '.join(map(literal, topics))})"
+        if not self._table.has_rows(predicate):
+            return None
+        first, last = plan.windows[0].window, plan.windows[-1].window
+        return WindowBeyondRetentionError(
+            f"the topic {topics[0]} is compacted (cleanup.policy), and the table {self._target} has rows of the "
+            f"windows from {first.start} to {last.stop}: the records behind them may be gone from the log, because "
+            "later ones have the same key. Nothing was written, and the rows stay. Land windows that the table does "
+            "not have yet; to put what is left in the place of these rows, tolerate WindowBeyondRetentionError"
+        )
+
+    def _result(self, batch: _Batch, plan_seconds: float, seconds: float) -> WindowsResult:
         done = batch.done
         observed, seen = self._observed(batch)
-        rows = None if self._rules.repair else {}
         tell_unknown(self._log, observed)
-        if done is not None and not self._rules.repair:
-            try:
-                rows = self._table.rows_by_window(document, done, self._rules.column)
-            except Exception as error:  # noqa: BLE001 - the windows are committed, whatever can't be told of them
-                self._log.warning("the windows are committed; the rows of each can't be told: %s", telling_line(error))
-                rows = None
+        rows = rows_by_topic = None
+        scope = batch.scoped.scope
+        if scope is not None:
+            counted = self._table.rows_by_window(
+                [planned.window for planned in batch.plan.windows],
+                done,
+                self._rules.column,
+                None if self._topics is None else self._decoder.columns.name("topic"),
+                is_whole=scope.topics is None,
+            )
+            if counted is not None:
+                rows_by_topic = {(key, topic): count for (key, topic), count in counted.items() if topic is not None}
+                rows = {}
+                for (key, _), count in counted.items():
+                    rows[key] = rows.get(key, 0) + count
         confirm_seconds = 0.0 if done is None else done.confirm_seconds
         return WindowsResult(
             plan=batch.plan,
@@ -175,12 +310,14 @@ class WindowLanding:
             observed=observed,
             seen=seen,
             rows=rows,
+            rows_by_topic=rows_by_topic if self._topics is not None else None,
             location=self._table.location(),
             columns=batch.columns,
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
             spark_ui=ui_address(self._spark),
+            kept=() if scope is None else tuple(sorted(scope.kept)),
             can_miss=batch.reads and batch.window_watch is not None,
         )
 
@@ -222,8 +359,10 @@ class WindowLanding:
         repair = Repair(look.base_version, attempt, plan.splits, state)
         letters.land_missing(repair, look.routed, self._records(assignment), select)
 
-    def _document(self, look: WindowsLook, plan: WindowPlan, attempt: str) -> WindowsDocument:
+    def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
         is_tiled = self._rules.mode == "offset"
+        look, plan, scope = batch.look, batch.plan, batch.scoped.scope
+        replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
         return WindowsDocument(
             attempt=attempt,
             run_id=self._run_id,
@@ -231,12 +370,13 @@ class WindowLanding:
             mode="repair" if self._rules.repair else self._rules.mode,
             windows=tuple(planned.window for planned in plan.windows),
             splits=plan.splits,
-            state=plan.state,
+            state=plan.state if self._rules.repair else _carried(look.known, plan),
             incomplete=tuple(planned.window.key for planned in plan.windows if not planned.is_complete),
             bounds=(plan.starts, *(planned.stops for planned in plan.windows)) if is_tiled else (),
-            topics=self._topics,
+            topics=self._topics if self._rules.repair else replaced,
             repairs=self._table.repairs,
             incidents=plan.incidents,
+            until_ms=None if self._rules.repair else max(look.until_ms or 0, plan.windows[-1].window.stop_ms),
         )
 
     def _write(self, batch: _Batch, document: WindowsDocument) -> Committed | None:
@@ -246,21 +386,25 @@ class WindowLanding:
         # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
         batch.whole = WholeBatch(batch.plan.splits)
         records = self._records(batch.assignment)
-        if self._rules.repair:
-            predicate = self._repair_predicate(batch.plan)
+        scope, predicate = batch.scoped.scope, batch.scoped.predicate
+        if scope is None:
             rows = self._transformed(self._decoded(records, batch)).where(f.expr(predicate))
         else:
-            topic = self._decoder.columns.name("topic")
-            windows = [planned.window for planned in batch.plan.windows]
-            predicate = windows_predicate(windows, self._rules.column, topic, self._topics)
             rows = self._transformed(self._windowed(records, batch))
+            self._check_keeps(rows, self._needed_columns(scope))
         if self._transform is not None and batch.reads:
             batch.whole.transformed(self._spark)
         batch.columns = self._table.check_schema(rows.schema)
+        if scope is not None:
+            landed = batch.look.landed.landing(
+                batch.plan.state, batch.plan.stops, self._target.stream, batch.look.until_ms or _now_ms()
+            )
+            self._table.keep(landed, batch.look)
+        replacement = Replacement(predicate, frozenset(batch.plan.stops), batch.look.fence)
         progress = ReadProgress(batch.plan.offset_span)
         try:
             with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
-                return self._table.rewrite(rows, document, predicate)
+                return self._table.rewrite(rows, document, replacement)
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
                 msg = (
@@ -308,14 +452,19 @@ class WindowLanding:
 
     def _transformed(self, rows: DataFrame) -> DataFrame:
         result = transformed(rows, self._transform)
-        column = self._rules.column
-        if not self._rules.repair and column.lower() not in {name.lower() for name in result.columns}:
-            msg = (
-                f"the transform left out the column {column}, which says which window a row is of; keep it, and group "
-                "by it where rows are aggregated"
-            )
-            raise ConfigurationError(msg)
+        if not self._rules.repair:
+            self._check_keeps(result, [self._rules.column])
         return result
+
+    def _check_keeps(self, rows: DataFrame, columns: list[str]) -> None:
+        known = {name.lower() for name in rows.columns}
+        for column in columns:
+            if column.lower() not in known:
+                msg = (
+                    f"the transform left out the column {column}, by which the rows to replace are found; keep it, "
+                    "and group by it where rows are aggregated"
+                )
+                raise ConfigurationError(msg)
 
     def _repair_predicate(self, plan: WindowPlan) -> str:
         return repair_predicate([planned.window for planned in plan.windows], plan.splits, self._repaired_columns())
@@ -337,12 +486,24 @@ class _Batch:
     Args:
         plan: What is read.
         assignment: The same, dealt out to tasks.
+        look: What is known of the table.
+        scoped: Which rows are replaced.
         leaves_out_rejected: Whether records that can't be decoded are left out.
     """
 
-    def __init__(self, plan: WindowPlan, assignment: SplitAssignment, *, leaves_out_rejected: bool = False) -> None:
+    def __init__(
+        self,
+        plan: WindowPlan,
+        assignment: SplitAssignment,
+        look: WindowsLook,
+        scoped: _Scoped,
+        *,
+        leaves_out_rejected: bool = False,
+    ) -> None:
         self.plan = plan
         self.assignment = assignment
+        self.look = look
+        self.scoped = scoped
         self.leaves_out_rejected = leaves_out_rejected
         self.whole = WholeBatch(plan.splits)
         self.watch: BatchObservation | None = None
@@ -354,6 +515,38 @@ class _Batch:
     def reads(self) -> bool:
         """Whether there is something to read."""
         return bool(self.plan.splits)
+
+
+@dataclass(frozen=True)
+class _Scoped:
+    """Which rows are replaced: of a table of windows by a scope; and as a predicate, empty for none."""
+
+    scope: Scope | None
+    predicate: str
+
+
+def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
+    """What the plan says of the logs, and what was known of them before: an id that isn't told now is not forgotten."""
+    state = plan.state
+    if known is None:
+        return state
+    position = {**known.position, **state.position}
+    for tp, offset in known.position.items():
+        # A log that ends before what was read of it is tolerated to be another one.
+        if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
+            position[tp] = max(offset, state.position[tp])
+    return EnumeratorState(
+        position, state.cluster_id or known.cluster_id, {**known.topic_ids, **state.topic_ids}, state.watermark
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    first, *others = sorted(partitions)
+    return str(first) if not others else f"{first} and {len(others)} more topic partitions"
 
 
 def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:

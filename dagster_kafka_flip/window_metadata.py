@@ -10,32 +10,44 @@ from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA, SPARK_UI, known_metadata, per_second, timestamp_metadata, uri
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.window_plan import PlannedWindow
     from dagster_kafka_flip.window_result import WindowsResult
 
 _SPLIT_COLUMNS = (("topic", "string"), ("partition", "int"), ("start", "int"), ("stop", "int"), ("offsets", "int"))
+_SHOWN_KEPT = 100
 
 
-def window_metadata(result: WindowsResult, planned: PlannedWindow) -> dict[str, Any]:
+def window_metadata(
+    result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
+) -> dict[str, Any]:
     """Metadata of one partition.
 
     Args:
         result: The commit that landed it.
         planned: Its window.
+        topics: Its topics; None for all that were read.
     """
+    splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
+    read = {split.topic_partition.topic for split in planned.splits}
     metadata: dict[str, Any] = {
         "kafka/window_start": _timestamp(planned.window.start_ms),
         "kafka/window_end": _timestamp(planned.window.stop_ms),
         "kafka/complete": planned.is_complete,
-        "kafka/splits": _splits_table(planned),
-        "kafka/offsets": sum(split.offset_span for split in planned.splits),
+        "kafka/splits": _splits_table(splits),
+        "kafka/offsets": sum(split.offset_span for split in splits),
     }
-    if (rows := result.rows_of(planned)) is not None:
+    if (rows := result.rows_of(planned, topics)) is not None:
         metadata["dagster/partition_row_count"] = rows
-    if (late := result.late_records(planned)) is not None:
+    kept = [str(tp) for tp in result.kept if topics is None or tp.topic in topics]
+    if kept:
+        metadata["kafka/kept_topic_partitions"] = MetadataValue.json(kept[:_SHOWN_KEPT])
+    # Late records are counted of all topics that were read together.
+    is_all = topics is None or read <= set(topics)
+    if is_all and (late := result.late_records(planned)) is not None:
         metadata["kafka/late_records"] = late
     if planned.is_complete:
         # All up to its end is in the table, as far as records are not later than they may be.
@@ -117,7 +129,7 @@ def _timestamp(milliseconds: int) -> Any:
     return timestamp_metadata("", milliseconds)[""]
 
 
-def _splits_table(planned: PlannedWindow) -> Any:
+def _splits_table(splits: Iterable[KafkaPartitionSplit]) -> Any:
     records = [
         TableRecord(
             {
@@ -128,7 +140,7 @@ def _splits_table(planned: PlannedWindow) -> Any:
                 "offsets": split.offset_span,
             }
         )
-        for split in planned.splits
+        for split in splits
     ]
     constraints = TableColumnConstraints(nullable=False)
     columns = [TableColumn(name, type_, constraints=constraints) for name, type_ in _SPLIT_COLUMNS]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.observation import Observed
+    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
     from dagster_kafka_flip.table.delta_table import Committed
 
@@ -38,7 +39,8 @@ class WindowsResult:
         committed: What the table's history says; None where there was nothing to read and nothing to replace.
         observed: What was observed of the records, and what of it is unknown.
         seen: What was observed of the windows; None if it is unknown, and where no record can miss its window.
-        rows: Rows of each window by its key; None where they are not told apart.
+        rows: Rows that the table has of each window, by its key; of some topics only where only those are landed. None
+            if they aren't known.
         location: Where the table is.
         columns: Names and types of the table's columns.
         plan_seconds: Time for planning.
@@ -46,6 +48,9 @@ class WindowsResult:
         confirm_seconds: Time for making sure of the commit.
         spark_ui: Address of the Spark UI; None where there is none.
         can_miss: Whether a record can miss its window; it can't where windows lie between offsets, and in a repair.
+        rows_by_topic: The same by the window's key and the topic, where only some topics are landed. None if they
+            aren't known.
+        kept: Topic partitions that the table has windows of and that were not read: their rows stayed.
     """
 
     plan: WindowPlan
@@ -61,10 +66,22 @@ class WindowsResult:
     confirm_seconds: float
     spark_ui: str | None = None
     can_miss: bool = True
+    rows_by_topic: Mapping[tuple[str, str], int] | None = None
+    kept: tuple[TopicPartition, ...] = ()
 
-    def rows_of(self, window: PlannedWindow) -> int | None:
-        """Rows of one of its windows; None where they are not told apart."""
-        return None if self.rows is None else self.rows.get(window.window.key, 0)
+    def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
+        """Rows of one of its windows; None if they aren't known.
+
+        Args:
+            window: The window.
+            topics: Of these topics only; None for all.
+        """
+        key = window.window.key
+        if topics is None:
+            return None if self.rows is None else self.rows.get(key, 0)
+        if self.rows_by_topic is None:
+            return None
+        return sum(self.rows_by_topic.get((key, topic), 0) for topic in topics)
 
     @property
     def stragglers(self) -> int | None:

@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 _ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 # What a plan by time has to know of a topic.
-_SETTINGS = ("message.timestamp.type", "retention.ms", "retention.bytes")
+_SETTINGS = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retention.bytes")
 
 _UNREACHABLE = frozenset(
     {
@@ -312,6 +312,7 @@ class KafkaCluster:
                     timestamp_type=values["message.timestamp.type"],
                     retention_ms=None if retention < 0 else retention,
                     is_limited_by_size=int(values["retention.bytes"]) >= 0,
+                    is_compacted="compact" in values["cleanup.policy"],
                 )
         return found
 

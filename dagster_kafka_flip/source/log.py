@@ -25,11 +25,13 @@ class TopicSettings:
         timestamp_type: `CreateTime` or `LogAppendTime` (KIP-32); of records that are written now.
         retention_ms: How long a record is kept, in milliseconds; None for ever.
         is_limited_by_size: Whether records may go before that, because they are too many.
+        is_compacted: Whether a record may go once a later one has the same key.
     """
 
     timestamp_type: str
     retention_ms: int | None
     is_limited_by_size: bool
+    is_compacted: bool = False
 
     @property
     def is_set_by_broker(self) -> bool:

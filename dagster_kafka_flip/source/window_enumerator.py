@@ -222,6 +222,7 @@ class _Planning:
             stragglers_from=stragglers_from,
             set_by_broker=self._set_by_broker,
             incidents=tuple(self._incidents),
+            compacted=frozenset(topic for topic, settings in self._settings.items() if settings.is_compacted),
         )
 
     def _check_identity(self, known: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:

@@ -56,6 +56,7 @@ class WindowPlan:
         set_by_broker: Topics that are read as ones whose brokers set the time (LogAppendTime), so that no record of
             them can be late.
         incidents: What would have ended the run here, and is tolerated.
+        compacted: Topics that keep only the last record of each key, and all that aren't compacted yet.
     """
 
     windows: tuple[PlannedWindow, ...]
@@ -66,6 +67,7 @@ class WindowPlan:
     stragglers_from: Position
     set_by_broker: frozenset[str] = frozenset()
     incidents: tuple[Incident, ...] = ()
+    compacted: frozenset[str] = frozenset()
 
     @property
     def starts(self) -> Position:

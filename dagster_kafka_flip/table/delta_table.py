@@ -462,6 +462,23 @@ class DeltaTable:
         rows = self._spark.sql(f"SHOW TBLPROPERTIES {self._target.identifier}").collect()
         return {row["key"]: row["value"] for row in rows}
 
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Sets some of the table's properties and leaves the others as they are.
+
+        Raises:
+            ForeignConflictError: Somebody else changed the table at the same time; nothing was set.
+            TableError: They can't be set.
+        """
+        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
+        try:
+            with store_lock(self.location(), is_remote=self._is_remote):
+                self._spark.sql(f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({pairs})")
+        except Exception as error:
+            if is_conflict(error):
+                raise ForeignConflictError(telling_line(error)) from error
+            msg = f"properties of the table {self._target} can't be set: {telling_line(error)}"
+            raise TableError(msg) from error
+
     def check_takes_streams(self) -> None:
         """Makes sure that a table without a row is not one of windows.
 

@@ -92,6 +92,12 @@ def is_fenced_out(error: BaseException) -> bool:
     return "ConcurrentTransactionException" in text or "DELTA_CONCURRENT_TRANSACTION" in text
 
 
+def is_outside_of_predicate(error: BaseException) -> bool:
+    """Whether rows were to replace others by a predicate that they don't meet themselves."""
+    text = f"{_condition(error)} {error}"
+    return "DELTA_REPLACE_WHERE_MISMATCH" in text or "does not conform to partial table overwrite" in text
+
+
 def is_transient(error: BaseException | None) -> bool:
     """Whether what failed may be as it should be again in a moment, so that the same once more makes sense.
 

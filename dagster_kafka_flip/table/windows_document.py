@@ -46,11 +46,13 @@ class WindowsDocument:
         windows: The windows, in order of time and without gaps between them.
         incomplete: Keys of those that may still have grown.
         splits: What was read.
-        state: Cluster and topics that the offsets are of.
+        state: Cluster and topics that the table's rows are of, and how far they were read; also of topics that earlier
+            commits landed, so that the newest commit tells all of it.
         bounds: In offset mode, the offsets between which the windows lie: one more than there are windows.
         topics: The topics whose rows were replaced; None for all.
         repairs: Id of the stream whose rows were replaced.
         incidents: What would have ended the run, had it not been told to go on.
+        until_ms: End of the last window that this commit or an earlier one landed.
     """
 
     attempt: str
@@ -65,6 +67,7 @@ class WindowsDocument:
     topics: tuple[str, ...] | None = None
     repairs: str | None = None
     incidents: tuple[Incident, ...] = ()
+    until_ms: int | None = None
 
     def overlaps(self, other: WindowsDocument) -> bool:
         """Whether both replace rows of the same window."""
@@ -101,6 +104,8 @@ class WindowsDocument:
             document["repairs"] = self.repairs
         if self.incidents:
             document["incidents"] = [incident.to_json() for incident in self.incidents]
+        if self.until_ms is not None:
+            document["until"] = self.until_ms
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -144,4 +149,5 @@ class WindowsDocument:
             topics=None if topics is None else tuple(topics),
             repairs=document.get("repairs"),
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
+            until_ms=document.get("until"),
         )

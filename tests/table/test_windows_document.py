@@ -56,6 +56,7 @@ _documents = st.builds(
     topics=st.none() | st.lists(topics, max_size=3).map(tuple),
     repairs=st.none() | st.text(max_size=8),
     incidents=st.lists(_incidents, max_size=2).map(tuple),
+    until_ms=st.none() | st.integers(0, 2**42),
 )
 
 
@@ -68,7 +69,7 @@ def test_it_keeps_to_itself_what_there_is_nothing_to_say_of():
     document = json.loads(_DOCUMENT.to_text())
     assert document[_MARK] == WINDOWS_DOCUMENT_VERSION
     assert document["windows"] == [["a", 0, 10], ["b", 10, 20]]
-    assert not document.keys() & {"incomplete", "bounds", "topics", "repairs", "incidents"}
+    assert not document.keys() & {"incomplete", "bounds", "topics", "repairs", "incidents", "until"}
 
 
 def test_no_topics_at_all_are_not_the_same_as_all_topics():

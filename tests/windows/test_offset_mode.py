@@ -8,6 +8,7 @@ import pytest
 
 from dagster_kafka_flip.errors import WindowNotCompleteError
 from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.windowed_table import WindowedTable
 from tests.windows.conftest import HOUR, START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -33,6 +34,46 @@ def window_of(rows):
         assert offset == len(found.setdefault(partition, [])), "no gap, and no double"
         found[partition].append(key)
     return found
+
+
+def test_of_two_plans_that_rest_on_the_same_windows_only_one_is_written(
+    write, rewrite, rows, spark, table, monkeypatch
+):
+    write(0)
+    write(2)
+    rewrite(hours(0, 1), rules=OFFSET)
+    original, calls, done = WindowedTable.rewrite, [], []
+
+    def interleaved(table_of_windows, *args):
+        calls.append(args)
+        if len(calls) == 1:
+            # Planned. Somebody else's commit, a late record, and then another run plans what comes behind.
+            spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('others' = 'too')")
+            write(1)
+            rewrite(hours(3, 4), rules=OFFSET)
+            return done[0]
+        if len(calls) == 2:
+            done.append(original(table_of_windows, *calls[0]))
+        return original(table_of_windows, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WindowedTable, "rewrite", interleaved)
+        rewrite(hours(1, 3), rules=OFFSET)
+    assert window_of(rows()) == {partition: ["h000", "h002", "h003"] for partition in range(2)}
+
+
+def test_bounds_that_a_restore_has_undone_do_not_count(write, rewrite, rows, spark, table):
+    write(0)
+    write(1)
+    rewrite(hours(0, 1), rules=OFFSET)
+    rewrite(hours(1, 2), rules=OFFSET)
+    write(0.5)
+    rewrite(hours(2, 3), rules=OFFSET)
+    assert window_of(rows()) == {partition: ["h000", "h001", "h002"] for partition in range(2)}
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    # What comes next begins where the windows end that are there now.
+    rewrite(hours(1, 2), rules=OFFSET)
+    assert window_of(rows()) == {partition: ["h000", "h001", "h001"] for partition in range(2)}
 
 
 def test_late_records_are_in_the_window_that_is_read_next_while_the_log_grows(write, rewrite, rows):

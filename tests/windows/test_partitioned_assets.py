@@ -18,6 +18,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip import (
+    DeltaTarget,
     KafkaSource,
     StringFormat,
     Windows,
@@ -172,6 +173,72 @@ def test_what_is_done_stays_done_and_is_told_when_the_run_fails_later(kafka, run
         "2013-03-02": 4,
     }
     assert {key for (key,) in table_rows(spark, table, "kafka_window")} == set(told)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        # Names that have to be quoted, and other names in the log than in the table.
+        {
+            "target": {"properties": {"delta.columnMapping.mode": "name"}},
+            "windows": Windows(column="the window's `key`"),
+        },
+        {"target": {"cluster_by": ("kafka_window",)}},
+        {"target": {"partition_by": ("kafka_topic",)}},
+        # No file tells its rows.
+        {"target": {"properties": {"delta.dataSkippingNumIndexedCols": "0"}}},
+    ],
+    ids=["column mapping", "clustered", "partitioned otherwise", "no statistics"],
+)
+def test_rows_of_each_partition_are_told_however_the_table_is_laid_out(
+    kafka, run, instance, spark, topic, table, options
+):
+    produce(kafka, topic, [*range(0, 24, 6), 30, 31])
+    asset = daily(topic, DeltaTarget(table=table, **options.pop("target")), **options)
+    for _ in range(2):
+        assert run(asset, "2013-03-01", "2013-03-03").success
+        told = events(instance, "daily")
+        assert {key: values["dagster/partition_row_count"] for key, values in told.items()} == {
+            "2013-03-01": 4,
+            "2013-03-02": 2,
+            "2013-03-03": 0,
+        }
+    assert len(table_rows(spark, table, "kafka_value")) == 6
+
+
+def test_topics_that_are_landed_together_are_told_of_apart(kafka, run, instance, topic, table):
+    names = (f"{topic}-a", f"{topic}-b")
+    produce(kafka, names[0], [1, 2, 25])
+    produce(kafka, names[1], [1, 26])
+    asset = build_kafka_delta_asset(
+        name="multi",
+        source=KafkaSource(topics=names),
+        table=table,
+        value_format=StringFormat(),
+        partitions_def=MultiPartitionsDefinition(
+            {"day": DailyPartitionsDefinition("2013-03-01"), "letter": StaticPartitionsDefinition(["a", "b"])}
+        ),
+        topics_of={"a": (names[0],), "b": (names[1],)},
+    )
+    assert run(asset, "2013-03-01|a", "2013-03-01|b").success
+    told = events(instance, "multi")
+    found = {
+        key: (values["dagster/partition_row_count"], values["kafka/offsets"], len(values["kafka/splits"].records))
+        for key, values in told.items()
+    }
+    assert found == {"2013-03-01|a": (2, 2, 1), "2013-03-01|b": (1, 1, 1)}
+
+
+def test_what_was_tolerated_fails_its_check_also_if_the_run_fails_later(kafka, run, instance, topic, table):
+    produce(kafka, topic, range(0, 72, 6))
+    kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
+    kafka.trim(topic, 0, 1)
+    asset = daily(topic, table, max_records_per_batch=4, tolerate=(WindowBeyondRetentionError,))
+    result = run(asset, "2013-03-01", "2013-03-03", raise_on_error=False)
+    assert not result.success
+    # That nothing else was wrong, a run that failed can't say.
+    checks = {each.check_name: each.passed for each in result.get_asset_check_evaluations()}
+    assert checks == {"no_records_lost": False}
 
 
 def test_a_window_that_is_not_over_is_refused_or_tolerated_with_a_failing_check(

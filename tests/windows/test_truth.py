@@ -274,6 +274,6 @@ def test_a_failed_rewrite_leaves_the_old_rows(kafka, rewrite, rows, spark, table
         rewrite(hours(0, 1), transform=lambda records: records.drop("kafka_window"))
     with pytest.raises(SchemaMismatchError):
         rewrite(hours(0, 1), transform=lambda records: records.withColumn("more", f.lit(1)))
-    with pytest.raises(Exception, match=r"does not conform|REPLACE_WHERE"):
+    with pytest.raises(ConfigurationError, match=r"the transform gives rows that are not of the windows"):
         rewrite(hours(0, 1), transform=lambda records: records.withColumn("kafka_window", f.lit("h007")))
     assert values(rows()) == ["x"]

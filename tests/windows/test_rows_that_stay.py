@@ -1,0 +1,306 @@
+"""What landing a window again must not take away: rows of what the run did not read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    SchemaMismatchError,
+    StreamOverlapError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    WindowBeyondRetentionError,
+    WindowsChangedError,
+)
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.windowed_table import WindowedTable
+from tests.windows.conftest import HOUR, START, hours
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def write(kafka):
+    """Makes a topic of two partitions with a record in each of two hours, in each partition."""
+
+    def run(topic, partitions=2, **config):
+        kafka.create(topic, partitions=partitions, **config)
+        for partition in range(partitions):
+            for hour in range(2):
+                kafka.produce(topic, [("k", topic)], partition=partition, timestamp=START + hour * HOUR)
+
+    return run
+
+
+@pytest.fixture
+def counts(spark):
+    """Rows by topic (its last letter) and topic partition."""
+
+    def read(table):
+        rows = spark.read.format("delta").load(table).groupBy("kafka_topic", "kafka_partition").count().collect()
+        return {f"{row[0][-1]}{row[1]}": row[2] for row in rows}
+
+    return read
+
+
+ALL = {"a0": 2, "a1": 2, "b0": 2, "b1": 2}
+
+
+def only_b(rewrite, table, **options):
+    """Lands the two hours, of which only b is read."""
+    [result] = rewrite(hours(0, 2), target=DeltaTarget(table=table, partition_by=("kafka_window",)), **options)
+    return result
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(
+    kafka, write, rewrite, counts, spark, topic, tmp_path, caplog, mode
+):
+    names = (f"{topic}-a", f"{topic}-b")
+    for name in names:
+        write(name)
+    rules = Windows(mode=mode)
+    listed, pattern = KafkaSource(topics=names), KafkaSource(topic_pattern=f"{topic}-.*")
+    tables = {name: str(tmp_path / name) for name in ("pattern", "tolerated", "narrowed", "partition")}
+    for name, table in tables.items():
+        only_b(rewrite, table, rules=rules, source=pattern if name == "pattern" else listed)
+        assert counts(table) == ALL
+    # A source of fewer topics, and of fewer topic partitions.
+    result = only_b(rewrite, tables["narrowed"], rules=rules, source=listed.only([names[1]]))
+    assert counts(tables["narrowed"]) == ALL
+    assert result.kept == (TopicPartition(names[0], 0), TopicPartition(names[0], 1))
+    assert result.rows == {"h000": 4, "h001": 4}, "rows that the table has of the window"
+    assert f"has windows of {names[0]}-0 and 1 more topic partitions, which this run does not read" in caplog.text
+    one = KafkaSource(partitions=(TopicPartition(names[1], 1),))
+    only_b(rewrite, tables["partition"], rules=rules, source=one)
+    assert counts(tables["partition"]) == ALL
+    kafka.delete(names[0])
+    kafka.produce(names[1], [(None, "new")], partition=1, timestamp=START + HOUR + 1)
+    with pytest.raises(TopicNotFoundError):
+        only_b(rewrite, tables["tolerated"], rules=rules, source=listed)
+    only_b(rewrite, tables["tolerated"], rules=rules, source=listed, tolerate=(TopicNotFoundError,))
+    # Also where Delta has forgotten what the last landing read.
+    forget(spark, tables["pattern"])
+    only_b(rewrite, tables["pattern"], rules=rules, source=pattern)
+    added = {} if mode == "offset" else {"b1": 3}
+    assert counts(tables["tolerated"]) == {**ALL, **added}
+    if mode == "exact":
+        assert counts(tables["pattern"]) == {**ALL, **added}
+
+
+def forget(spark, table):
+    """What Delta does with a log that has expired: a checkpoint is kept, the commits before it go."""
+    last = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()["version"]
+    for interval in (1, 10):
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{interval}')")
+    log = Path(table, "_delta_log")
+    checkpoint = max(int(file.name[:20]) for file in log.glob("*.checkpoint*.*") if not file.name.startswith("."))
+    assert checkpoint > last
+    for version in range(checkpoint):
+        (log / f"{version:020}.json").unlink(missing_ok=True)
+
+
+def test_without_a_column_that_tells_topics_apart_nothing_is_replaced(write, rewrite, rows, spark, table, topic):
+    names = (f"{topic}-a", f"{topic}-b")
+    for name in names:
+        write(name)
+    both = KafkaSource(topics=names)
+    columns = KafkaColumns(fields=("partition", "offset", "timestamp"))
+    options = {"columns": columns, "transform": lambda records: records.drop("kafka_timestamp")}
+    rewrite(hours(0, 2), source=both, **options)
+    with pytest.raises(WindowsChangedError) as refused:
+        rewrite(hours(0, 2), source=both.only([names[1]]), **options)
+    assert f"has windows of {names[0]}-0 and 1 more topic partitions, which this run does not read" in str(
+        refused.value
+    )
+    assert len(rows()) == 8
+    # Of all topics it goes on; and what the message says helps where the rows may go.
+    rewrite(hours(0, 2), source=both, **options)
+    spark.sql(str(refused.value)[str(refused.value).index("ALTER TABLE") :])
+    rewrite(hours(0, 2), source=both.only([names[1]]), **options)
+    assert len(rows()) == 4
+
+
+def test_two_assets_land_other_topics_in_one_table_and_never_the_same(write, rewrite, counts, table, topic):
+    names = (f"{topic}-a", f"{topic}-b")
+    for name in names:
+        write(name)
+
+    def target(stream):
+        return DeltaTarget(table=table, stream=stream, partition_by=("kafka_window",))
+
+    for _ in range(2):
+        for name in names:
+            rewrite(hours(0, 2), source=KafkaSource(topics=(name,)), target=target(name[-1]))
+            rewrite(hours(0, 1), source=KafkaSource(topics=(name,)), target=target(name[-1]))
+    assert counts(table) == ALL
+    with pytest.raises(
+        StreamOverlapError, match=r"windows of the topic \S+-a in \S+ are landed by an asset whose stream"
+    ):
+        rewrite(hours(0, 1), source=KafkaSource(topics=(names[0],)), target=target("b"))
+    assert counts(table) == ALL
+
+
+def test_what_the_transform_makes_of_the_columns_that_rows_are_found_by(write, rewrite, counts, spark, table, topic):
+    from pyspark.sql import functions as f
+
+    names = (f"{topic}-a", f"{topic}-b")
+    for name in names:
+        write(name)
+    both = KafkaSource(topics=names)
+    rewrite(hours(0, 2), source=both)
+    source = both.only([names[1]])
+    for changed, message in (
+        (lambda records: records.withColumn("kafka_topic", f.upper("kafka_topic")), "gives rows that are not of the"),
+        (lambda records: records.withColumn("kafka_window", f.lit(None).cast("string")), "gives rows that are not of"),
+        (lambda records: records.withColumn("kafka_window", f.lit("h007")), "gives rows that are not of the windows"),
+        (lambda records: records.drop("kafka_topic"), "left out the column kafka_topic, by which the rows to replace"),
+    ):
+        with pytest.raises((ConfigurationError, SchemaMismatchError), match=message):
+            rewrite(hours(0, 2), source=source, transform=changed)
+    assert counts(table) == ALL
+    # As long as nothing has to stay, a topic may have another name in the table.
+    other = table + "-other"
+    for _ in range(2):
+        rewrite(
+            hours(0, 2),
+            source=both,
+            target=DeltaTarget(table=other, partition_by=("kafka_window",)),
+            transform=lambda records: records.withColumn("kafka_topic", f.upper("kafka_topic")),
+        )
+    assert sum(counts(other).values()) == 8
+
+
+def test_windows_of_a_topic_that_was_made_again_are_not_replaced_unless_that_is_tolerated(
+    kafka, write, rewrite, rows, topic
+):
+    write(topic)
+    rewrite(hours(0, 2))
+    kafka.delete(topic)
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [(None, "new")], timestamp=START + 2 * HOUR)
+    with pytest.raises(TopicRecreatedError, match=r"the topic \S+ was deleted and made again"):
+        rewrite(hours(2, 3))
+    [result] = rewrite(hours(2, 3), tolerate=(TopicRecreatedError,))
+    assert [(incident.error, incident.lost_offsets) for incident in result.plan.incidents][-1][
+        0
+    ] == "TopicRecreatedError"
+    assert len(rows()) == 5
+    # The table knows the new topic now, and has rows of the old one all the same.
+    rewrite(hours(2, 3))
+    with pytest.raises(
+        TopicRecreatedError, match=r"made again after windows up to 2013-03-01T02:00:00Z had been landed"
+    ):
+        rewrite(hours(0, 3))
+    assert len(rows()) == 5
+    [result] = rewrite(hours(0, 1), tolerate=(TopicRecreatedError,))
+    assert [incident.lost_offsets for incident in result.plan.incidents] == [None]
+    assert sorted(row[0] for row in rows()) == ["h001", "h001", "h002"]
+
+
+def test_a_window_of_a_compacted_topic_is_landed_again_only_if_that_is_tolerated(kafka, write, rewrite, rows, topic):
+    write(topic, cleanup_policy="compact")
+    rewrite(hours(0, 1))
+    # What the table does not have yet can't be lost by it.
+    rewrite(hours(1, 2))
+    with pytest.raises(
+        WindowBeyondRetentionError, match=r"the topic \S+ is compacted \(cleanup.policy\), and the table"
+    ):
+        rewrite(hours(0, 2))
+    assert len(rows()) == 4
+    [result] = rewrite(hours(0, 2), tolerate=(WindowBeyondRetentionError,))
+    assert [incident.error for incident in result.plan.incidents] == ["WindowBeyondRetentionError"]
+
+
+def test_a_repair_leaves_rows_of_an_earlier_topic_alone(kafka, rewrite, connection, spark_of, counts, table, topic):
+    name = f"{topic}-a"
+
+    def land(stream):
+        target = DeltaTarget(table=table, stream=stream)
+        ingest(KafkaSource(topics=(name,)), target, spark=spark_of, connection=connection, value_format=StringFormat())
+
+    def repair(stream, window, **options):
+        return rewrite(
+            [window],
+            rules=Windows(repair=True),
+            source=KafkaSource(topics=(name,)),
+            target=DeltaTarget(table=table, stream=stream),
+            **options,
+        )
+
+    kafka.create(name)
+    kafka.produce(name, [(None, "old")] * 10, timestamp=START)
+    land("main")
+    kafka.delete(name)
+    kafka.create(name)
+    kafka.produce(name, [(None, "new")] * 6, timestamp=START)
+    kafka.produce(name, [(None, "newer")] * 6, timestamp=START + HOUR)
+    land("main-2")
+    day = Window("day", START, START + 24 * HOUR)
+    with pytest.raises(TopicRecreatedError, match=r"-0: the table \S+ also has rows of an earlier topic of this name "):
+        repair("main-2", day)
+    assert counts(table) == {"a0": 22}
+    # From the offset on that the message names, rows are of the new topic alone.
+    kafka.produce(name, [(None, "newest")] * 2, timestamp=START + 2 * HOUR)
+    land("main-2")
+    repair("main-2", Window("later", START + 2 * HOUR, START + 3 * HOUR))
+    assert counts(table) == {"a0": 24}
+    repair("main-2", day, tolerate=(TopicRecreatedError,))
+    assert counts(table) == {"a0": 14}
+
+
+def test_a_stream_and_windows_in_one_table_are_found_out(
+    write, rewrite, rows, connection, spark, spark_of, table, topic, monkeypatch
+):
+    write(topic)
+    source = KafkaSource(topics=(topic,))
+    stream = f"{table}-of-the-stream"
+
+    def land(**options):
+        ingest(source, stream, spark=spark_of, connection=connection, value_format=StringFormat(), **options)
+
+    # The stream's first commit has no rows: windows are refused all the same.
+    land(starting_offsets=OffsetsInitializer.latest())
+    target = DeltaTarget(table=stream, partition_by=("kafka_window",))
+    with pytest.raises(WindowsChangedError, match=r"the stream 'main' feeds the table \S+ \(version 1\)"):
+        rewrite(hours(0, 1), target=target)
+    land(starting_offsets=OffsetsInitializer.earliest())
+    last = spark.sql(f"DESCRIBE HISTORY delta.`{stream}` LIMIT 1").first()["userMetadata"]
+
+    def append():
+        landed = spark.read.format("delta").load(stream).selectExpr("*", "'h001' AS kafka_window")
+        landed.writeTo(f"delta.`{table}`").option("userMetadata", last).append()
+
+    # A stream that looked before there were windows, and commits while they are written.
+    original = WindowedTable.rewrite
+
+    def first_the_stream(*args):
+        append()
+        return original(*args)
+
+    rewrite(hours(0, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(WindowedTable, "rewrite", first_the_stream)
+        with pytest.raises(WindowsChangedError) as refused:
+            rewrite(hours(0, 1))
+    assert "the stream 'main' has committed version 2 to" in str(refused.value)
+    assert len(rows()) > 4
+    # What the message says helps; and until then no other run goes on.
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    append()
+    with pytest.raises(WindowsChangedError) as refused:
+        rewrite(hours(0, 1))
+    assert "RESTORE the table to version 4" in str(refused.value)
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 4")
+    rewrite(hours(0, 2))
+    assert len(rows()) == 4
