@@ -57,7 +57,7 @@ class Record:
             target: The table and the stream.
         """
         position = self.position
-        if position is None or (position.stream, position.table) != (target.stream, str(target)):
+        if position is None or (position.stream, position.table) != (target.stream, target.identity):
             return -1
         return position.table_version
 

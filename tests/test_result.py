@@ -8,6 +8,7 @@ from dagster import AssetKey
 
 from dagster_kafka_flip.checks import Findings, check_results
 from dagster_kafka_flip.metadata import result_metadata
+from dagster_kafka_flip.record import Record
 from dagster_kafka_flip.result import IngestResult, KnownPosition, Unreported
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
@@ -16,6 +17,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.stream_run import unreported_commits
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Commit
+from dagster_kafka_flip.table.target import DeltaTarget
 
 _FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -67,3 +69,15 @@ def test_what_earlier_runs_committed_and_did_not_report_is_reported_with_what_th
     unknown = unreported_commits([_commit(3, rows=None)], "main")
     assert unknown is not None
     assert unknown.rows is None
+
+
+def test_what_runs_have_reported_is_of_the_table_however_it_is_spelled():
+    known = KnownPosition(
+        "main", DeltaTarget(table="Flights").identity, EnumeratorState({}), datetime.now(tz=timezone.utc), 7
+    )
+    record = Record(position=known)
+    assert [record.reported(DeltaTarget(table=table)) for table in ("flights", "default.flights", "lake.flights")] == [
+        7,
+        7,
+        -1,
+    ]

@@ -110,7 +110,7 @@ def test_a_record_of_the_position_is_believed_while_it_is_young_and_never_if_it_
 ):
     known = KnownPosition(
         stream="main",
-        table=str(DeltaTarget(table=table)),
+        table=DeltaTarget(table=table).identity,
         state=EnumeratorState({NUMBERS: 5}),
         verified_at=datetime.now(tz=timezone.utc) - timedelta(hours=hours_ago),
         table_version=1,

@@ -86,7 +86,7 @@ class MoveRequest:
             )
         moved = KnownPosition(
             stream=self.target.stream,
-            table=str(self.target),
+            table=self.target.identity,
             state=move.after,
             verified_at=datetime.now(tz=timezone.utc),
             table_version=version,
