@@ -77,10 +77,6 @@ class LookUps:
             self.prefetch([], [{tp: ms}])
         return self._records[key]
 
-    def saw_end(self, tp: TopicPartition, ms: int) -> bool:
-        """Whether the log was looked through to its end for a record, where none was found."""
-        return self._looked_through is None or self._end[tp] - self.entry(tp, ms) <= self._looked_through
-
     def _ask_for_entries(self, wanted: Iterable[Mapping[TopicPartition, int]]) -> None:
         asked: list[Times] = []
         known = set(self._entries)

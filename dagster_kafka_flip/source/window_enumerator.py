@@ -34,10 +34,9 @@ from dagster_kafka_flip.source.identity import (
     topic_ids_of,
 )
 from dagster_kafka_flip.source.incident import incident_of
-from dagster_kafka_flip.source.isolation import READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.look_ups import LookUps
-from dagster_kafka_flip.source.sample import ANY_TIME, LOOKED_THROUGH, RecordSearch
+from dagster_kafka_flip.source.sample import LOOKED_THROUGH
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.tasks import plan_tasks
 from dagster_kafka_flip.source.tiles import recorded_bounds, tile_bounds, unread_before
@@ -438,25 +437,19 @@ class _Planning:
     ) -> dict[tuple[TopicPartition, str], PlannedWindow]:
         """The windows of topic partitions that reach into an open transaction.
 
-        A window does not if it ends at a record before the transaction, or if the transaction's first record is one to
-        end at: what comes behind that is late, even if the transaction is aborted and written again.
+        A window does not if it ends at a record before the transaction. A record of the transaction ends no window:
+        if the transaction is aborted, that record is gone, and what stands behind it may be of the window.
         """
-        held_back = {tp: end for tp, end in self._end.items() if log.high_watermarks[tp] > end}
-        searches = {tp: RecordSearch(tp, end, log.high_watermarks[tp], ANY_TIME) for tp, end in held_back.items()}
-        held = self._cluster.search_records(searches.values(), READ_UNCOMMITTED) if searches else {}
+        held_back = [tp for tp, end in self._end.items() if log.high_watermarks[tp] > end]
 
         def is_held_back(tp: TopicPartition, window: PlannedWindow) -> bool:
             bound = window.window.stop_ms
             if tp in recorded.get(bound, {}):
                 return False
             ms = self._stop_time(tp, bound)
-            if ms is None:
-                return True
-            if (record := look.record(tp, ms)) is not None:
-                # A record from the future ends nothing: the log is read to its end, and goes on behind it.
-                return self._is_from_future(record)
-            first = held[searches[tp]]
-            return not look.saw_end(tp, ms) or first is None or first.timestamp_ms < ms or self._is_from_future(first)
+            record = None if ms is None else look.record(tp, ms)
+            # A record from the future ends nothing: the log is read to its end, and goes on behind it.
+            return record is None or self._is_from_future(record)
 
         return {(tp, window.window.key): window for tp in held_back for window in planned if is_held_back(tp, window)}
 

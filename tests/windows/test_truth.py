@@ -131,8 +131,9 @@ def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_i
     kafka.create(topic)
     window = recent()
     kafka.produce(topic, [(None, "in time")], timestamp=window.start_ms + 1)
-    transaction = kafka.open_transaction(topic, [(None, "now")])
-    # Dated now, behind the window by more than it may be late: nothing of the window is held back.
+    kafka.produce(topic, [(None, "now")])
+    transaction = kafka.open_transaction(topic, [(None, "open")])
+    # The record before the transaction is dated now, later than any that may be late: it ends the window.
     rewrite([window])
     assert values(rows()) == ["in time"]
     transaction.abort()
@@ -143,7 +144,7 @@ def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_i
     producer.produce(topic, "held back", partition=0, timestamp=window.start_ms + 2)
     producer.flush(30)
     with pytest.raises(
-        WindowNotCompleteError, match=r"-0: an open transaction holds back 1 offsets from 3 on, .* the window recent"
+        WindowNotCompleteError, match=r"-0: an open transaction holds back 1 offsets from 4 on, .* the window recent"
     ):
         rewrite([window], rules=Windows(max_lateness=None))
     [result] = rewrite([window], rules=Windows(max_lateness=None), tolerate=(WindowNotCompleteError,))
