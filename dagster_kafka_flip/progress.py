@@ -14,6 +14,9 @@ _TWO_DIGITS = 10
 # From so many seconds on it is minutes, and from so many minutes on it is hours.
 _LONG = 90
 
+# Records after which the pace is worth telling the time by.
+_ENOUGH = 100
+
 
 class ReadProgress:
     """One read, from its first reading on.
@@ -61,7 +64,8 @@ class ReadProgress:
             return []
         rate = (done - before) / (now - begin)
         pace = [f"{rate:,.0f} records/s"]
-        if done < whole:
+        # The pace of the first few records says nothing about the others.
+        if whole > done >= min(_ENOUGH, whole / 100):
             pace.append(f"about {_duration((whole - done) / rate)} left")
         return pace
 

@@ -35,6 +35,12 @@ def test_the_rate_is_that_of_the_last_lines_and_not_of_the_whole_read():
     assert line.endswith("100 records/s, about 2 min left")
 
 
+def test_no_time_left_is_told_after_a_few_records():
+    progress = ReadProgress(30_000)
+    assert progress.line(1, 10.0) == "read 1 of at most 30,000 records (0 %), 0 records/s"
+    assert progress.line(300, 13.0) == "read 300 of at most 30,000 records (1 %), 23 records/s, about 21 min left"
+
+
 def test_a_read_is_never_told_as_more_than_whole():
     # A task that failed and was repeated has read its records twice.
     assert ReadProgress(100).line(130, 5.0) == "read 100 of at most 100 records (100 %), 20 records/s"
