@@ -155,6 +155,7 @@ def test_a_record_may_be_an_hour_late_unless_said_otherwise():
         ({"time_column": "at"}, "time_column is for a repair"),
         ({"mode": "offset", "repair": True, "event_time": "at"}, "event_time needs the mode exact; repair needs"),
         ({"lateness": timedelta(0)}, "lateness: "),
+        ({"column": "the `window`"}, "a backtick"),
     ],
 )
 def test_rules_that_contradict_each_other_are_refused(values, message):

@@ -181,7 +181,7 @@ def test_what_is_done_stays_done_and_is_told_when_the_run_fails_later(kafka, run
         # Names that have to be quoted, and other names in the log than in the table.
         {
             "target": {"properties": {"delta.columnMapping.mode": "name"}},
-            "windows": Windows(column="the window's `key`"),
+            "windows": Windows(column="the window's key"),
         },
         {"target": {"cluster_by": ("kafka_window",)}},
         {"target": {"partition_by": ("kafka_topic",)}},
