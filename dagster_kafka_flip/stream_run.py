@@ -27,7 +27,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
     WriteFailedError,
 )
-from dagster_kafka_flip.facts import facts
+from dagster_kafka_flip.facts import facts, total
 from dagster_kafka_flip.landing import Landing, Read
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition, Unreported
@@ -741,10 +741,9 @@ def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | N
     ]
     if not own:
         return None
-    rows = [commit.metrics.get("numOutputRows") for commit, _ in own]
     return Unreported(
         commits=len(own),
-        rows=None if None in rows else sum(int(number) for number in rows if number is not None),
+        rows=total(commit.metric("numOutputRows") for commit, _ in own),
         from_version=own[-1][0].version,
         to_version=own[0][0].version,
         incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.facts import total
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -52,6 +54,4 @@ def incident_of(error: KafkaFlipError, went_on: str, *, lost_offsets: int | None
 
 def lost_offsets(incidents: Iterable[Incident]) -> int | None:
     """The largest number of records that were lost by all of them; None where that is not known of one."""
-    lost = [incident.lost_offsets for incident in incidents]
-    known = [number for number in lost if number is not None]
-    return sum(known) if len(known) == len(lost) else None
+    return total(incident.lost_offsets for incident in incidents)
