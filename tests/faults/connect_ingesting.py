@@ -21,7 +21,7 @@ from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from tests.faults.ingesting import outcome
+from tests.faults.ingesting import outcome, summary
 from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
 
 if TYPE_CHECKING:
@@ -136,15 +136,17 @@ def main() -> None:
         files = order.get("stop_at_first")
         try:
             told = outcome(
-                lambda order=order, files=files, session=session: ingest(
-                    KafkaSource(topics=(order["topic"],), java_properties=order.get("java_properties", {})),
-                    order["table"],
-                    spark=lambda: session,
-                    connection=KafkaConnection(
-                        bootstrap_servers=order["bootstrap_servers"], **order.get("connection", {})
-                    ),
-                    transform=None if files is None else stopping(*files),
-                    run_id=f"process {os.getpid()}",
+                lambda order=order, files=files, session=session: summary(
+                    ingest(
+                        KafkaSource(topics=(order["topic"],), java_properties=order.get("java_properties", {})),
+                        order["table"],
+                        spark=lambda: session,
+                        connection=KafkaConnection(
+                            bootstrap_servers=order["bootstrap_servers"], **order.get("connection", {})
+                        ),
+                        transform=None if files is None else stopping(*files),
+                        run_id=f"process {os.getpid()}",
+                    )
                 )
             )
         except KeyboardInterrupt:

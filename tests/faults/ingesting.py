@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from dagster_kafka_flip.result import IngestResult
+
 STREAM, RAW, LETTERS, TOGETHER, WINDOWS = "stream", "raw", "letters", "together", "windows"
 
 # 2026-01-01T00:00:00Z: records of the soak are dated from here on, and put into windows.
@@ -140,7 +142,7 @@ def killing(table: Path, pid: int) -> Callable[[DataFrame], DataFrame]:
     return transform
 
 
-def outcome(run: Callable[[], Any]) -> dict[str, Any]:
+def outcome(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What a run did, as the process that asked for it is told."""
     try:
         result = run()
@@ -149,6 +151,11 @@ def outcome(run: Callable[[], Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - told to the test, which expects none
         return {"error": f"{type(error).__module__}.{type(error).__qualname__}", "message": str(error)}
     return {"error": None, **result}
+
+
+def summary(result: IngestResult) -> dict[str, Any]:
+    """What a stream's run did, as JSON holds it."""
+    return {"rows": result.rows, "is_idle": result.is_idle, "batches": len(result.batches)}
 
 
 def peeking(records: DataFrame) -> DataFrame:
@@ -237,7 +244,7 @@ def land(
         limits=limits,
         run_id=run_id,
     )
-    return {"rows": result.rows, "is_idle": result.is_idle, "batches": len(result.batches)}
+    return summary(result)
 
 
 def main(bootstrap_servers: str, note: str) -> None:
