@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.confirmation import LogConfirmation
 from dagster_kafka_flip.dead_letter_debts import (
     check_nothing_owed,
     check_whose,
@@ -45,7 +46,7 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.observation import observed_metrics
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.source.incident import Incident, incident_of
+from dagster_kafka_flip.source.incident import Incident, found, incident_of
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument
@@ -63,13 +64,17 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.observation import Observed
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.target import DeltaTarget
 
 # Somebody else's change to the dead-letter table, or another run that settles the same, is looked at again this often.
 _MAX_TRIES = 4
+
+_SHOWN_SPLITS = 5
 
 # Why records that are owed can't be read any longer.
 _GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)
@@ -92,6 +97,21 @@ class _Letters:
     settles: int
     moves_on: bool = True
     select: Callable[[DataFrame], DataFrame] | None = None
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """A commit of the dead-letter table.
+
+    Attributes:
+        document: What it says.
+        committed: The commit.
+        plan: What was read for it; None if nothing was.
+    """
+
+    document: CommitDocument
+    committed: Committed
+    plan: ReadPlan | None
 
 
 @dataclass(frozen=True)
@@ -155,6 +175,7 @@ class DeadLetterTable:
         self._run_id = run_id
         self._log = log
         self._table = DeltaTable(spark, self.target, context.tolerated)
+        self._confirmation = LogConfirmation(log, self._table, run_id)
         self._main_id = ""
         # Which table it has to be; empty as long as no commit of the stream has told.
         self._table_id = ""
@@ -249,6 +270,14 @@ class DeadLetterTable:
             )
         return rejected
 
+    def confirm(self) -> None:
+        """Asks about the last dead letters once more, if nobody answered whether they were read from the same logs.
+
+        Raises:
+            LogChangedError: They were not.
+        """
+        self._confirmation.finish()
+
     def finish(self) -> bool:
         """Notes in the dead-letter table that the last batch owes nothing, so that no run reads it again to find out.
 
@@ -334,10 +363,12 @@ class DeadLetterTable:
                 return
             attempt = uuid.uuid4().hex
             try:
-                retries(self._log, f"the write to {self.target}")(self._commit, anchor, wanted, attempt)
+                done = retries(self._log, f"the write to {self.target}")(self._commit, anchor, wanted, attempt)
             except (ConcurrentIngestionError, ForeignConflictError) as error:
                 self._log.info("%s was changed meanwhile (%s); looking again", self.target, error)
                 continue
+            if done.plan is not None:
+                self._confirm(done.plan, batch, done.document, done.committed)
             return
         msg = (
             f"the dead letters of version {batch.version} of {self._main_target} could not be landed in {self.target}: "
@@ -345,6 +376,27 @@ class DeadLetterTable:
             "nothing is added to the stream"
         )
         raise WriteFailedError(msg)
+
+    def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
+        """Makes sure that the dead letters just committed are of the batch: it was read again for them."""
+
+        def ask() -> None:
+            with contextlib.closing(self._enumerator(batch)) as enumerator:
+                enumerator.check_same_logs(plan)
+
+        def tell(error: KafkaFlipError) -> str:
+            ranges = ", ".join(str(split) for split in plan.splits[:_SHOWN_SPLITS])
+            more = "" if len(plan.splits) <= _SHOWN_SPLITS else f" and {len(plan.splits) - _SHOWN_SPLITS} more"
+            return (
+                f"{found(error)} That happened while the dead letters of version {batch.version} of "
+                f"{self._main_target} ({ranges}{more}) were read and written in version {committed.version} of "
+                f"{self.target}: they may be of either log, and nothing tells which. Nothing more was read, and no run "
+                f"of the stream goes on before you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
+                f"{committed.version - 1} takes the rows of that commit out. Leave it out only if you know that they "
+                "are of the old log, which can't be read again. 2. " + write_off(self.target, plan.splits, "earliest")
+            )
+
+        self._confirmation.confirm(ask, tell, document, committed)
 
     def _is_of(self, route: DeadLetterRoute) -> bool:
         """Whether a route leads to this table: by its name, or by another name that the same table has."""
@@ -493,12 +545,15 @@ class DeadLetterTable:
     def _enumerator(self, batch: RoutedBatch) -> SplitEnumerator:
         return self._source.restore_enumerator(self._context, batch.state)
 
-    def _commit(self, anchor: Anchor, letters: _Letters, attempt: str) -> None:
+    def _commit(self, anchor: Anchor, letters: _Letters, attempt: str) -> _Landed:
         """Lands dead letters; once more it is the same attempt."""
         batch = letters.batch
         rows = self._table.no_rows()
+        plan: ReadPlan | None = None
         if letters.splits:
+            self._confirmation.ask_again()
             assignment = self._replay(batch, letters.splits)
+            plan = assignment.plan
             state = _identified(assignment.plan.state, batch.state)
             rows = self._rejected(assignment, batch, state)
             if letters.splits != batch.splits:
@@ -510,25 +565,23 @@ class DeadLetterTable:
             if compared:
                 rows = self._not_yet_there(rows, compared)
         before = settlement(anchor)
-        committed = self._table.commit(
-            rows,
-            CommitDocument(
-                stream=self.target.stream,
-                attempt=attempt,
-                run_id=self._run_id,
-                base_version=anchor.table_version,
-                anchor_version=anchor.version,
-                splits=letters.splits if letters.moves_on else (),
-                state=furthest(anchor.state, batch.state) if letters.moves_on else anchor.state or batch.state,
-                rows_before=anchor.table_rows,
-                settles=TableVersion(
-                    str(self._main_target),
-                    self._main_id,
-                    # A RESTORE of the stream's table shows an older commit again; what came after it is settled too.
-                    letters.settles if before is None else max(before.version, letters.settles),
-                ),
+        document = CommitDocument(
+            stream=self.target.stream,
+            attempt=attempt,
+            run_id=self._run_id,
+            base_version=anchor.table_version,
+            anchor_version=anchor.version,
+            splits=letters.splits if letters.moves_on else (),
+            state=furthest(anchor.state, batch.state) if letters.moves_on else anchor.state or batch.state,
+            rows_before=anchor.table_rows,
+            settles=TableVersion(
+                str(self._main_target),
+                self._main_id,
+                # A RESTORE of the stream's table shows an older commit again; what came after it is settled too.
+                letters.settles if before is None else max(before.version, letters.settles),
             ),
         )
+        committed = self._table.commit(rows, document)
         self._settled = letters.settles if before is None else max(before.version, letters.settles)
         self.landed = total((self.landed, committed.rows))
         if letters.splits:
@@ -540,6 +593,7 @@ class DeadLetterTable:
                 committed.version,
                 self.target,
             )
+        return _Landed(document, committed, plan)
 
     def _rejected(self, assignment: SplitAssignment, batch: RoutedBatch, state: EnumeratorState) -> DataFrame:
         from pyspark.sql import Observation

@@ -11,14 +11,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import (
-    ClusterChangedError,
-    ConfigurationError,
-    LogChangedError,
-    PositionLostError,
-    TableError,
-    TopicRecreatedError,
-)
+from dagster_kafka_flip.confirmation import LogConfirmation
+from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.landing import Landing
 from dagster_kafka_flip.session import parallelism
@@ -34,11 +28,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.reader.columns import KafkaColumns
     from dagster_kafka_flip.result import BatchResult
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.history import Commit, RestoredVersions
 
@@ -91,6 +87,8 @@ def replay(
         ConfigurationError: The version is no commit of the stream with records, or the other table is the stream's own.
         PositionLostError: The table's history no longer holds the version.
         RetentionOvertookPositionError: The topic no longer holds all of the splits.
+        LogChangedError: A topic was made again while it was read, now or in an earlier replay whose rows are still
+            there.
         KafkaFlipError: Whatever else is in the way of landing them.
     """
     log = logger or _logger
@@ -132,17 +130,24 @@ def replay(
     if anchor is None:
         msg = f"the table {target} was made, and is not there; was it dropped meanwhile? Try again"
         raise TableError(msg)
-    batch = landing.land(anchor, assignment, replays=replays)
-    with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
-        try:
-            enumerator.check_same_logs(assignment.plan)
-        except (TopicRecreatedError, ClusterChangedError) as error:
-            msg = (
-                f"{found(error)} That happened while version "
-                f"{batch.committed.version} of {target} was read and written: its rows may be of either log. RESTORE "
-                f"TABLE {target.identifier} TO VERSION AS OF {batch.committed.version - 1} takes them out"
+    confirmation = LogConfirmation(log, other, document.run_id)
+
+    def confirm(written: CommitDocument, committed: Committed) -> None:
+        def ask() -> None:
+            with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
+                enumerator.check_same_logs(assignment.plan)
+
+        def tell(error: KafkaFlipError) -> str:
+            return (
+                f"{found(error)} That happened while version {committed.version} of {target} was read and written: its "
+                f"rows may be of either log. RESTORE TABLE {target.identifier} TO VERSION AS OF "
+                f"{committed.version - 1} takes them out. Nothing more is replayed into this table before that"
             )
-            raise LogChangedError(msg) from error
+
+        confirmation.confirm(ask, tell, written, committed)
+
+    batch = landing.land(anchor, assignment, replays=replays, confirm=confirm)
+    confirmation.finish()
     return Replayed(batch.committed.version, batch)
 
 

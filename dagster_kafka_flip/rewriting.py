@@ -198,6 +198,7 @@ class _Run:
                 result = self._land_some(pending)
                 yield result
                 pending = pending[len(result.plan.windows) :]
+        self._landing.finish()
 
     def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
         """Lands as many of the windows as go in one commit; plans anew when somebody came in between."""

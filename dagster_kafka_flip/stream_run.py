@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-import uuid
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.clock import Clock
+from dagster_kafka_flip.confirmation import LogConfirmation
 from dagster_kafka_flip.dead_letter_debts import check_nothing_owed
 from dagster_kafka_flip.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.errors import (
-    ClusterChangedError,
     ClusterUnreachableError,
     ConcurrentIngestionError,
     KafkaFlipError,
-    LogChangedError,
     TableError,
     TopicRecreatedError,
     WriteFailedError,
@@ -40,7 +38,6 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
-from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Anchor
 from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.spark_error import telling_line
@@ -59,6 +56,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.delta_table import Committed
+    from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -189,7 +187,7 @@ class StreamRun:
     _spark_ui: str | None = field(default=None, init=False)
     _batches: list[BatchResult] = field(default_factory=list["BatchResult"], init=False)
     _conflicts: int = field(default=0, init=False)
-    _unconfirmed: tuple[CommitDocument, Committed] | None = field(default=None, init=False)
+    _confirmation: LogConfirmation = field(init=False)
     _group_commit_failures: int = field(default=0, init=False)
     # By their text: a plan that is made again meets the same ones.
     _incidents: dict[str, Incident] = field(default_factory=dict[str, "Incident"], init=False)
@@ -316,6 +314,7 @@ class StreamRun:
             log=self.log,
             read=self.read,
         )
+        self._confirmation = LogConfirmation(self.log, self._table, self.run_id)
         self._looking = self._look(self.overriding or self.source)
         self._unreported = self._find_unreported(self._looking.anchor)
         self._plan = self._looking.plan
@@ -366,9 +365,7 @@ class StreamRun:
         look, assignment = self._looking, self._assigned
         if assignment is None:
             return
-        if self._unconfirmed is not None:
-            # Asked again before anything more is read.
-            self._confirm(*self._unconfirmed, is_last_try=True)
+        self._confirmation.ask_again()
         try:
             done = self._landing.land(
                 look.anchor,
@@ -404,52 +401,28 @@ class StreamRun:
             transaction_version=look.anchor.version,
         )
 
-    def _confirm(self, document: CommitDocument, committed: Committed, *, is_last_try: bool = False) -> None:
-        """Makes sure that the batch just committed was read from the logs that it was planned for.
-
-        Spark reads by name: of a topic that was made again meanwhile it reads the new one, without a word.
-
-        Raises:
-            LogChangedError: It was not, or not all of it. The commit that comes behind it makes later runs stop too.
-        """
-        enumerator = self._looking.enumerator
-        batch = replace(self._looking.plan, splits=document.splits, state=document.state)
-        try:
-            enumerator.check_same_logs(batch)
-        except (TopicRecreatedError, ClusterChangedError) as error:
-            doubt = _doubt(error, document, committed, self.target)
-            mark = CommitDocument(
-                stream=document.stream,
-                attempt=uuid.uuid4().hex,
-                run_id=self.run_id,
-                base_version=committed.version,
-                anchor_version=committed.version,
-                splits=(),
-                state=document.state,
-                rows_before=committed.table_rows,
-                carried=document.routed(committed.version),
-                doubt=doubt,
-            )
-            try:
-                self._table.commit(self._table.no_rows(), mark)
-            except KafkaFlipError as failure:
-                self.log.warning("that a log changed could not be noted in %s: %s", self.target, failure)
-            raise LogChangedError(doubt) from error
-        except KafkaFlipError as error:
-            if is_last_try:
-                raise
-            # The batch is in. The next look at the log compares ids as well, before more is read.
-            self.log.warning("whether the topics are still the same could not be asked; asking again: %s", error)
-            self._unconfirmed = (document, committed)
-        else:
-            self._unconfirmed = None
+    def _confirm(self, document: CommitDocument, committed: Committed) -> None:
+        """Makes sure that the batch just committed was read from the logs that it was planned for."""
+        looking = self._looking
+        batch = replace(looking.plan, splits=document.splits, state=document.state)
+        self._confirmation.confirm(
+            lambda: looking.enumerator.check_same_logs(batch),
+            lambda error: _doubt(error, document, committed, self.target),
+            document,
+            committed,
+        )
 
     def finish(self) -> IngestResult:
         """What was done, and where the stream stands.
 
         Everything is committed by now: whatever can't be found out any more is left out, and fails nothing.
         """
-        self._or_else(None, "the source could not be closed", self._looking.enumerator.close)
+        try:
+            self._confirmation.finish()
+            if self._letters is not None:
+                self._letters.confirm()
+        finally:
+            self._or_else(None, "the source could not be closed", self._looking.enumerator.close)
         anchor = self._looking.anchor
         if anchor.state is None:
             msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
@@ -600,8 +573,6 @@ class StreamRun:
     def _settled_anchor(self) -> Anchor | None:
         """Where the stream stands; what its last commit left owing of dead letters is settled first."""
         anchor = self._table.anchor()
-        if anchor is not None and anchor.document is not None and anchor.document.doubt is not None:
-            raise LogChangedError(anchor.document.doubt)
         if anchor is None or anchor.routed is None:
             return anchor
         if self._letters is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.clock import Clock
+from dagster_kafka_flip.confirmation import LogConfirmation
 from dagster_kafka_flip.dead_letter_table import Repair
 from dagster_kafka_flip.errors import (
     ConfigurationError,
@@ -26,7 +27,7 @@ from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.incident import found, incident_of
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
@@ -111,6 +112,7 @@ class WindowLanding:
         self._run_id = run_id
         self._tolerated = tolerated
         self._log = log
+        self._confirmation = LogConfirmation(log)
 
     def create(self, plan: WindowPlan) -> None:
         """Creates the table, empty.
@@ -144,8 +146,10 @@ class WindowLanding:
 
         Raises:
             ForeignConflictError: Somebody else came in between; a new plan can be made.
+            LogChangedError: It was committed, and its rows may be of another log.
             KafkaFlipError: Nothing of it was committed; but for CommitUnknownError, which says that it may be.
         """
+        self._confirmation.ask_again()
         scoped, plan = self._scoped(look, plan)
         for incident in plan.incidents:
             self._log.warning("tolerated %s: %s", incident.error, incident.message)
@@ -171,6 +175,7 @@ class WindowLanding:
         if not (self._rules.repair and not plan.splits):
             batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
         seconds = clock.lap()
+        self._confirm(batch)
         self._log.info(
             "committed %s of %s: %s",
             "nothing" if batch.done is None else f"version {batch.done.version}",
@@ -185,6 +190,36 @@ class WindowLanding:
             ),
         )
         return self._result(batch, plan_seconds, seconds)
+
+    def _confirm(self, batch: _Batch) -> None:
+        """Makes sure that the windows just landed were read from the logs that they were planned for."""
+        plan, done = batch.plan, batch.done
+
+        def tell(error: KafkaFlipError) -> str:
+            first, last = plan.windows[0].window, plan.windows[-1].window
+            windows = f"the windows from {first.start} to {last.stop}"
+            begin = f"{found(error)} That happened while {windows} were read for {self._target}"
+            again = (
+                "Set the stream's position first (dagster-kafka-flip position set), and repair the range then"
+                if self._rules.repair
+                else "To put what the new log holds in their place, land the windows again and tolerate "
+                f"{type(error).__name__}"
+            )
+            if done is None:
+                return (
+                    f"{begin}: that there was no record of them may be so of either log. Nothing was written. {again}"
+                )
+            return (
+                f"{begin}, and version {done.version} was written: its rows may be of either log, and nothing tells "
+                f"which. 1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back "
+                f"the rows that the table had before. 2. {again}"
+            )
+
+        self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), tell)
+
+    def finish(self) -> None:
+        """Asks about the last commit once more, if nobody answered whether it was of the same logs."""
+        self._confirmation.finish()
 
     def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
         """Which rows are replaced, and the plan with all that is tolerated on the way.
@@ -358,6 +393,7 @@ class WindowLanding:
         state = plan.state if look.position is None else replace(plan.state, position=look.position)
         repair = Repair(look.base_version, attempt, plan.splits, state)
         letters.land_missing(repair, look.routed, self._records(assignment), select)
+        letters.confirm()
 
     def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
         is_tiled = self._rules.mode == "offset"
@@ -397,7 +433,11 @@ class WindowLanding:
         batch.columns = self._table.check_schema(rows.schema)
         if scope is not None:
             landed = batch.look.landed.landing(
-                batch.plan.state, batch.plan.stops, self._target.stream, batch.look.until_ms or _now_ms()
+                batch.plan.state,
+                batch.plan.stops,
+                self._target.stream,
+                batch.look.until_ms or _now_ms(),
+                batch.plan.made_again,
             )
             self._table.keep(landed, batch.look)
         replacement = Replacement(predicate, frozenset(batch.plan.stops), batch.look.fence)
@@ -530,8 +570,9 @@ def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState
     state = plan.state
     if known is None:
         return state
-    position = {**known.position, **state.position}
-    for tp, offset in known.position.items():
+    before = {tp: offset for tp, offset in known.position.items() if tp.topic not in plan.made_again}
+    position = {**before, **state.position}
+    for tp, offset in before.items():
         # A log that ends before what was read of it is tolerated to be another one.
         if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
             position[tp] = max(offset, state.position[tp])

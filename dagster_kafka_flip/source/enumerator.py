@@ -25,6 +25,7 @@ from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
 from dagster_kafka_flip.source.identity import (
     check_cluster,
+    check_same_logs,
     check_topics,
     found_topics,
     recreated_topics,
@@ -113,7 +114,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         topic_ids = topic_ids_of(topics)
         others: list[Incident] = []
         if state is not None:
-            state, others = self._identified(state, cluster_id, topic_ids)
+            state, others = self._identified(state, cluster_id, topics)
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         position = {} if state is None else state.position
         change = get_partition_change(partitions, position, initial_discovery=state is None)
@@ -167,10 +168,15 @@ class KafkaSourceEnumerator(SplitEnumerator):
             raise ConfigurationError(msg)
         state = self.snapshot_state()
         cluster_id = self._cluster.cluster_id()
-        topic_ids = topic_ids_of(PartitionSetSubscription(tuple(sorted(starts))).describe(self._cluster))
+        subscription = PartitionSetSubscription(tuple(sorted(starts)))
+        # That a topic was made again says more than that it has fewer partitions now.
+        topics = subscription.describe(self._cluster, skip_missing=True)
+        topic_ids = topic_ids_of(topics)
         if state is not None:
             check_cluster(state, cluster_id)
-            check_topics(state, topic_ids)
+            check_topics(replace(state, position=starts), topics)
+        if subscription.missing(topics):
+            subscription.describe(self._cluster)
         log = Log(self._source, self._cluster, list(starts))
         for position in (starts, stops):
             _check_beginning(position, log)
@@ -185,12 +191,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         )
 
     def check_same_logs(self, batch: ReadPlan) -> None:
-        """Asks for the ids of the cluster and of the topics that were read: two requests, however many partitions."""
-        if batch.is_empty:
-            return
-        check_cluster(batch.state, self._cluster.cluster_id())
-        topics = sorted({split.topic_partition.topic for split in batch.splits})
-        check_topics(batch.state, topic_ids_of(self._cluster.describe_topics(topics, skip_missing=True)))
+        """See `identity.check_same_logs`."""
+        check_same_logs(self._cluster, batch)
 
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group, if the source asks for it.
@@ -238,7 +240,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return found_topics(self._source.subscription, self._cluster, self._context.tolerated)
 
     def _identified(
-        self, state: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]
+        self, state: EnumeratorState, cluster_id: str | None, topics: Mapping[str, TopicMetadata]
     ) -> tuple[EnumeratorState, list[Incident]]:
         """What still counts of a state, now that the cluster and the topics are known."""
         tolerated = self._context.tolerated
@@ -250,7 +252,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             went_on = "The run went on at the beginning of every log of the cluster that answers now."
             return EnumeratorState({}, watermark=state.watermark), [incident_of(error, went_on, lost_offsets=None)]
         incidents: list[Incident] = []
-        for topic, error in recreated_topics(state, topic_ids).items():
+        for topic, error in recreated_topics(state, topics, self._source.subscription).items():
             if TopicRecreatedError not in tolerated:
                 raise error
             state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})

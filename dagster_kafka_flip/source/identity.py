@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
 from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.source.subscription import Subscription, TopicDirectory, TopicMetadata
+    from dagster_kafka_flip.source.subscription import Subscription, TopicMetadata
+
+
+class _Identified(TopicDirectory, Protocol):
+    def cluster_id(self) -> str | None: ...
 
 
 def found_topics(
@@ -58,32 +65,83 @@ def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
         raise ClusterChangedError(msg)
 
 
-def recreated_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> dict[str, TopicRecreatedError]:
-    """Topics that have another id than the state's, and the error that this is."""
+def recreated_topics(
+    state: EnumeratorState, topics: Mapping[str, TopicMetadata], subscription: Subscription | None = None
+) -> dict[str, TopicRecreatedError]:
+    """Topics that are others than the state's, and the error that this is.
+
+    Ids tell. Where one isn't known, so do topic partitions that are no longer there: Kafka never takes any away.
+
+    Args:
+        state: What is known.
+        topics: The topics as they are now.
+        subscription: What of them is asked for, where that is not all of them.
+    """
     errors: dict[str, TopicRecreatedError] = {}
-    for topic, topic_id in topic_ids.items():
-        known = state.topic_ids.get(topic)
-        if known is not None and known != topic_id:
-            errors[topic] = TopicRecreatedError(
-                f"the topic {topic} was deleted and made again: the position is of topic id {known}, and now it is "
-                f"{topic_id}. Offsets of the old topic mean nothing in the new one. Nothing was read. To read the new "
-                "topic from its start and go on with the others: dagster-kafka-flip position set (with --asset or "
-                f"--table) --to '{_start_of(topic)}'. If the last run was killed while it wrote, look first whether "
-                "its last commit holds rows of the new topic already: they would be there twice",
-                (topic,),
+    for topic in topics.values():
+        known = state.topic_ids.get(topic.name)
+        if known is not None and topic.topic_id is not None:
+            if known != topic.topic_id:
+                what = f"the position is of topic id {known}, and now it is {topic.topic_id}"
+                errors[topic.name] = _recreated(topic.name, what)
+            continue
+        gone = [
+            tp
+            for tp in sorted(state.position)
+            if tp.topic == topic.name
+            and tp not in topic.partitions
+            and (subscription is None or subscription.may_read(tp))
+        ]
+        if gone:
+            more = f" and {len(gone) - 1} more of its topic partitions" if len(gone) > 1 else ""
+            what = (
+                f"the position has {gone[0]}{more}, which the topic doesn't have now. Kafka takes no partition away "
+                "from a topic, and no topic id says that it is the same"
             )
+            errors[topic.name] = _recreated(topic.name, what)
     return errors
 
 
-def check_topics(state: EnumeratorState, topic_ids: Mapping[str, str]) -> None:
+def _recreated(topic: str, what: str) -> TopicRecreatedError:
+    return TopicRecreatedError(
+        f"the topic {topic} was deleted and made again: {what}. Offsets of the old topic mean nothing in the new one. "
+        "Nothing was read. To read the new topic from its start and go on with the others: dagster-kafka-flip position "
+        f"set (with --asset or --table) --to '{_start_of(topic)}'. If the last run was killed while it wrote, look "
+        "first whether its last commit holds rows of the new topic already: they would be there twice",
+        (topic,),
+    )
+
+
+def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) -> None:
     """Refuses a state of earlier topics than those that are there now.
 
     Raises:
         TopicRecreatedError: It is of some; the message is about the first one.
     """
-    errors = recreated_topics(state, topic_ids)
+    errors = recreated_topics(state, topics)
     if errors:
         raise TopicRecreatedError(str(next(iter(errors.values()))), tuple(errors))
+
+
+def check_same_logs(cluster: _Identified, batch: ReadPlan) -> None:
+    """Makes sure, once a batch was read, that the logs are still those that it was planned for.
+
+    Two requests, however many topic partitions. A topic that is gone by now is no other than it was.
+
+    Args:
+        cluster: The cluster.
+        batch: What was read.
+
+    Raises:
+        TopicRecreatedError: A topic was deleted and made again since.
+        ClusterChangedError: Another cluster answers.
+    """
+    if batch.is_empty:
+        return
+    check_cluster(batch.state, cluster.cluster_id())
+    read = {split.topic_partition for split in batch.splits}
+    topics = cluster.describe_topics(sorted({tp.topic for tp in read}), skip_missing=True)
+    check_topics(replace(batch.state, position={tp: batch.state.position[tp] for tp in read}), topics)
 
 
 def _start_of(topic: str) -> str:

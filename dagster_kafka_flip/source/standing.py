@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError
-from dagster_kafka_flip.source.identity import check_cluster, recreated_topics, topic_ids_of
+from dagster_kafka_flip.source.identity import check_cluster, recreated_topics
 from dagster_kafka_flip.source.log import Log
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) 
         check_cluster(state, cluster_id)
     except ClusterChangedError as error:
         return LogStanding(cluster_id, len(topics), {}, {}, {}, (*changed, error))
-    others = recreated_topics(state, topic_ids_of(topics))
+    others = recreated_topics(state, topics, source.subscription)
     partitions = [tp for topic in topics.values() if topic.name not in others for tp in topic.partitions]
     lag: dict[TopicPartition, int] = {}
     lost: dict[TopicPartition, int] = {}

@@ -21,6 +21,7 @@ from dagster_kafka_flip.errors import (
     EndBeforePositionError,
     RecordsFromFutureError,
     TimestampTypeChangedError,
+    TopicRecreatedError,
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
@@ -28,12 +29,13 @@ from dagster_kafka_flip.instants import instant
 from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.identity import (
     check_cluster,
+    check_same_logs,
     found_topics,
     is_same_log,
     recreated_topics,
     topic_ids_of,
 )
-from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.incident import found, incident_of
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.look_ups import LookUps
 from dagster_kafka_flip.source.sample import LOOKED_THROUGH
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.log import Cluster, TopicSettings
     from dagster_kafka_flip.source.sample import TimestampedOffset
     from dagster_kafka_flip.source.split import Position, TopicPartition
+    from dagster_kafka_flip.source.subscription import TopicMetadata
     from dagster_kafka_flip.source.tiles import Bounds, RecordedWindow
     from dagster_kafka_flip.source.window import Window, Windows
 
@@ -137,6 +140,10 @@ class WindowEnumerator:
         """Ends the client's threads and connections."""
         self._cluster.close()
 
+    def check_same_logs(self, plan: WindowPlan) -> None:
+        """See `identity.check_same_logs`."""
+        check_same_logs(self._cluster, plan.read_plan())
+
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """A plan, dealt out to tasks."""
         batch = plan.read_plan()
@@ -165,6 +172,7 @@ class _Planning:
         self._incidents: list[Incident] = []
         self._settings: Mapping[str, TopicSettings] = {}
         self._set_by_broker: frozenset[str] = frozenset()
+        self._made_again: frozenset[str] = frozenset()
         self._end: Position = {}
         self._beginning: Position = {}
 
@@ -181,7 +189,7 @@ class _Planning:
         self._incidents += missing
         topic_ids = topic_ids_of(topics)
         if known is not None:
-            self._check_identity(known, cluster_id, topic_ids)
+            self._check_identity(known, cluster_id, topics)
         partitions = [tp for topic in topics.values() for tp in topic.partitions]
         if cut_at is not None:
             partitions = _fed(partitions, cut_at)
@@ -222,17 +230,39 @@ class _Planning:
             set_by_broker=self._set_by_broker,
             incidents=tuple(self._incidents),
             compacted=frozenset(topic for topic, settings in self._settings.items() if settings.is_compacted),
+            made_again=self._made_again,
         )
 
-    def _check_identity(self, known: EnumeratorState, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
+    def _check_identity(
+        self, known: EnumeratorState, cluster_id: str | None, topics: Mapping[str, TopicMetadata]
+    ) -> None:
         went_on = "The run went on with the log that answers now; rows of the windows are replaced by what it holds."
+        stay = "Nothing was read, and the rows that the table has stay."
+        instead = "To put what it holds now in the place of the rows of these windows"
         try:
             check_cluster(known, cluster_id)
         except ClusterChangedError as error:
+            if not self._windows.repair:
+                ways_on = (
+                    f"{stay} Correct the address; or land in another table. {instead}, tolerate ClusterChangedError"
+                )
+                error = ClusterChangedError(f"{found(error)} {ways_on}")
             self._met(error, went_on)
             return
-        for error in recreated_topics(known, topic_ids).values():
-            self._met(error, went_on)
+        made_again = recreated_topics(known, topics, self._source.subscription)
+        for topic, error in made_again.items():
+            if self._windows.repair:
+                self._met(error, went_on)
+                continue
+            if self._windows.mode == "offset" and None in {known.topic_ids.get(topic), topics[topic].topic_id}:
+                msg = (
+                    f"{found(error)} {stay} Without ids nobody can tell which of the offsets that are recorded for "
+                    "offset windows are of the new topic. Land it in another table, or take it out of the source"
+                )
+                raise TopicRecreatedError(msg, (topic,))
+            ways_on = f"{stay} Land the new topic in another table. {instead}, tolerate TopicRecreatedError"
+            self._met(TopicRecreatedError(f"{found(error)} {ways_on}", (topic,)), went_on)
+        self._made_again = frozenset(made_again)
 
     def _check_end(self, known: EnumeratorState, now: EnumeratorState, log: Log) -> None:
         """Where topics have no ids, a topic that was made again shows only by its offsets."""

@@ -13,6 +13,7 @@ from dagster_kafka_flip.errors import (
     CommitUnknownError,
     ConcurrentIngestionError,
     KafkaFlipError,
+    LogChangedError,
     PositionLostError,
     StreamOverlapError,
     TableError,
@@ -169,10 +170,11 @@ class DeltaTable:
 
         Raises:
             TableError: There is something else in the table's place.
+            LogChangedError: A log changed while the stream's last batch was read, and nobody has decided about it yet.
             KafkaFlipError: The walk through history stopped; see `find_anchor`.
         """
         try:
-            return find_anchor(
+            anchor = find_anchor(
                 self.commits(),
                 self._target.stream,
                 str(self._target),
@@ -184,6 +186,9 @@ class DeltaTable:
         except TableNotThereError:
             self.check_place_is_free()
             return None
+        if anchor.document is not None and anchor.document.doubt is not None:
+            raise LogChangedError(anchor.document.doubt)
+        return anchor
 
     def restored_versions(self, restore: Commit, older: Sequence[Commit]) -> tuple[int, ...]:
         """The versions that a RESTORE to a timestamp may have brought back; see `find_anchor`."""

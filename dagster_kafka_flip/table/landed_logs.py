@@ -160,7 +160,12 @@ class LandedLogs:
         return None
 
     def landing(
-        self, state: EnumeratorState, partitions: Collection[TopicPartition], stream: str, until_ms: int
+        self,
+        state: EnumeratorState,
+        partitions: Collection[TopicPartition],
+        stream: str,
+        until_ms: int,
+        made_again: Collection[str] = (),
     ) -> LandedLogs:
         """The same with what is about to be landed.
 
@@ -171,6 +176,7 @@ class LandedLogs:
             partitions: The topic partitions that are read.
             stream: The asset's stream.
             until_ms: No window that ends later was landed before.
+            made_again: Topics that are others than those that were landed before, whatever ids tell.
         """
         is_other_cluster = None not in {self.cluster_id, state.cluster_id} and self.cluster_id != state.cluster_id
         topics = dict(self.topics)
@@ -183,7 +189,7 @@ class LandedLogs:
             if known is None:
                 topics[name] = LandedTopic(stream, read, topic_id)
                 continue
-            is_other = None not in {known.topic_id, topic_id} and known.topic_id != topic_id
+            is_other = name in made_again or (None not in {known.topic_id, topic_id} and known.topic_id != topic_id)
             topics[name] = LandedTopic(
                 stream,
                 known.partitions | read,

@@ -22,7 +22,7 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from tests.source.log_model import ClusterModel, LogModel
 
@@ -223,6 +223,40 @@ def test_a_partition_that_vanished_is_told_and_keeps_its_position():
     assert plan.lag_after == {T0: 0}
 
 
+@pytest.mark.parametrize("told", ["now", "then", "never"])
+def test_without_ids_a_topic_that_has_fewer_partitions_was_made_again(told):
+    cluster = ClusterModel({T0: _log(3), T1: _log(2)}, topic_id="topic-id" if told == "now" else None)
+    state = EnumeratorState({T0: 3, T1: 2, T2: 9}, "cluster", {"t": "topic-id"} if told == "then" else {})
+    with pytest.raises(TopicRecreatedError, match=r"^the topic t was deleted and made again: the position has t-2, "):
+        _plan(cluster, state)
+    context = SplitEnumeratorContext(tolerated=frozenset({TopicRecreatedError}))
+    plan = KafkaSourceEnumerator(_source(), cluster, context, state).start()
+    assert [str(split) for split in plan.splits] == ["t-0 [0, 3)", "t-1 [0, 2)"]
+    assert dict(plan.state.position) == {T0: 3, T1: 2}, "the next run meets nothing of the earlier topic"
+
+
+def test_without_ids_topic_partitions_that_are_not_asked_for_any_longer_keep_their_position():
+    cluster = ClusterModel({T0: _log(3), T1: _log(2)}, topic_id=None)
+    state = EnumeratorState({T0: 1, T1: 2}, "cluster")
+    source = KafkaSource.builder().set_partitions([T0]).build()
+    plan = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state).start()
+    assert (plan.removed, dict(plan.state.position)) == ((T1,), {T0: 3, T1: 2})
+
+
+def test_a_replay_of_a_topic_that_was_made_again_with_fewer_partitions_says_so():
+    cluster = ClusterModel({T0: _log(3)}, topic_id=None)
+    splits = (KafkaPartitionSplit(T0, 0, 1), KafkaPartitionSplit(T1, 0, 1))
+    for state, error in (
+        (EnumeratorState({T0: 1, T1: 1}, "cluster"), TopicRecreatedError),
+        (EnumeratorState({T0: 1, T1: 1}, "cluster", {"t": "topic-id"}), TopicRecreatedError),
+    ):
+        with pytest.raises(error, match=r"the position has t-1, which the topic doesn't have now"):
+            _enumerator(cluster, state).replay(splits)
+    cluster.topic_id = "topic-id"
+    with pytest.raises(TopicNotFoundError):
+        _enumerator(cluster, EnumeratorState({T0: 1, T1: 1}, "cluster", {"t": "topic-id"})).replay(splits)
+
+
 def test_an_open_transaction_moves_nothing_backwards():
     cluster = ClusterModel({T0: _log(10, open_from=4)})
     plan = _plan(cluster, EnumeratorState({T0: 7}, "cluster", {}))
@@ -233,7 +267,7 @@ def test_an_open_transaction_moves_nothing_backwards():
 
 def test_an_override_wins_over_the_position_for_this_run():
     cluster = ClusterModel({T0: _log(10, beginning=3), T1: _log(2)})
-    state = EnumeratorState({T0: 1, T1: 2, T2: 8}, "cluster", {})
+    state = EnumeratorState({T0: 1, T1: 2, T2: 8}, "cluster", {"t": "topic-id"})
     plan = _plan(cluster, state, override=OffsetsInitializer.earliest())
     assert [str(split) for split in plan.splits] == ["t-0 [3, 10)", "t-1 [0, 2)"]
     assert dict(plan.state.position) == {T0: 10, T1: 2, T2: 8}
@@ -513,3 +547,14 @@ def test_an_id_that_is_not_told_after_a_commit_is_not_compared_and_another_clust
     cluster.id = "another"
     with pytest.raises(ClusterChangedError):
         enumerator.check_same_logs(plan)
+
+
+def test_without_ids_a_topic_with_fewer_partitions_after_a_commit_is_another():
+    cluster = ClusterModel({T0: _log(4), T1: _log(4)}, topic_id=None)
+    enumerator = _enumerator(cluster)
+    plan = enumerator.start()
+    del cluster.logs[T1]
+    with pytest.raises(TopicRecreatedError):
+        enumerator.check_same_logs(plan)
+    del cluster.logs[T0]
+    enumerator.check_same_logs(plan)
