@@ -98,8 +98,29 @@ logger.configs.name = org.apache.kafka.common.config
 logger.configs.level = warn
 """
 
-# Ends the broker when the process that started it is gone in whatever way: only then does the pipe reach its end.
-_GUARD = 'read -r line; kill -TERM "$1"'
+# Ends the broker when the process that started it is gone in whatever way: only then does the pipe reach its end. The
+# broker may have ended before that, and another process may have its id: $2 is what `_process_start` said of it.
+_GUARD = """\
+read -r line
+set -f
+if [ -e /proc/self/stat ]; then
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || exit 0
+  set -- "$1" "$2" ${stat##*)}
+  start="$(cat /proc/sys/kernel/random/boot_id) ${22}"
+else
+  set -- "$1" "$2" $(LC_ALL=C ps -o lstart= -p "$1")
+  pid=$1 broker=$2
+  shift 2
+  start="$*"
+  set -- "$pid" "$broker"
+fi
+if [ -n "$2" ] && [ "$start" = "$2" ]; then kill -TERM "$1"; fi
+"""
+
+# Records may be anybody's secrets, and so nobody else on this machine gets to see the files.
+_PRIVATE_UMASK = 0o077
+_PRIVATE_FILE = 0o600
+_PRIVATE_FOLDER = 0o700
 
 
 @dataclass(frozen=True)
@@ -330,8 +351,8 @@ class LocalBroker:
         return [str(java), *_JVM_OPTIONS, *self._jvm_options, logging, "-cp", classpath]
 
     def _launch(self, command: Sequence[str], *, daemon: bool) -> BrokerStatus:
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        (self._data_dir / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+        self.log_path.parent.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+        _write(self._data_dir / "log4j2.properties", _LOGGING)
         state = self._read_state()
         remembered = (state.port, state.controller_port) if state is not None else (0, 0)
         attempts = _PORT_ATTEMPTS
@@ -352,6 +373,7 @@ class LocalBroker:
     def _launch_once(self, command: Sequence[str], ports: tuple[int, int], *, daemon: bool) -> BrokerStatus:
         with contextlib.suppress(FileNotFoundError):
             self.log_path.replace(self.log_path.with_name("broker.previous.log"))
+        _make_private(self.log_path)
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "kafka.Kafka", "server.properties"],
@@ -361,18 +383,13 @@ class LocalBroker:
                 stderr=subprocess.STDOUT,
                 # A session of its own, so that Ctrl-C in a terminal reaches us and we stop the broker in good order.
                 start_new_session=True,
+                umask=_PRIVATE_UMASK,
             )
         process = _Process(self._process.pid, _process_start(self._process.pid))
         try:
             self._remember(_State(*ports, process, started_at=datetime.now(timezone.utc)))
             if not daemon:
-                self._guard = subprocess.Popen(
-                    ["/bin/sh", "-c", _GUARD, "sh", str(process.pid)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
+                self._guard = _guard(process)
             self._wait_until_ready(ports[0])
         except BaseException:
             self._terminate(process, timeout=5.0)
@@ -416,7 +433,7 @@ class LocalBroker:
         settings = {**_DEFAULT_PROPERTIES, **self._properties, **self._addressing(port, controller_port)}
         # JSON escapes what Java's properties escape, in the same way.
         lines = [f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items()]
-        (self._data_dir / "server.properties").write_text("".join(lines), encoding="ascii")
+        _write(self._data_dir / "server.properties", "".join(lines))
 
     def _cluster_id(self) -> str | None:
         """Reads the cluster id; Kafka writes that file last when it formats, so without it there is more to do."""
@@ -443,6 +460,7 @@ class LocalBroker:
                 errors="replace",
                 check=False,
                 timeout=_FORMAT_TIMEOUT_SECONDS,
+                umask=_PRIVATE_UMASK,
             )
         except subprocess.TimeoutExpired as error:
             raise BrokerError(
@@ -530,9 +548,9 @@ class LocalBroker:
 
     @contextlib.contextmanager
     def _lock(self) -> Generator[None]:
-        lock = FileLock(self._data_dir / "broker.lock")
+        lock = FileLock(self._data_dir / "broker.lock", mode=_PRIVATE_FILE)
         try:
-            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self._data_dir.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
             # Whoever holds it may be waiting for a broker for as long as we would, and then has to end it.
             lock.acquire(timeout=self._timeout + 30.0)
         except Timeout as error:
@@ -577,9 +595,9 @@ class LocalBroker:
             indent=2,
         )
         fresh = self._state_path.with_suffix(".json.new")
-        fresh.write_text(text, encoding="utf-8")
+        _write(fresh, text)
         fresh.replace(self._state_path)
-        self._pid_path.write_text(f"{state.process.pid}\n", encoding="ascii")
+        _write(self._pid_path, f"{state.process.pid}\n")
 
     def _forget_process(self) -> None:
         """Clears up after a process that has ended; the record of the start stays, for the ports of the next one."""
@@ -597,6 +615,27 @@ class LocalBroker:
         except FileNotFoundError:
             return f"It wrote no log to {self.log_path}."
         return f"The last telling lines of {self.log_path}:\n{_telling_lines(text)}"
+
+
+def _write(path: Path, text: str) -> None:
+    _make_private(path)
+    path.write_text(text, encoding="utf-8")
+
+
+def _make_private(path: Path) -> None:
+    path.touch(mode=_PRIVATE_FILE)
+    path.chmod(_PRIVATE_FILE)
+
+
+def _guard(process: _Process) -> subprocess.Popen[bytes]:
+    """Ends a process as soon as this one is gone, unless another process has its id by then."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD, "sh", str(process.pid), process.start or ""],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _is_free(port: int) -> bool:
@@ -624,7 +663,7 @@ def _process_start(pid: int) -> str | None:
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
     )
     state, _, started = shown.stdout.strip().partition(" ")
-    return None if not started or state.startswith("Z") else started.strip()
+    return None if not started or state.startswith("Z") else " ".join(started.split())
 
 
 def _telling_lines(text: str) -> str:

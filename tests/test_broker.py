@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -214,6 +215,55 @@ def test_a_process_that_got_the_id_of_a_broker_is_not_touched(tmp_path: Path):
             assert not (tmp_path / "broker.pid").exists()
         finally:
             other.kill()
+
+
+@pytest.mark.parametrize("is_the_broker", [True, False])
+def test_the_guard_ends_the_broker_and_no_process_that_got_its_id(is_the_broker: bool):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            start = broker_module._process_start(other.pid) if is_the_broker else "the start of a process before it"
+            guard = broker_module._guard(broker_module._Process(other.pid, start))
+            # As when the process that started the broker is gone: the pipe reaches its end.
+            guard.communicate(timeout=15)
+            assert guard.returncode == 0
+            if is_the_broker:
+                assert other.wait(timeout=15) == -signal.SIGTERM
+            else:
+                assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_a_guard_that_does_not_know_the_start_of_its_broker_ends_nothing():
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            broker_module._guard(broker_module._Process(other.pid, None)).communicate(timeout=15)
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_nobody_else_on_the_machine_gets_to_see_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # In the place of Java, what makes files as Java does, and answers nothing.
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nmkdir -p data/topic-0\necho cluster.id=KKKK > data/meta.properties\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(broker_module, "find_java", lambda: java)
+    monkeypatch.setattr(broker_module, "retrieve", lambda *_, **__: [])
+    before = os.umask(0o000)
+    try:
+        with pytest.raises(BrokerError, match="ended before it answered"):
+            LocalBroker(tmp_path / "data").start()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    made = {
+        str(path.relative_to(tmp_path / "data")): stat.S_IMODE(path.stat().st_mode)
+        for path in (tmp_path / "data").rglob("*")
+    }
+    assert {"broker.json", "broker.lock", "server.properties", "logs/broker.log", "data/topic-0"} <= made.keys()
+    assert {path: oct(mode) for path, mode in made.items() if mode & 0o077} == {}
 
 
 def test_the_record_of_a_process_that_is_gone_is_cleared_up(tmp_path: Path):
