@@ -311,7 +311,8 @@ def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
-                "position": known.state.position.get(tp, 0),
+                # Where it begins is not asked for here, and need not be 0.
+                "position": known.state.position.get(tp, "none yet"),
                 "lag": standing.lag[tp],
             }
         )

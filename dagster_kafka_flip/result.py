@@ -167,12 +167,16 @@ class IngestResult:
     def rejected_records(self) -> int | None:
         """Records that could not be decoded and were kept, or became dead letters; None if that is unknown."""
         rejected = total(batch.observed.rejected for batch in self.batches)
-        return None if rejected is None else max(rejected, self.dead_letters or 0)
+        # Those that an earlier run left owing are among the dead letters.
+        return None if rejected is None or self.dead_letters is None else max(rejected, self.dead_letters)
 
     @property
     def unknown(self) -> str | None:
         """Why something of the records is unknown, by the first batch of which that is so; None if all is known."""
-        return next((why for batch in self.batches if (why := batch.observed.unknown) is not None), None)
+        why = next((why for batch in self.batches if (why := batch.observed.unknown) is not None), None)
+        if why is None and self.dead_letters is None:
+            return f"the history of {self.dead_letter_table} does not tell how many dead letters were landed"
+        return why
 
     @property
     def watermark(self) -> int | None:

@@ -33,6 +33,7 @@ from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
 from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.windowed_table import (
     Replacement,
@@ -163,6 +164,8 @@ class WindowLanding:
             plan.windows[-1].window.stop,
             facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
         )
+        # Asked before the commit: a Spark that is gone behind it takes nothing away from it.
+        spark_ui = ui_address(self._spark)
         clock = Clock()
         attempt = uuid.uuid4().hex
         if letters is not None and plan.splits:
@@ -189,7 +192,7 @@ class WindowLanding:
                 seconds=seconds,
             ),
         )
-        return self._result(batch, plan_seconds, seconds)
+        return self._result(batch, plan_seconds, seconds, spark_ui)
 
     def _confirm(self, batch: _Batch) -> None:
         """Makes sure that the windows just landed were read from the logs that they were planned for."""
@@ -318,9 +321,13 @@ class WindowLanding:
             "not have yet; to put what is left in the place of these rows, tolerate WindowBeyondRetentionError"
         )
 
-    def _result(self, batch: _Batch, plan_seconds: float, seconds: float) -> WindowsResult:
+    def _result(self, batch: _Batch, plan_seconds: float, seconds: float, spark_ui: str | None) -> WindowsResult:
         done = batch.done
-        observed, seen = self._observed(batch)
+        try:
+            observed, seen = self._observed(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
+            observed = Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
+            seen = None
         tell_unknown(self._log, observed)
         rows = rows_by_topic = None
         scope = batch.scoped.scope
@@ -351,7 +358,7 @@ class WindowLanding:
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
-            spark_ui=ui_address(self._spark),
+            spark_ui=spark_ui,
             kept=() if scope is None else tuple(sorted(scope.kept)),
             can_miss=batch.reads and batch.window_watch is not None,
         )

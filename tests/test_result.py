@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 
+import pytest
 from dagster import AssetKey
 
 from dagster_kafka_flip.checks import Findings, check_results
 from dagster_kafka_flip.metadata import result_metadata
+from dagster_kafka_flip.observation import Observed
 from dagster_kafka_flip.record import Record
-from dagster_kafka_flip.result import IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition, Unreported
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.stream_run import unreported_commits
+from dagster_kafka_flip.table.delta_table import Committed
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Commit
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -81,3 +85,40 @@ def test_what_runs_have_reported_is_of_the_table_however_it_is_spelled():
         7,
         -1,
     ]
+
+
+def _batch(rejected):
+    plan = ReadPlan((), EnumeratorState({}), {}, {}, {}, starting_position={})
+    committed = Committed(version=1, rows=1, bytes=1, files=1, table_rows=1, confirm_seconds=0.0)
+    return BatchResult(plan, 1, committed, Observed(records=1, bytes=1, rejected=rejected), 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "dead_letters", "rejected"),
+    [
+        ([2, 1], 3, 3),
+        # An earlier run owed four of them.
+        ([2, 1], 7, 7),
+        ([2, 1], None, None),
+        ([0], None, None),
+        ([2, None], 3, None),
+        ([], 0, 0),
+    ],
+)
+def test_how_many_records_were_rejected_is_unknown_where_the_dead_letters_are(batches, dead_letters, rejected):
+    result = replace(
+        _result({}),
+        batches=tuple(_batch(number) for number in batches),
+        dead_letters=dead_letters,
+        dead_letter_table="lake.dead",
+    )
+    assert result.rejected_records == rejected
+    metadata = result_metadata(result, None)
+    assert metadata.get("kafka/rejected_records") == rejected
+    (check,) = check_results(
+        ["no_records_rejected"], AssetKey("a"), Findings((), result.rejected_records, unknown=result.unknown)
+    )
+    assert check.passed == (rejected == 0)
+    if dead_letters is None:
+        assert metadata["kafka/unknown"].startswith("the history of lake.dead does not tell")
+        assert "the history of lake.dead does not tell" in str(check.description)

@@ -110,10 +110,11 @@ def committed(commit: Commit, written: Written, table_rows: int | None) -> Commi
         table_rows: Rows of the table then, if that is known.
     """
     rows = commit.metric("numOutputRows")
+    # A rewrite counts as well what it only moved from one file to another; an append moves nothing.
+    copied = 0 if commit.parameters.get("mode") == "Append" else commit.metric("numCopiedRows")
     return Committed(
         version=commit.version,
-        # A rewrite counts as well what it only moved from one file to another; an append has no such metric.
-        rows=None if rows is None else rows - (commit.metric("numCopiedRows") or 0),
+        rows=None if rows is None or copied is None else rows - copied,
         bytes=commit.metric("numOutputBytes"),
         files=commit.metric("numFiles"),
         table_rows=table_rows,

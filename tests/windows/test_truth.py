@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from dagster_kafka_flip import window_landing
 from dagster_kafka_flip.errors import (
     ConfigurationError,
     RecordsFromFutureError,
@@ -19,8 +20,11 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.observation import BatchObservation
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windowed_table import WindowedTable
 from tests.windows.conftest import HOUR, START, hours
 
@@ -278,3 +282,63 @@ def test_a_failed_rewrite_leaves_the_old_rows(kafka, rewrite, rows, spark, table
     with pytest.raises(ConfigurationError, match=r"the transform gives rows that are not of the windows"):
         rewrite(hours(0, 1), transform=lambda records: records.withColumn("kafka_window", f.lit("h007")))
     assert values(rows()) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"partition_by": ("kafka_window",)},
+        {"partition_by": ("kafka_window",), "properties": {"delta.columnMapping.mode": "name"}},
+        {"partition_by": ("kafka_partition",)},
+        {"cluster_by": ("kafka_window",)},
+        {},
+    ],
+    ids=["by window", "with other names in the log", "by something else", "clustered", "not at all"],
+)
+def test_the_rows_of_each_window_are_told_however_the_table_is_laid_out(kafka, rewrite, spark, topic, table, layout):
+    kafka.create(topic)
+    for hour, records in ((0, 3), (2, 1)):
+        kafka.produce(topic, [(None, "x")] * records, timestamp=START + hour * HOUR)
+    kafka.produce(topic, [(None, "later")], timestamp=START + 9 * HOUR)
+    # The second time, rows are replaced.
+    for _ in range(2):
+        [result] = rewrite(hours(0, 3), target=DeltaTarget(table=table, **layout))
+        assert result.rows is not None
+        assert [result.rows_of(window) for window in result.plan.windows] == [3, 0, 1]
+        assert result.committed is not None
+        assert result.committed.rows == 4
+    log = TransactionLog(spark, table, table)
+    if layout == {"partition_by": ("kafka_window",)}:
+        assert log.added_rows(result.committed.version, "kafka_window") == {"h000": 3, "h002": 1}
+    else:
+        assert set(log.added_rows(result.committed.version, "kafka_window")) == {None}, "the log alone does not tell"
+
+
+def test_whatever_fails_behind_the_commit_of_a_window_the_run_reports_it(kafka, rewrite, rows, topic, monkeypatch):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")], timestamp=START)
+    kafka.produce(topic, [(None, "later")], timestamp=START + 9 * HOUR)
+    original = WindowedTable.rewrite
+
+    def rewritten(self, *given):
+        done = original(self, *given)
+
+        def fail(*_, **__):
+            raise RuntimeError("Spark is gone")
+
+        for kind, name in (
+            (WindowedTable, "_added_rows"),
+            (WindowedTable, "_counted_rows"),
+            (BatchObservation, "get"),
+            (window_landing, "ui_address"),
+        ):
+            monkeypatch.setattr(kind, name, fail)
+        return done
+
+    monkeypatch.setattr(WindowedTable, "rewrite", rewritten)
+    [result] = rewrite(hours(0, 2))
+    assert result.committed is not None
+    assert (result.rows, result.observed.records, result.stragglers) == (None, None, None)
+    assert result.observed.unknown == "Spark's count of them can't be read: RuntimeError: Spark is gone"
+    monkeypatch.undo()
+    assert len(rows()) == 1

@@ -1,0 +1,161 @@
+"""What others do between a run's commits, and what fails behind one: no run ends for what is over."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+from pyspark.errors import PySparkException
+
+from dagster_kafka_flip.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.errors import WriteFailedError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.observation import BatchObservation
+from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.stream_run import _MAX_PLANS
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.together import TogetherTable, ingest_together
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def land(connection, spark_of, topic, table):
+    """A run of the stream."""
+
+    def run(**options):
+        return ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection, **options)
+
+    return run
+
+
+@pytest.fixture
+def offsets(spark, table):
+    """The offsets of a table's rows."""
+
+    def read(path=table):
+        return sorted(row[0] for row in spark.read.format("delta").load(path).select("kafka_offset").collect())
+
+    return read
+
+
+@pytest.fixture
+def conflicts(monkeypatch):
+    """Lets the first writes of each batch meet somebody else's change; gives the number of those that did."""
+
+    def meet(times, *, also=lambda: None):
+        original, met = DeltaTable._append, dict[object, int]()
+
+        def append(self, rows, document):
+            batch = tuple(document.splits)
+            if met.get(batch, 0) < times:
+                met[batch] = met.get(batch, 0) + 1
+                also()
+                msg = "[DELTA_METADATA_CHANGED] MetadataChangedException: The metadata of the table has been changed"
+                raise PySparkException(msg)
+            original(self, rows, document)
+
+        monkeypatch.setattr(DeltaTable, "_append", append)
+        return lambda: sum(met.values())
+
+    return meet
+
+
+def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_one_again_and_again_does(
+    kafka, land, offsets, topic, conflicts
+):
+    batches = _MAX_PLANS + 1
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * batches)
+    met = conflicts(1)
+    result = land(limits=Limits(max_records_per_batch=1))
+    assert met() == len(result.batches) == batches
+    assert offsets() == list(range(batches))
+
+    kafka.produce(topic, [(None, "x")])
+    met = conflicts(_MAX_PLANS)
+    with pytest.raises(WriteFailedError, match=f"^{_MAX_PLANS} plans in a row met somebody else's change to "):
+        land()
+    assert met() == _MAX_PLANS
+    assert offsets() == list(range(batches))
+
+
+def test_what_comes_in_after_a_table_met_somebody_elses_change_is_left_to_the_next_run_by_all_of_them(
+    kafka, connection, spark_of, offsets, topic, table, conflicts
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 3)
+    source = KafkaSource(topics=(topic,)).connected(connection)
+    tables = {
+        name: TogetherTable(
+            target=DeltaTarget(table=f"{table}-{name}"),
+            decoder=Decoder.of(None, None, KafkaColumns()),
+            transform=None,
+            dead_letters=None,
+            known=None,
+        )
+        for name in ("first", "second")
+    }
+    met = conflicts(1, also=lambda: kafka.produce(topic, [(None, "late")]))
+    done = ingest_together(
+        source,
+        tables,
+        spark=spark_of,
+        limits=Limits(),
+        verify_after=timedelta(hours=1),
+        tolerated=frozenset(),
+        run_id="",
+        log=logging.getLogger(__name__),
+    )
+    assert (done.failures, met()) == ({}, 1), "the second table's write is of the same batch"
+    stops = {name: result.state.position[TopicPartition(topic, 0)] for name, result in done.results.items()}
+    assert stops == {"first": 3, "second": 3}
+    assert offsets(f"{table}-first") == offsets(f"{table}-second") == [0, 1, 2]
+
+
+def test_whatever_fails_behind_the_commit_the_run_reports_it_and_says_what_it_does_not_know(
+    kafka, land, offsets, topic, table, monkeypatch, caplog
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}'), (None, "bad")])
+    options = {"value_format": JsonFormat(schema="n BIGINT"), "dead_letter": f"{table}-dead"}
+    land(**options)
+    kafka.produce(topic, [(None, '{"n": 2}')])
+    original = DeltaTable._append
+
+    def append(self, rows, document):
+        original(self, rows, document)
+
+        def fail(*_, **__):
+            raise RuntimeError("Spark is gone")
+
+        for kind, name in (
+            (DeltaTable, "count_rows"),
+            (DeltaTable, "kept_until"),
+            (DeltaTable, "location"),
+            (DeadLetterTable, "finish"),
+            (BatchObservation, "get"),
+            (KafkaSourceEnumerator, "notify_checkpoint_complete"),
+            (KafkaSourceEnumerator, "close"),
+        ):
+            monkeypatch.setattr(kind, name, fail)
+
+    monkeypatch.setattr(DeltaTable, "_append", append)
+    # Dead letters are looked for where nothing is known of the batch; that is no telling, and may fail.
+    monkeypatch.setattr(DeadLetterTable, "settle", lambda *_: None)
+    result = land(**options)
+    assert (result.rows, result.known.table_rows, result.records, result.rejected_records) == (1, 2, None, None)
+    assert result.known.dead_letters_owed
+    assert result.group_commit_failures == 1
+    assert result.unknown == "Spark's count of them can't be read: RuntimeError: Spark is gone"
+    assert "and what the run has committed stays" in caplog.text
+    monkeypatch.undo()
+    assert offsets() == [0, 2]
