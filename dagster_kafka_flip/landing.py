@@ -209,7 +209,7 @@ class Landing:
         watch = BatchObservation(splits, WholeBatch(splits))
         rows = self._decoded(self._records(assignment), watch)
         if self._transform is not None and not assignment.plan.is_empty:
-            watch.whole.transformed(self._spark)
+            watch.whole.transformed(rows)
         self.columns = self._table.check_schema(rows.schema)
         plan = assignment.plan
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))

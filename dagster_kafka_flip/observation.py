@@ -8,7 +8,9 @@ may end in a limit. So a count is believed only if it is of the whole batch, and
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
+import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 MAX_WATCHED_PARTITIONS = 256
 
 NOTHING_TOLD = "Spark told nothing of the records that the write read"
+
+# What hands on or leaves out one row after the other, and so reads all that it is given.
+_ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|SubqueryAlias|View|CollectMetrics) ")
 
 # Of each offset, so that the sum of even a trillion of them fits into a BIGINT.
 _LOW_BITS = 0xFFFFF
@@ -136,24 +141,31 @@ class WholeBatch:
 
     A count is of the whole batch if it is of as many records as the batch spans offsets, and the sum of their offsets
     is right too. Where the log has gaps (transaction markers, compaction) there are fewer records than offsets, and a
-    part looks like a whole: then the count is believed only if nothing came between the records and the table.
+    part looks like a whole: then the count is believed only if nothing came between the records and the table that
+    could leave some unread. Spark's plan tells what came between.
 
     Args:
         splits: What the batch reads.
+
+    Attributes:
+        name: Of the observation that has `metrics()`.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit]) -> None:
+        self.name = f"batch-{uuid.uuid4().hex}"
         self._splits = splits
         self._asked_at: int | None = None
+        self._rows: DataFrame | None = None
 
-    def transformed(self, spark: SparkSession) -> None:
+    def transformed(self, rows: DataFrame) -> None:
         """Notes that a transform has had the records in hand, and when it gave them back, by the server's clock.
 
         Args:
-            spark: The session.
+            rows: What it made of them, as it is written.
         """
-        asked = spark.sql("SELECT unix_micros(current_timestamp())").first()
+        asked = rows.sparkSession.sql("SELECT unix_micros(current_timestamp())").first()
         self._asked_at = None if asked is None else int(asked[0])
+        self._rows = rows
 
     def metrics(self) -> list[Column]:
         """What is to be observed for it, of records with Kafka's own column names."""
@@ -180,9 +192,20 @@ class WholeBatch:
         planned_at = answer["planned_at"]
         is_of_the_write = self._asked_at is None or (planned_at is not None and planned_at > self._asked_at)
         is_all = counted == span and (answer["offsets"] or 0) == sum(map(_low_bits, self._splits))
-        if is_all or (self._asked_at is None and counted < span):
+        if is_all or (counted < span and is_of_the_write and self._reads_all()):
             return Coverage(counted, None, is_of_the_write=is_of_the_write)
         return Coverage(counted, self._doubt(counted, span, is_of_the_write=is_of_the_write), is_of_the_write)
+
+    def _reads_all(self) -> bool:
+        """Whether the write can't have left a record unread."""
+        if self._asked_at is None:
+            return True
+        if self._rows is None:
+            return False
+        try:
+            return is_read_whole(analyzed_plan(self._rows), self.name)
+        except Exception:  # noqa: BLE001 - the batch is committed, and what Spark does not tell is unknown
+            return False
 
     def _doubt(self, counted: int, span: int, *, is_of_the_write: bool) -> str:
         if not is_of_the_write:
@@ -194,8 +217,42 @@ class WholeBatch:
             return f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
         return (
             f"the write read {counted} records in {span} offsets: either the log has gaps (transactions, compaction), "
-            "or the transform left some records unread, and Spark can't tell which"
+            "or the transform left some records unread, and Spark's plan does not tell which"
         )
+
+
+def analyzed_plan(rows: DataFrame) -> str:
+    """How Spark understands a DataFrame, as text. Nothing is read.
+
+    Args:
+        rows: The DataFrame.
+    """
+    view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    try:
+        explained = rows.sparkSession.sql(f"EXPLAIN EXTENDED TABLE {view}").first()
+    finally:
+        rows.sparkSession.catalog.dropTempView(view)
+    text = "" if explained is None else str(explained[0])
+    return text.partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]
+
+
+def is_read_whole(plan: str, observation: str) -> bool:
+    """Whether a query reads all that an observation sees: no limit, join or function of partitions stands above it.
+
+    What is not known for sure not to leave anything unread counts as if it did.
+
+    Args:
+        plan: The query's analyzed plan.
+        observation: The observation's name.
+    """
+    # The first line is the schema. From there on each line is a node below the one before, unless the plan branches.
+    for line in plan.splitlines()[1:]:
+        if (node := _ONE_BY_ONE.match(line)) is None:
+            return False
+        if node[2] == "CollectMetrics" and line[node.end() :].startswith(f"{observation}, "):
+            return True
+    return False
 
 
 def _low_bits(split: KafkaPartitionSplit) -> int:
@@ -223,7 +280,7 @@ class BatchObservation:
         self.whole = whole
         self._is_counted = is_counted
         self._splits = splits
-        self._observation = Observation()
+        self._observation = Observation() if is_counted else Observation(whole.name)
         self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
 
     def watch(self, staged: DataFrame, problem: Column) -> DataFrame:
@@ -251,7 +308,7 @@ class BatchObservation:
             *highest,
         )
 
-    def get(self, patience: float, coverage: Coverage | None = None) -> Observed:
+    def get(self, patience: float, counted: Mapping[str, Any] | None = None) -> Observed:
         """What was seen. Call it only after a commit is known to have happened.
 
         The metrics are there when the commit is, give or take a moment; only a plan that Spark optimised away to
@@ -259,13 +316,12 @@ class BatchObservation:
 
         Args:
             patience: Seconds to wait for them.
-            coverage: What another observation of the same query says of it.
+            counted: What the other observation saw, where that one counts.
         """
         if not self._splits:
             return Observed(records=0, bytes=0, rejected=0)
         answer = observed_metrics(self._observation, patience)
-        if not self._is_counted:
-            coverage = self.whole.coverage(answer)
+        coverage = self.whole.coverage((counted or {}) if self._is_counted else answer)
         if "records" not in answer or coverage is None:
             return Observed.nothing(NOTHING_TOLD)
         if coverage.unknown is not None and not coverage.is_of_the_write:

@@ -269,7 +269,7 @@ class StreamRun:
                 self.land()
             return self.finish()
         finally:
-            self._looking.enumerator.close()
+            self._close()
 
     def discover(self) -> None:
         """Before Spark is started: a wrong address or topic is found out in a second, not in ten."""
@@ -422,7 +422,7 @@ class StreamRun:
             if self._letters is not None:
                 self._letters.confirm()
         finally:
-            self._or_else(None, "the source could not be closed", self._looking.enumerator.close)
+            self._close()
         anchor = self._looking.anchor
         if anchor.state is None:
             msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
@@ -472,6 +472,9 @@ class StreamRun:
             spark_seconds=self._spark_seconds,
             spark_ui=self._spark_ui,
         )
+
+    def _close(self) -> None:
+        self._or_else(None, "the source could not be closed", self._looking.enumerator.close)
 
     def _plan_of_the_run(self) -> ReadPlan:
         """How the logs stood when the run planned last, with where it began to read them.

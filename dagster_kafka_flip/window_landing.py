@@ -369,7 +369,7 @@ class WindowLanding:
             return Observed(records=0, bytes=0, rejected=0), None
         patience = 2.0 if batch.done is not None and batch.done.rows == 0 else 10.0
         metrics = {} if batch.window_watch is None else observed_metrics(batch.window_watch, patience)
-        observed = batch.watch.get(patience, batch.whole.coverage(metrics))
+        observed = batch.watch.get(patience, metrics)
         return observed, _seen(metrics) if observed.is_whole else None
 
     def _land_letters(
@@ -436,7 +436,7 @@ class WindowLanding:
             rows = self._transformed(self._windowed(records, batch))
             self._check_keeps(rows, self._needed_columns(scope))
         if self._transform is not None and batch.reads:
-            batch.whole.transformed(self._spark)
+            batch.whole.transformed(rows)
         batch.columns = self._table.check_schema(rows.schema)
         if scope is not None:
             landed = batch.look.landed.landing(
@@ -483,13 +483,17 @@ class WindowLanding:
 
         numbered = windows.number(records)
         metrics = windows.metrics()
-        batch.window_watch = Observation() if metrics else None
-        if batch.window_watch is None:
+        batch.window_watch = None
+        if not metrics:
             return windows.inside(numbered)
-        if not windows.is_by_value:
+        if windows.is_by_value:
+            watch = Observation()
+        else:
             # Before those that are in no window are left out.
+            watch = Observation(batch.whole.name)
             metrics += batch.whole.metrics()
-        return windows.inside(numbered.observe(batch.window_watch, *metrics))
+        batch.window_watch = watch
+        return windows.inside(numbered.observe(watch, *metrics))
 
     def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
         is_counted = batch.window_watch is not None and self._rules.event_time is None

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from pyspark.errors import PySparkException
 
+from dagster_kafka_flip import stream_run
 from dagster_kafka_flip.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.decode import Decoder
@@ -19,7 +20,6 @@ from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.stream_run import _MAX_PLANS
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.together import TogetherTable, ingest_together
@@ -70,9 +70,10 @@ def conflicts(monkeypatch):
 
 
 def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_one_again_and_again_does(
-    kafka, land, offsets, topic, conflicts
+    kafka, land, offsets, topic, conflicts, monkeypatch
 ):
-    batches = _MAX_PLANS + 1
+    monkeypatch.setattr(stream_run, "_MAX_PLANS", 2)
+    batches = 3
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * batches)
     met = conflicts(1)
@@ -81,10 +82,10 @@ def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_o
     assert offsets() == list(range(batches))
 
     kafka.produce(topic, [(None, "x")])
-    met = conflicts(_MAX_PLANS)
-    with pytest.raises(WriteFailedError, match=f"^{_MAX_PLANS} plans in a row met somebody else's change to "):
+    met = conflicts(2)
+    with pytest.raises(WriteFailedError, match="^2 plans in a row met somebody else's change to "):
         land()
-    assert met() == _MAX_PLANS
+    assert met() == 2
     assert offsets() == list(range(batches))
 
 

@@ -35,10 +35,19 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
     assert done.returncode == 0, done.stderr[-4000:]
     seen = json.loads(done.stdout.splitlines()[-1])
     columns = [["id", "int"], ["name", "string"], ["kafka_partition", "int"], ["kafka_offset", "bigint"]]
-    run = {"rows": 3, "records": 3, "is_idle": False, "table_rows": 3, "versions": [1], "columns": columns}
+    run = {
+        "rows": 3,
+        "records": 3,
+        "unknown": None,
+        "is_idle": False,
+        "table_rows": 3,
+        "versions": [1],
+        "columns": columns,
+    }
     assert seen["first"] == run
     assert seen["second"] == {**run, "rows": 2, "records": 2, "table_rows": 5, "versions": [2]}
-    assert seen["idle"] == {"rows": 0, "records": 0, "is_idle": True, "table_rows": 5, "versions": [], "columns": []}
+    nothing = {"rows": 0, "records": 0, "is_idle": True, "versions": [], "columns": []}
+    assert seen["idle"] == {**run, **nothing, "table_rows": 5}
     assert seen["rejected"] == (
         f"2 records can't be decoded, nothing was written: {topic}-0 offset 3: not a JSON object; {topic}-0 offset 5: "
         "the required field id is missing or null. Correct the format or its schema, or set on_error='null' to keep "
@@ -47,6 +56,8 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
     assert seen["version"] == 2
     assert seen["rows"] == [[0, "ü0", 0, 0], [1, "ü1", 0, 1], [2, "ü2", 0, 2], [9, None, 1, 0], [None, None, 1, 1]]
     assert seen["dead letters"] == [1, [3, "not a JSON object"], [5, "the required field id is missing or null"]]
+    gaps = seen["gaps"]
+    assert (gaps["rows"], gaps["records"], gaps["unknown"]) == (2, 2, None)
     assert "connect" in seen["session"]
     rows = {"h000": 3, "h001": 3, "h002": 3}
     assert seen["windows"] == {

@@ -14,7 +14,7 @@ from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.metadata import result_metadata
-from dagster_kafka_flip.observation import WholeBatch
+from dagster_kafka_flip.observation import WholeBatch, is_read_whole
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
@@ -50,14 +50,47 @@ def test_a_count_of_every_offset_is_of_the_whole_batch_whichever_query_made_it(a
     assert (coverage.unknown, coverage.records) == (None, len(_ALL))
 
 
-def test_fewer_records_than_offsets_are_the_whole_batch_only_if_there_was_no_transform():
+def test_fewer_records_than_offsets_are_the_whole_batch_only_if_nothing_can_have_left_some_unread():
     some = _answer(_ALL[:-3])
     assert (known := _whole().coverage(some)) is not None
     assert known.unknown is None
+    # After a transform whose plan is not known.
     assert (cut := _whole(asked_at=50).coverage(some)) is not None
     assert cut.unknown is not None
     assert "either the log has gaps" in cut.unknown
     assert cut.is_of_the_write
+
+
+_PLAN = """n: int, kafka_offset: bigint
+Project [n#1, kafka_offset#2L]
++- SubqueryAlias dagster_kafka_flip_1
+   +- View (`dagster_kafka_flip_1`, [n#1, kafka_offset#2L])
+{above}      +- Filter (n#1 > 5)
+         +- CollectMetrics batch-1, [count(1) AS records#9L], 7
+            +- Relation [key#3,value#4] KafkaRelation(...)"""
+
+
+@pytest.mark.parametrize(
+    ("above", "is_whole"),
+    [
+        ("", True),
+        ("   +- Project [n#1 AS n#5]\n", True),
+        ("   +- CollectMetrics of-the-transform, [count(1) AS n#5], 8\n", True),
+        ("   +- GlobalLimit 5\n   +- LocalLimit 5\n", False),
+        ("   +- MapInPandas <lambda>(n#1)#3, [n#4], false\n", False),
+        ("   +- Join Inner\n      :- Project [n#1]\n", False),
+        ("   :  +- Project [n#1]\n", False),
+        ("   +- Filter (note#1 = a\nb)\n", False),
+        ("   +- Projection [n#1]\n", False),
+    ],
+)
+def test_only_what_takes_one_row_after_the_other_is_known_to_read_all(above, is_whole):
+    assert is_read_whole(_PLAN.format(above=above), "batch-1") == is_whole
+
+
+@pytest.mark.parametrize("plan", ["", "n: int", _PLAN.format(above="").replace("batch-1", "batch-12")])
+def test_a_plan_without_the_observation_tells_nothing(plan):
+    assert not is_read_whole(plan, "batch-1")
 
 
 @pytest.mark.parametrize("asked_at", [100, 101])
@@ -168,7 +201,9 @@ def test_dead_letters_are_landed_and_counted_whatever_the_transform_does(land, s
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.usefixtures("flights")
-def test_gaps_in_the_log_leave_nothing_unknown_where_there_is_no_transform(kafka, land, topic, tmp_path, table):
+def test_gaps_in_the_log_leave_nothing_unknown_where_no_transform_can_have_left_a_record_unread(
+    kafka, land, topic, tmp_path, table
+):
     kafka.open_transaction(topic, [(None, '{"n": 1}'), (None, "no json")]).commit()
     kept = {"value_format": JsonFormat("n INT", on_error="null"), "dead_letter": None}
     result, metadata = land(**kept)
@@ -176,13 +211,28 @@ def test_gaps_in_the_log_leave_nothing_unknown_where_there_is_no_transform(kafka
     assert "kafka/unknown" not in metadata
     assert result.watermark is not None
 
-    # With one, it is unknown whether all was counted; what the write itself has read is told.
-    kafka.open_transaction(topic, [(None, "no json")]).commit()
-    result, metadata = land(**kept, transform=lambda records: records)
-    assert "kafka/rejected_records" not in metadata
-    assert "kafka/watermark" not in metadata
-    assert metadata["kafka/records_read"] == 1
-    assert "either the log has gaps" in metadata["kafka/unknown"]
+    # With one that takes one record after the other, Spark's plan tells that all was read.
+    def passes(records):
+        return records.where("n IS NULL OR n >= 0").withColumn("n", records["n"] + 1)
+
+    for rejected in (2, 0):
+        kafka.open_transaction(topic, [(None, '{"n": 1}'), *[(None, "no json")] * rejected]).commit()
+        result, metadata = land(**kept, transform=passes)
+        assert (metadata["kafka/records_read"], metadata["kafka/rejected_records"]) == (1 + rejected, rejected)
+        assert "kafka/unknown" not in metadata
+        assert result.watermark is not None
+
+    # With another, it is unknown whether all was counted; what the write itself has read is told.
+    for transform in (
+        lambda records: records.limit(100),
+        lambda records: records.mapInPandas(lambda rows: rows, records.schema),
+    ):
+        kafka.open_transaction(topic, [(None, "no json")]).commit()
+        result, metadata = land(**kept, transform=transform)
+        assert "kafka/rejected_records" not in metadata
+        assert "kafka/watermark" not in metadata
+        assert metadata["kafka/records_read"] == 1
+        assert "either the log has gaps" in metadata["kafka/unknown"]
 
 
 @pytest.mark.kafka

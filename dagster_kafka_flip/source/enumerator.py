@@ -192,7 +192,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
 
     def check_same_logs(self, batch: ReadPlan) -> None:
         """See `identity.check_same_logs`."""
-        check_same_logs(self._cluster, batch)
+        check_same_logs(self._cluster, batch.state, {split.topic_partition for split in batch.splits})
 
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group, if the source asks for it.

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.subscription import Subscription, TopicMetadata
@@ -123,25 +122,25 @@ def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) ->
         raise TopicRecreatedError(str(next(iter(errors.values()))), tuple(errors))
 
 
-def check_same_logs(cluster: _Identified, batch: ReadPlan) -> None:
-    """Makes sure, once a batch was read, that the logs are still those that it was planned for.
+def check_same_logs(cluster: _Identified, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
+    """Makes sure, once something was read, that the logs are still those that it was planned for.
 
     Two requests, however many topic partitions. A topic that is gone by now is no other than it was.
 
     Args:
         cluster: The cluster.
-        batch: What was read.
+        state: Cluster and topics as they were planned.
+        read: What was read.
 
     Raises:
         TopicRecreatedError: A topic was deleted and made again since.
         ClusterChangedError: Another cluster answers.
     """
-    if batch.is_empty:
+    if not read:
         return
-    check_cluster(batch.state, cluster.cluster_id())
-    read = {split.topic_partition for split in batch.splits}
+    check_cluster(state, cluster.cluster_id())
     topics = cluster.describe_topics(sorted({tp.topic for tp in read}), skip_missing=True)
-    check_topics(replace(batch.state, position={tp: batch.state.position[tp] for tp in read}), topics)
+    check_topics(replace(state, position={tp: state.position[tp] for tp in read}), topics)
 
 
 def _start_of(topic: str) -> str:

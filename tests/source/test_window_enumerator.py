@@ -26,6 +26,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+from dagster_kafka_flip.window_landing import _carried
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -828,3 +829,33 @@ def test_a_plan_is_read_as_a_batch_and_dealt_out_to_tasks():
     assert assignment.plan.starting_position == plan.starts == {T0: 1, T1: 1}
     dealt = [split for group in assignment.task_plan.gathered for split in group]
     assert (*assignment.task_plan.divided, *dealt) == plan.splits
+
+
+@pytest.mark.parametrize("mode", ["exact", "offset"])
+def test_after_a_commit_a_window_of_no_records_is_checked_too(mode):
+    cluster = _cluster({T0: _log(4), T1: _log(4)})
+    enumerator = WindowEnumerator(
+        KafkaSource(topics=("t",)), cluster, Windows(mode=mode), SplitEnumeratorContext(), lambda: _at(99)
+    )
+    plan = enumerator.plan(_windows(1, 1))
+    assert plan.splits == ()
+    enumerator.check_same_logs(plan)
+    cluster.topic_id = "another"
+    with pytest.raises(TopicRecreatedError):
+        enumerator.check_same_logs(plan)
+
+
+def test_without_ids_windows_of_a_topic_with_fewer_partitions_are_not_landed():
+    logs = {T0: _log(0.5, 1.5, 2.5, 4)}
+    known = EnumeratorState({T0: 3, T1: 2}, "cluster")
+    for mode in ("exact", "offset"):
+        with pytest.raises(
+            TopicRecreatedError, match=r"the position has t-1, which .* and the rows that the table has"
+        ):
+            _plan(_cluster(logs, topic_id=None), known=known, mode=mode)
+    plan = _plan(_cluster(logs, topic_id=None), known=known, tolerated=[TopicRecreatedError])
+    assert plan.made_again == {"t"}
+    assert dict(_carried(known, plan).position) == {T0: 3}, "the next landing meets nothing of the earlier topic"
+    # Which recorded offsets are of the new topic can't be told.
+    with pytest.raises(TopicRecreatedError, match="Without ids nobody can tell"):
+        _plan(_cluster(logs, topic_id=None), known=known, mode="offset", tolerated=[TopicRecreatedError])

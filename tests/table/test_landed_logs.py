@@ -69,6 +69,14 @@ def test_windows_from_before_a_topic_was_made_again_stay_under_suspicion(now):
     assert (again.made_again([WINDOW], ["b"]) is None) == (now.cluster_id == "c1")
 
 
+def test_a_topic_that_was_made_again_without_ids_stays_under_suspicion_too():
+    now = EnumeratorState({}, "c1", {})
+    logs = LandedLogs().landing(now, partitions("a0", "a1"), "main", 0)
+    assert logs.landing(now, partitions("a0"), "main", 500).made_again([WINDOW], ["a"]) is None
+    again = logs.landing(now, partitions("a0"), "main", 500, made_again=["a"])
+    assert "the window day" in str(again.made_again([WINDOW], ["a"]))
+
+
 def test_another_asset_of_the_same_topic_is_refused_and_one_of_other_topics_is_not():
     logs = landed("a0", stream="first")
     with pytest.raises(StreamOverlapError, match=r"windows of the topic a in t are landed by an asset whose stream is"):
