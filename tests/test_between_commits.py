@@ -83,7 +83,7 @@ def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_o
 
     kafka.produce(topic, [(None, "x")])
     met = conflicts(2)
-    with pytest.raises(WriteFailedError, match="^2 plans in a row met somebody else's change to "):
+    with pytest.raises(WriteFailedError, match=r"^2 plans in a row met somebody else's change to "):
         land()
     assert met() == 2
     assert offsets() == list(range(batches))
