@@ -44,11 +44,15 @@ class BrokerError(KafkaFlipError):
 
 
 class ClusterUnreachableError(KafkaFlipError):
-    """No broker answered in time, or none let this client in."""
+    """No broker answered in time."""
 
 
 class ClusterRequestError(KafkaFlipError):
     """The cluster answered a metadata or offsets request with an error."""
+
+
+class ClusterAccessError(ClusterRequestError):
+    """Brokers are there, but don't let this client in: a refused login, a failed TLS handshake, a missing right."""
 
 
 class GroupCommitError(KafkaFlipError):

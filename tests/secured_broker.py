@@ -1,4 +1,7 @@
-"""A broker that asks for credentials: one listener each for mutual TLS, SASL/PLAIN and SASL/SCRAM over TLS."""
+"""A broker that asks for credentials: one listener each for mutual TLS, SASL/PLAIN and SASL/SCRAM over TLS.
+
+One more has a certificate that has expired.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class SecuredBroker(LocalBroker):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._ports = dict(zip(("TLS", "PLAINSASL", "SCRAMSASL"), _free_ports(3), strict=True))
+        self._ports = dict(zip(("TLS", "PLAINSASL", "SCRAMSASL", "EXPIRED"), _free_ports(4), strict=True))
         self._certificates = folder / "certificates"
         self._certificates.mkdir()
         _make_certificates(self._certificates)
@@ -43,6 +46,7 @@ class SecuredBroker(LocalBroker):
                 "ssl.keystore.location": str(self._certificates / "server.both.pem"),
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self._certificates / "ca.pem"),
+                "listener.name.expired.ssl.keystore.location": str(self._certificates / "expired.both.pem"),
                 "listener.name.tls.ssl.client.auth": "required",
                 "listener.name.plainsasl.sasl.enabled.mechanisms": "PLAIN",
                 "listener.name.plainsasl.plain.sasl.jaas.config": (
@@ -60,7 +64,7 @@ class SecuredBroker(LocalBroker):
         addresses = "".join(f",{name}://{_HOST}:{number}" for name, number in self._ports.items())
         settings["listeners"] += addresses
         settings["advertised.listeners"] += addresses
-        settings["listener.security.protocol.map"] += ",TLS:SSL,PLAINSASL:SASL_PLAINTEXT,SCRAMSASL:SASL_SSL"
+        settings["listener.security.protocol.map"] += ",TLS:SSL,EXPIRED:SSL,PLAINSASL:SASL_PLAINTEXT,SCRAMSASL:SASL_SSL"
         return settings
 
     def add_user(self) -> None:
@@ -106,6 +110,31 @@ class SecuredBroker(LocalBroker):
             "wrong": {**plain, "sasl_password": WRONG_PASSWORD, "request_timeout": 2.0},
         }
 
+    def refused(self) -> dict[str, dict[str, Any]]:
+        """Fields of a KafkaConnection that can't work, by what is wrong with it."""
+        right = self.connections()
+        plain, scram, tls = right["plain"], right["scram"], right["tls"]
+        anonymous = {name: tls[name] for name in ("bootstrap_servers", "security_protocol", "ssl_ca_location")}
+        return {
+            "password": {**plain, "sasl_password": WRONG_PASSWORD},
+            "password and a broker that is down": {
+                **plain,
+                "sasl_password": WRONG_PASSWORD,
+                "bootstrap_servers": f"{_HOST}:1,{plain['bootstrap_servers']}",
+            },
+            "SCRAM password": {**scram, "sasl_password": WRONG_PASSWORD},
+            "mechanism": {**scram, "sasl_mechanism": "SCRAM-SHA-512"},
+            "authority": {**scram, "ssl_ca_location": str(self._certificates / "client.pem")},
+            "no authority": {name: value for name, value in scram.items() if name != "ssl_ca_location"},
+            "address": {**scram, "bootstrap_servers": f"localhost:{self._ports['SCRAMSASL']}"},
+            "expired": {**anonymous, "bootstrap_servers": f"{_HOST}:{self._ports['EXPIRED']}"},
+            "no certificate": anonymous,
+            "no TLS": {"bootstrap_servers": tls["bootstrap_servers"]},
+            "no SASL": {"bootstrap_servers": plain["bootstrap_servers"]},
+            "TLS": {**anonymous, "bootstrap_servers": self.bootstrap_servers},
+            "name": {"bootstrap_servers": "nowhere.invalid:9092"},
+        }
+
     def secrets(self) -> dict[str, str]:
         """What must not be seen anywhere, by a name for it."""
         keys = {name: (self._certificates / name).read_text() for name in ("client.key", "client.encrypted.key")}
@@ -137,12 +166,14 @@ def _make_certificates(folder: Path) -> None:
 
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2")
-    for name in ("server", "client"):
+    for name, days in (("server", "2"), ("expired", "-1"), ("client", "2")):
         subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{_HOST}")
         openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", *subject)
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-copy_extensions", "copy")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days, "-copy_extensions", "copy")
         openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
     # Java 17 reads no newer way of encrypting keys.
     way = ("-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{KEY_PASSWORD}")
     openssl("pkcs8", *way, "-in", "client.key", "-out", "client.encrypted.key")
-    (folder / "server.both.pem").write_text((folder / "server.key").read_text() + (folder / "server.pem").read_text())
+    for name in ("server", "expired"):
+        both = [(folder / f"{name}.{kind}").read_text() for kind in ("key", "pem")]
+        (folder / f"{name}.both.pem").write_text("".join(both))

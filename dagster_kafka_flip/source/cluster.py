@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import re
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,6 +17,7 @@ from confluent_kafka.admin._config import ConfigResource  # as below
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
 
 from dagster_kafka_flip.errors import (
+    ClusterAccessError,
     ClusterRequestError,
     ClusterUnreachableError,
     ConfigurationError,
@@ -57,10 +59,22 @@ _UNREACHABLE = frozenset(
         "_AUTHENTICATION",
         "_SSL",
         "_TIMED_OUT_QUEUE",
-        "SASL_AUTHENTICATION_FAILED",
         "REQUEST_TIMED_OUT",
     }
 )
+
+# The seconds for which a first contact is tried again after a broker refused it, where others may still answer; and
+# after no address had an entry in DNS, or listeners hung up without a word.
+_REFUSED_SECONDS = 2.0
+_NOBODY_SECONDS = 5.0
+
+# The right that an error of Kafka's is about: what to grant, on what.
+_RIGHTS = {
+    "TOPIC_AUTHORIZATION_FAILED": "DESCRIBE (and to read, READ) on the topic",
+    "GROUP_AUTHORIZATION_FAILED": "READ on the consumer group",
+    "CLUSTER_AUTHORIZATION_FAILED": "DESCRIBE on the cluster",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "DESCRIBE on the transactional id",
+}
 
 
 _TRANSIENT = frozenset(
@@ -77,6 +91,9 @@ _TRANSIENT = frozenset(
     }
 )
 
+
+# What goes wrong is in the error that this client raises, once; librdkafka logs it at each of its attempts.
+_QUIET = {"log_level": 0}
 
 # Of a consumer that only asks for a group's offsets. As the admin client does, it takes what was committed last, and
 # does not wait for offsets in a transaction that is still open.
@@ -109,6 +126,7 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
             stop=tenacity.stop_after_delay(cluster.request_timeout),
             before_sleep=tenacity.before_sleep_log(_logger, logging.INFO),
         )
+        cluster.reach()
         try:
             answer = retrying(ask, cluster, *args, **kwargs)
         except tenacity.RetryError as error:
@@ -135,7 +153,10 @@ class KafkaCluster:
         self._connection = connection
         self.request_timeout = connection.request_timeout
         self._last_error: str | None = None
-        self._config = connection.librdkafka_config() | dict(properties or {})
+        self._reached = False
+        # Errors since the last answer, each with its broker's address and when it was first seen.
+        self._errors: dict[tuple[str, str], tuple[float, str]] = {}
+        self._config = _QUIET | connection.librdkafka_config() | dict(properties or {})
         # A weak reference: with a strong one the client would hold itself, and outlive the last use of it.
         on_error = weakref.WeakMethod(self._on_error)
         self._callbacks: dict[str, Any] = {
@@ -163,15 +184,91 @@ class KafkaCluster:
             raise ConfigurationError(msg)
         return self._open_client
 
+    def reach(self) -> None:
+        """Waits until a broker has answered once. Does nothing after that.
+
+        librdkafka tries again and again until a request's time is over. What no repetition changes ends this at once.
+
+        Raises:
+            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
+            ClusterUnreachableError: No broker answered.
+        """
+        if self._reached:
+            return
+        future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
+        while not future.done():
+            self._client.poll(0.05)
+            self._give_up_if_hopeless()
+        self._result(future, "the cluster's id")
+        self._reached = True
+
+    def _give_up_if_hopeless(self) -> None:
+        addresses = len(self._connection.bootstrap_servers.split(","))
+        for hopeless, patience in ((_is_refusal, _REFUSED_SECONDS), (_is_unknown_name, _NOBODY_SECONDS)):
+            met = [(since, said) for (name, _), (since, said) in self._errors.items() if hopeless(name, said)]
+            if not met:
+                continue
+            waited = time.monotonic() - min(since for since, _ in met)
+            if waited > patience or (hopeless is _is_refusal and len(met) >= addresses):
+                raise self._hopeless(met[-1][1], refused=hopeless is _is_refusal)
+        silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
+        if silent is not None and len(self._errors) == 1 and time.monotonic() - silent[0] > _NOBODY_SECONDS:
+            raise self._hung_up()
+
+    def _hopeless(self, said: str, *, refused: bool) -> KafkaFlipError:
+        where = f"Kafka at {self._connection.bootstrap_servers}"
+        if not refused:
+            return ClusterUnreachableError(
+                f"{where} can't be found: {_reason(said)}. Nothing was written. Check bootstrap_servers and DNS, and "
+                "run again"
+            )
+        if "SSL" not in said:
+            user = self._connection.sasl_username
+            return ClusterAccessError(
+                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
+                "was written. Correct sasl_mechanism, sasl_username and sasl_password, and run again"
+            )
+        from dagster_kafka_flip.source.handshake import explain_failed_handshake
+
+        explained = explain_failed_handshake(self._connection, _address(said))
+        if explained is None and "alert" in said and self._connection.ssl_certificate_location is None:
+            explained = (
+                f"the broker asks for a client certificate ({_reason(said)}); set ssl_certificate_location and "
+                "ssl_key_location"
+            )
+        reason = explained or f"{_reason(said)}; check security_protocol and the ssl_ fields"
+        return ClusterAccessError(f"{where}: no TLS connection to {_address(said)}: {reason}. Nothing was written")
+
+    def _hung_up(self) -> KafkaFlipError:
+        from dagster_kafka_flip.source.handshake import speaks_tls
+
+        servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
+        for address in servers.split(",") if "SSL" not in protocol else ():
+            if speaks_tls(address):
+                return ClusterAccessError(
+                    f"Kafka at {servers}: {address} speaks TLS, and security_protocol is {protocol}. Nothing was "
+                    "written. Set security_protocol to SSL or SASL_SSL, and run again"
+                )
+        return ClusterUnreachableError(
+            f"Kafka at {servers} closes each connection without an answer. Nothing was written. Check whether the "
+            f"listener expects another security_protocol than {protocol}, or a proxy stands before a broker that is "
+            "down, and run again"
+        )
+
     def forget_connection_errors(self) -> None:
         """A request was answered: what went wrong before it is not the cause of what goes wrong later."""
         self._client.poll(0)
         self._last_error = None
+        self._errors.clear()
 
     def _on_error(self, error: confluent_kafka.KafkaError) -> None:
+        name, said = error.name(), error.str()
+        summary = name == "_ALL_BROKERS_DOWN"
+        _logger.debug("librdkafka: %s: %s", name, said)
+        self._errors.setdefault((name, "" if summary else _address(said)), (time.monotonic(), said))
         # "All brokers are down" only sums up what was said before it, and says less.
-        if error.name() != "_ALL_BROKERS_DOWN" or self._last_error is None:
-            self._last_error = error.str()
+        if not summary or self._last_error is None:
+            self._last_error = said
 
     @_until_answered
     def cluster_id(self) -> str | None:
@@ -512,6 +609,13 @@ class KafkaCluster:
             return TopicNotFoundError(msg)
         if error.name() in _UNREACHABLE:
             return self._unreachable(what, error.str())
+        if error.name() in _RIGHTS:
+            user = self._connection.sasl_username or "this client"
+            msg = (
+                f"Kafka at {self._connection.bootstrap_servers} refuses to tell {user} {what}: {error.name()}. Nothing "
+                f"was written. Grant {_RIGHTS[error.name()]}, and run again"
+            )
+            return ClusterAccessError(msg)
         if error.name() in _BROKEN:
             return _TransientError(self._unreachable(what, error.str()))
         msg = f"Kafka at {self._connection.bootstrap_servers} refused to tell {what}: {error.name()}: {error.str()}"
@@ -524,6 +628,27 @@ class KafkaCluster:
             f"{self._connection.request_timeout:g} s when asked for {what}: {self._last_error or said}; check the "
             "address, the network and the credentials"
         )
+
+
+def _is_refusal(name: str, said: str) -> bool:
+    return name in {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"} or (
+        name == "_TRANSPORT" and "SSL" in _reason(said)
+    )
+
+
+def _is_unknown_name(name: str, said: str) -> bool:
+    del said
+    return name == "_RESOLVE"
+
+
+def _address(said: str) -> str:
+    """Of "sasl_ssl://localhost:9093/bootstrap: SSL handshake failed: ..." the host and the port."""
+    return said.partition(": ")[0].partition("://")[2].partition("/")[0] or said.partition("/")[0]
+
+
+def _reason(said: str) -> str:
+    """The same without the address in front and the time behind it."""
+    return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", said.partition(": ")[2] or said)
 
 
 def _to_client(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:

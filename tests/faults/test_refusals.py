@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from dagster_kafka_flip.errors import (
+    ClusterAccessError,
     ClusterRequestError,
     DocumentVersionError,
     EventTimeUnknownError,
@@ -47,8 +48,15 @@ def test_what_a_broker_refuses_to_tell_is_named():
     # Nothing listens on port 1, and nothing is asked of it.
     cluster = KafkaCluster(KafkaConnection(bootstrap_servers="127.0.0.1:1"))
     error = cluster._translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), "the end offsets")
+    assert isinstance(error, ClusterAccessError)
+    assert str(error) == (
+        "Kafka at 127.0.0.1:1 refuses to tell this client the end offsets: CLUSTER_AUTHORIZATION_FAILED. Nothing was "
+        "written. Grant DESCRIBE on the cluster, and run again"
+    )
+    error = cluster._translate(KafkaError(KafkaError.INVALID_REQUEST), "the end offsets")
     assert isinstance(error, ClusterRequestError)
-    assert str(error).startswith("Kafka at 127.0.0.1:1 refused to tell the end offsets: CLUSTER_AUTHORIZATION_FAILED: ")
+    assert not isinstance(error, ClusterAccessError)
+    assert str(error).startswith("Kafka at 127.0.0.1:1 refused to tell the end offsets: INVALID_REQUEST: ")
 
 
 @pytest.mark.kafka
