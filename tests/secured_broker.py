@@ -171,8 +171,8 @@ def _make_certificates(folder: Path) -> None:
         openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", *subject)
         signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days, "-copy_extensions", "copy")
         openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
-    # Java 17 reads no newer way of encrypting keys.
-    way = ("-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{KEY_PASSWORD}")
+    # As OpenSSL encrypts by default; Java 17 can't decrypt it.
+    way = ("-topk8", "-v2", "aes-256-cbc", "-passout", f"pass:{KEY_PASSWORD}")
     openssl("pkcs8", *way, "-in", "client.key", "-out", "client.encrypted.key")
     for name in ("server", "expired"):
         both = [(folder / f"{name}.{kind}").read_text() for kind in ("key", "pem")]

@@ -163,6 +163,8 @@ class KafkaCluster:
             "error_cb": lambda error: None if (call := on_error()) is None else call(error)
         }
         config: dict[str, Any] = self._config | self._callbacks
+        # The certificates and keys that Spark's reader will need are read here, before anything runs.
+        connection.java_config()
         self._open_client: AdminClient | None = None
         try:
             self._open_client = AdminClient(config, logger=logging.getLogger(f"{__name__}.librdkafka"))

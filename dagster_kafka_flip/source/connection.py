@@ -7,7 +7,6 @@ the same things differently; this module and `properties` are the only places th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
@@ -16,6 +15,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.redaction import marked_as_secret
 from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source import properties as clients
+from dagster_kafka_flip.source.pem import read_certificates, read_private_key
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD, check_properties
 
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"]
@@ -46,7 +46,7 @@ class KafkaConnection(Settings):
         sasl_password: Needed with PLAIN and SCRAM, and for them alone. Never shown.
         ssl_ca_location: PEM file of the certificate authorities to trust. Default: those of the system and the JVM.
         ssl_certificate_location: PEM file of the client's certificate chain, for mutual TLS.
-        ssl_key_location: PEM file of the client's private key (PKCS#8), for mutual TLS.
+        ssl_key_location: PEM file of the client's private key, for mutual TLS. PKCS#8, PKCS#1 or SEC1.
         ssl_key_password: The private key's password. Never shown.
         client_id: The client's name in the broker's logs and quotas.
         request_timeout: Seconds to wait for the answer to one metadata or offsets request. Default 20.
@@ -174,7 +174,7 @@ class KafkaConnection(Settings):
         Certificates are handed over as PEM text (KIP-651): Spark's executors need not have this machine's files.
 
         Raises:
-            ConfigurationError: A PEM file can't be read.
+            ConfigurationError: A PEM file can't be read, or doesn't hold what it should.
         """
         config: dict[str, str] = {
             "bootstrap.servers": self.bootstrap_servers,
@@ -192,13 +192,13 @@ class KafkaConnection(Settings):
                 )
         if self.ssl_ca_location is not None:
             config["ssl.truststore.type"] = "PEM"
-            config["ssl.truststore.certificates"] = _read_pem(self.ssl_ca_location)
+            config["ssl.truststore.certificates"] = read_certificates("ssl_ca_location", self.ssl_ca_location)
         if self.ssl_certificate_location is not None and self.ssl_key_location is not None:
             config["ssl.keystore.type"] = "PEM"
-            config["ssl.keystore.certificate.chain"] = _read_pem(self.ssl_certificate_location)
-            config["ssl.keystore.key"] = _read_pem(self.ssl_key_location)
-        if self.ssl_key_password is not None:
-            config["ssl.key.password"] = self.ssl_key_password.get_secret_value()
+            config["ssl.keystore.certificate.chain"] = read_certificates(
+                "ssl_certificate_location", self.ssl_certificate_location
+            )
+            config["ssl.keystore.key"] = read_private_key(self.ssl_key_location, _reveal(self.ssl_key_password))
         own = clients.java_properties(_reveal_all(self.properties), _reveal_all(self.java_properties))
         if "ssl.keystore.key" in (merged := own | config):
             merged["ssl.keystore.key"] = marked_as_secret(merged["ssl.keystore.key"])
@@ -215,11 +215,3 @@ def _reveal_all(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
 
 def _jaas_quote(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _read_pem(location: str) -> str:
-    try:
-        return Path(location).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"the PEM file {location} can't be read: {type(error).__name__}"
-        raise ConfigurationError(msg) from error

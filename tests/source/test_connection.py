@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from dagster import EnvVar, build_resources
 from pydantic import ValidationError
 
@@ -12,6 +14,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.settings import without_parameters
+from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 
 SECRET = "hunter2-secret"
@@ -79,44 +82,98 @@ def test_quotes_and_backslashes_in_a_password_do_not_end_the_java_setting():
     assert connection.librdkafka_config()["sasl.password"] == 'x"; y\\'
 
 
-def test_certificates_are_handed_to_spark_as_text_and_to_librdkafka_as_files(tmp_path):
-    for name in ("ca", "certificate", "key"):
-        (tmp_path / name).write_text(f"-----BEGIN {name}-----\n")
-    connection = KafkaConnection(
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def _key(name: str) -> bytes:
+    """A private key in a PEM file, by the way it is written."""
+    key = rsa.generate_private_key(65537, 2048) if name == "PKCS#1" else ec.generate_private_key(ec.SECP256R1())
+    if name == "Ed25519":
+        key = ed25519.Ed25519PrivateKey.generate()
+    form = serialization.PrivateFormat.PKCS8 if name not in {"PKCS#1", "SEC1"} else None
+    encryption = serialization.NoEncryption()
+    if name == "PBES2":
+        encryption = serialization.BestAvailableEncryption(KEY_SECRET.encode())
+    return key.private_bytes(
+        serialization.Encoding.PEM, form or serialization.PrivateFormat.TraditionalOpenSSL, encryption
+    )
+
+
+def _mutual(tmp_path, key, **fields):
+    (tmp_path / "ca").write_bytes("# Zertifizierungsstelle für Tests\n".encode("latin-1") + _CERTIFICATE.encode())
+    (tmp_path / "certificate").write_text(f"subject=CN = ann\n{_CERTIFICATE}issuer=CN = ca\n{_CERTIFICATE}")
+    (tmp_path / "key").write_bytes(key)
+    return KafkaConnection(
         bootstrap_servers="a:1",
         security_protocol="SSL",
         ssl_ca_location=str(tmp_path / "ca"),
         ssl_certificate_location=str(tmp_path / "certificate"),
         ssl_key_location=str(tmp_path / "key"),
-        ssl_key_password=KEY_SECRET,  # pyright: ignore[reportArgumentType]
+        **fields,
     )
-    java = connection.java_config()
-    assert {key: value for key, value in java.items() if key.startswith("ssl.")} == {
+
+
+@pytest.mark.parametrize("kind", ["PKCS#8", "PKCS#1", "SEC1", "PBES2"])
+def test_certificates_and_keys_are_handed_to_spark_as_text_that_java_takes_and_to_librdkafka_as_files(tmp_path, kind):
+    connection = _mutual(tmp_path, _key(kind), ssl_key_password=KEY_SECRET if kind == "PBES2" else None)
+    java = {key: value for key, value in connection.java_config().items() if key.startswith("ssl.")}
+    key = java.pop("ssl.keystore.key")
+    assert java == {
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": "-----BEGIN ca-----\n",
+        "ssl.truststore.certificates": _CERTIFICATE,
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": "-----BEGIN certificate-----\n",
-        "ssl.keystore.key": "This is a secret.\n-----BEGIN key-----\n",
-        "ssl.key.password": KEY_SECRET,
+        "ssl.keystore.certificate.chain": _CERTIFICATE * 2,
     }
+    assert key.startswith("This is a secret.\n-----BEGIN PRIVATE KEY-----\n")
+    assert serialization.load_pem_private_key(key.partition("\n")[2].encode(), None)
     librdkafka = connection.librdkafka_config()
     assert {key: value for key, value in librdkafka.items() if key.startswith("ssl.")} == {
         "ssl.ca.location": str(tmp_path / "ca"),
         "ssl.certificate.location": str(tmp_path / "certificate"),
         "ssl.key.location": str(tmp_path / "key"),
-        "ssl.key.password": KEY_SECRET,
+        **({"ssl.key.password": KEY_SECRET} if kind == "PBES2" else {}),
     }
 
 
-def test_a_pem_file_that_can_not_be_read_is_named(tmp_path):
-    missing = KafkaConnection(bootstrap_servers="a:1", security_protocol="SSL", ssl_ca_location=str(tmp_path / "no"))
+def test_a_password_that_a_key_does_not_need_is_no_error(tmp_path):
+    assert _mutual(tmp_path, _key("PKCS#8"), ssl_key_password=KEY_SECRET).java_config()["ssl.keystore.key"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "password", "words"),
+    [
+        ("PBES2", None, r"the private key in \S+key is encrypted; set ssl_key_password$"),
+        ("PBES2", "wrong", r"the private key in \S+key can't be decrypted; is ssl_key_password right\?$"),
+        ("Ed25519", None, r"\S+key holds an Ed25519 key; Kafka's Java client takes RSA, EC and DSA keys alone$"),
+    ],
+)
+def test_a_key_that_java_could_not_use_is_refused_before_anything_runs(tmp_path, kind, password, words):
+    with pytest.raises(ConfigurationError, match=f"^ssl_key_location: {words}"):
+        KafkaCluster(_mutual(tmp_path, _key(kind), ssl_key_password=password))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", r"holds no private key \(no line BEGIN ... PRIVATE KEY\)$"),
+        (b"-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n", "can't be read; it is damaged, or of an "),
+    ],
+)
+def test_a_file_without_a_usable_key_is_named(tmp_path, content, words):
+    with pytest.raises(ConfigurationError, match=words):
+        _mutual(tmp_path, content).java_config()
+
+
+def test_a_file_without_certificates_is_named(tmp_path):
+    def connection(name):
+        return KafkaConnection(bootstrap_servers="a:1", security_protocol="SSL", ssl_ca_location=str(tmp_path / name))
+
     with pytest.raises(ConfigurationError) as error:
-        missing.java_config()
-    assert str(error.value) == f"the PEM file {tmp_path / 'no'} can't be read: FileNotFoundError"
+        connection("no").java_config()
+    assert str(error.value) == f"ssl_ca_location: the file {tmp_path / 'no'} can't be read: No such file or directory"
     (tmp_path / "binary").write_bytes(b"\x80\x81")
-    binary = KafkaConnection(bootstrap_servers="a:1", security_protocol="SSL", ssl_ca_location=str(tmp_path / "binary"))
-    with pytest.raises(ConfigurationError, match=r"binary can't be read: UnicodeDecodeError$"):
-        binary.java_config()
+    with pytest.raises(ConfigurationError, match=r"^ssl_ca_location: the file \S+binary holds no certificate"):
+        connection("binary").java_config()
 
 
 _OAUTH: dict[str, Any] = {
