@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
@@ -12,13 +13,17 @@ from dagster_kafka_flip import errors
 from dagster_kafka_flip.checks import Findings, check_names, check_results, failed_checks
 from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.landing_assets import check_alone
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA, data_version, result_metadata
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.record import read_record
+from dagster_kafka_flip.resources import kafka_of, spark_of
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
+from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.window import Windows
@@ -35,7 +40,6 @@ from dagster_kafka_flip.window_metadata import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import timedelta
 
     from dagster import AssetCheckResult, AssetExecutionContext, AssetKey
     from pyspark.sql import DataFrame
@@ -46,7 +50,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.record import Record
     from dagster_kafka_flip.result import IngestResult
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.window_result import WindowsResult
@@ -77,8 +80,14 @@ class Ingestion:
         """Checks what no type checker has looked at.
 
         Raises:
-            ConfigurationError: There is no such `on_idle`.
+            ConfigurationError: A value has another type, or there is no such `on_idle`.
         """
+        expect("source", self.source, KafkaSource, 'KafkaSource(topics=("orders",))')
+        expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
+        if self.verify_after < timedelta():
+            msg = f"verify_after: {self.verify_after} is negative"
+            raise ConfigurationError(msg)
+        Decoder.of(self.key_format, self.value_format, self.columns)
         if self.on_idle not in (choices := get_args(OnIdle)):
             msg = f"on_idle: {self.on_idle!r} is neither {' nor '.join(choices)}"
             raise ConfigurationError(msg)
@@ -126,8 +135,8 @@ class Ingestion:
         result = ingest(
             overridden_source(self.source, config),
             self.target,
-            spark=getattr(context.resources, self.spark).session,
-            connection=getattr(context.resources, self.kafka).connection(self.source.cluster),
+            spark=spark_of(context, self.spark),
+            connection=kafka_of(context, self.kafka, self.source.cluster),
             key_format=self.key_format,
             value_format=self.value_format,
             columns=self.columns,
@@ -253,10 +262,10 @@ class Ingestion:
             self.source,
             self.target,
             windows,
-            spark=getattr(context.resources, self.spark).session,
+            spark=spark_of(context, self.spark),
             rules=rules,
             definition=definition,
-            connection=getattr(context.resources, self.kafka).connection(self.source.cluster),
+            connection=kafka_of(context, self.kafka, self.source.cluster),
             key_format=self.key_format,
             value_format=self.value_format,
             columns=self.columns,

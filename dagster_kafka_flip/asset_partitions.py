@@ -12,7 +12,8 @@ from dagster import MultiPartitionKey, MultiPartitionsDefinition, StaticPartitio
 from dagster._core.definitions.partitions.definition.time_window import TimeWindowPartitionsDefinition
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.source.window import Window, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dagster import PartitionsDefinition
 
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.window import Windows
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class AssetPartitions:
         source: KafkaSource,
         topics_of: Mapping[str, Sequence[str]] | None,
     ) -> None:
+        expect("windows", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
         self.rules = rules
         self._time_name, self._time, self._static_name, static = _dimensions(partitions_def)
         self.has_topics = static is not None

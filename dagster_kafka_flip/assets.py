@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dagster import (
@@ -31,6 +32,7 @@ from dagster_kafka_flip.topics import upstream_asset_keys
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
+    from os import PathLike
 
     from dagster import AutomationCondition, FreshnessPolicy, PartitionsDefinition, RetryPolicy
     from dagster._core.definitions.events import CoercibleToAssetKey
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 def kafka_delta_asset(
     *,
     source: KafkaSource,
-    table: str | DeltaTarget,
+    table: str | PathLike[str] | DeltaTarget,
     stream: str = "main",
     key_format: Format | None = None,
     value_format: Format | None = None,
@@ -153,31 +155,35 @@ def kafka_delta_asset(
     target = _target(
         table,
         stream=stream,
-        partition_by=tuple(partition_by),
-        cluster_by=tuple(cluster_by),
-        properties=dict(properties or {}),
+        partition_by=partition_by,
+        cluster_by=cluster_by,
+        properties=properties or {},
         schema_evolution=schema_evolution,
         single_writer=single_writer,
     )
-    ingestion_options: dict[str, Any] = {
-        "source": source,
-        "target": target,
-        "key_format": key_format,
-        "value_format": value_format,
-        "columns": columns,
-        "dead_letter": dead_letters_of(dead_letter, target, key_format, value_format),
-        "limits": Limits(
+    ingestion = Ingestion(
+        source=source,
+        target=target,
+        key_format=key_format,
+        value_format=value_format,
+        columns=columns,
+        dead_letter=dead_letters_of(dead_letter, target, key_format, value_format),
+        limits=Limits(
             max_records_per_batch=max_records_per_batch,
             max_bytes_per_batch=max_bytes_per_batch,
             max_batches=max_batches,
             spread=spread,  # pyright: ignore[reportArgumentType] - pydantic takes its text as well
         ),
-        "on_idle": on_idle,
-        "verify_after": verify_after,
-        "tolerated": tolerated_errors(tolerate),
-        "kafka": kafka,
-        "spark": spark,
-    }
+        on_idle=on_idle,
+        verify_after=verify_after,
+        tolerated=tolerated_errors(tolerate),
+        transform=None,
+        kafka=kafka,
+        spark=spark,
+    )
+    partitions = _partitions(partitions_def, windows, source, topics_of)
+    if partitions is not None:
+        ingestion = ingestion.with_partitions(partitions)
     asset_options: dict[str, Any] = {
         "deps": [*upstream_asset_keys(source), *deps],
         "group_name": group_name,
@@ -191,7 +197,6 @@ def kafka_delta_asset(
         "pool": pool or _pool(target),
         "code_version": code_version,
     }
-    partitions = _partitions(partitions_def, windows, source, topics_of)
     if partitions is not None:
         asset_options |= {"partitions_def": partitions_def, "backfill_policy": backfill_policy or _single_run()}
     elif backfill_policy is not None:
@@ -200,9 +205,8 @@ def kafka_delta_asset(
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
         check_transform(transform)
-        ingestion = Ingestion(**ingestion_options, transform=None if transform is _as_it_is else transform)
         return _asset(
-            ingestion if partitions is None else ingestion.with_partitions(partitions),
+            ingestion if transform is _as_it_is else replace(ingestion, transform=transform),
             name=name or (None if key is not None else transform.__name__),
             key=key,
             key_prefix=key_prefix,
@@ -215,7 +219,7 @@ def kafka_delta_asset(
 
 
 def build_kafka_delta_asset(
-    *, source: KafkaSource, table: str | DeltaTarget, name: str | None = None, **options: Any
+    *, source: KafkaSource, table: str | PathLike[str] | DeltaTarget, name: str | None = None, **options: Any
 ) -> AssetsDefinition:
     """Makes an asset that lands a source's records as they are decoded, without a function.
 
@@ -239,14 +243,14 @@ def _as_it_is(records: DataFrame) -> DataFrame:
     return records
 
 
-def _target(table: str | DeltaTarget, **settings: Any) -> DeltaTarget:
+def _target(table: str | PathLike[str] | DeltaTarget, **settings: Any) -> DeltaTarget:
     if isinstance(table, DeltaTarget):
         given = sorted(name for name, value in settings.items() if value and (name, value) != ("stream", "main"))
         if given:
             msg = f"{', '.join(given)}: set it on the DeltaTarget, which is given as the table"
             raise ConfigurationError(msg)
         return table
-    return DeltaTarget(table=table, **settings)
+    return DeltaTarget(table=DeltaTarget.of(table).table, **settings)
 
 
 def _asset(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings import Settings, expect
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -66,12 +68,12 @@ class DeadLetters(Settings):
 
 
 def dead_letters_of(
-    dead_letter: DeadLetters | str | None,
+    dead_letter: DeadLetters | str | PathLike[str] | None,
     target: DeltaTarget,
     key_format: Format | None,
     value_format: Format | None,
 ) -> DeadLetters | None:
-    """The option in its full form.
+    """Normalises and validates the `dead_letter` option.
 
     Args:
         dead_letter: What the user gave; a text is the table.
@@ -84,7 +86,8 @@ def dead_letters_of(
     """
     if dead_letter is None:
         return None
-    letters = DeadLetters(table=dead_letter) if isinstance(dead_letter, str) else dead_letter
+    expect("dead_letter", dead_letter, (DeadLetters, str, PathLike), '"lake/orders_rejected"')
+    letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
     if letters.target(target).identity == target.identity:
         msg = f"the dead-letter table is the stream's own table {target}; give it a table of its own"
         raise ConfigurationError(msg)

@@ -30,6 +30,7 @@ from dagster_kafka_flip.log_checks import (
     LogChecks,
 )
 from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.resources import kafka_of, spark_of
 from dagster_kafka_flip.table_checks import NO_DUPLICATE, NO_GAP, TableChecks
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
     )
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def check_table(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        spark = getattr(context.resources, checks.ingestion.spark).session()
+        spark = spark_of(context, checks.ingestion.spark)()
         yield from checks.results(_selected(context), spark, context.instance)
 
     return check_table
@@ -157,7 +158,7 @@ def _log_checks(checks: LogChecks, names: Sequence[str]) -> AssetChecksDefinitio
     )
     def check_log(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType] - as above
         source = checks.ingestion.source
-        connection = getattr(context.resources, checks.ingestion.kafka).connection(source.cluster)
+        connection = kafka_of(context, checks.ingestion.kafka, source.cluster)
         yield from checks.results(_selected(context), context.instance, connection)
 
     return check_log

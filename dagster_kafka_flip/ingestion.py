@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.dead_letters import dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.settings import expect
 from dagster_kafka_flip.source.api import Boundedness
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -86,6 +87,11 @@ def ingest(
     Raises:
         KafkaFlipError: Whatever is in the way; its classes are in `dagster_kafka_flip.errors`.
     """
+    if not hasattr(source, "boundedness"):
+        expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    expect("verify_after", verify_after, timedelta, "timedelta(hours=1)")
+    target = DeltaTarget.of(table)
+    decoder = Decoder.of(key_format, value_format, columns)
     if source.boundedness is not Boundedness.BOUNDED:
         msg = f"the source of {source} never ends, and a batch has to; give it a stop"
         raise ConfigurationError(msg)
@@ -94,12 +100,11 @@ def ingest(
     elif connection is not None or starting_offsets is not None:
         msg = f"connection and starting_offsets are for a KafkaSource, and {type(source).__name__} is none"
         raise ConfigurationError(msg)
-    target = DeltaTarget(table=table) if isinstance(table, str) else table
     run = stream_run(
         source,
         target,
         spark=spark,
-        decoder=Decoder.of(key_format, value_format, columns),
+        decoder=decoder,
         transform=transform,
         dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
         limits=limits or Limits(),

@@ -5,12 +5,15 @@
 from collections.abc import Iterable
 from typing import Any
 
-from dagster import Config
+from dagster import Config, EnvVar
+from dagster._config.field_utils import IntEnvVar
 from pydantic import ConfigDict, Field, SecretStr
 
 from dagster_kafka_flip.settings import hidden_values
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD
+
+_STAND_INS = {"bootstrap_servers": "host:9092", "sasl_username": "user", "sasl_password": SecretStr("password")}
 
 
 class KafkaClusterConfig(Config):
@@ -59,6 +62,14 @@ class KafkaClusterConfig(Config):
         for name, value in super().__repr_args__():
             yield name, hidden_values(getattr(self, name)) if name in CLIENT_OF_FIELD else value
 
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        # Nobody knows yet what an EnvVar holds; for addresses and credentials anything may stand.
+        known = {name: _STAND_INS.get(name, value) if _is_env_var(value) else value for name, value in values.items()}
+        if known.get("bootstrap_servers") and not any(map(_is_env_var, known.values())):
+            fields: dict[str, Any] = {name: known[name] for name in known if name in KafkaClusterConfig.model_fields}
+            KafkaConnection(**fields)
+
     def connection(self) -> KafkaConnection:
         """How to reach the cluster.
 
@@ -69,3 +80,7 @@ class KafkaClusterConfig(Config):
         for name in ("sasl_password", "ssl_key_password"):
             values[name] = None if values[name] is None else SecretStr(values[name])
         return KafkaConnection(**values)
+
+
+def _is_env_var(value: object) -> bool:
+    return isinstance(value, (EnvVar, IntEnvVar))

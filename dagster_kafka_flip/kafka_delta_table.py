@@ -9,6 +9,7 @@ from dagster import AssetSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
 
     from pyspark.sql import DataFrame
 
@@ -36,7 +37,7 @@ class KafkaDeltaTable:
     """
 
     spec: AssetSpec | str
-    table: str | DeltaTarget
+    table: str | PathLike[str] | DeltaTarget
     transform: Callable[..., DataFrame] | None = None
     key_format: Format | None = None
     value_format: Format | None = None

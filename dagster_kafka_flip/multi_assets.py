@@ -19,10 +19,13 @@ from dagster_kafka_flip.dead_letters import dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
+from dagster_kafka_flip.kafka_delta_table import KafkaDeltaTable
 from dagster_kafka_flip.landing_assets import check_alone, ingestions_of, register
 from dagster_kafka_flip.metadata import table_metadata
 from dagster_kafka_flip.record import read_record
+from dagster_kafka_flip.resources import kafka_of, spark_of
 from dagster_kafka_flip.run_config import IngestRunConfig
+from dagster_kafka_flip.settings import expect
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
     )
 
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.kafka_delta_table import KafkaDeltaTable
     from dagster_kafka_flip.record import Record
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
@@ -116,6 +118,7 @@ def build_kafka_delta_multi_asset(
     ingestions: dict[AssetKey, Ingestion] = {}
     specs: list[AssetSpec] = []
     for table in tables:
+        expect("tables", table, KafkaDeltaTable, 'KafkaDeltaTable(spec="orders", table="lake/orders")')
         spec, ingestion = table.asset_spec, _ingestion(table, shared)
         if spec.key in ingestions:
             msg = f"{name} has two tables of the asset {spec.key.to_user_string()}"
@@ -146,7 +149,7 @@ def build_kafka_delta_multi_asset(
 
 
 def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
-    target = table.table if isinstance(table.table, DeltaTarget) else DeltaTarget(table=table.table)
+    target = DeltaTarget.of(table.table)
     if table.transform is not None:
         check_transform(table.transform)
     return Ingestion(
@@ -237,11 +240,11 @@ def _go_on(
             reported=records[key].reported(ingestion.target),
         )
     first = next(iter(chosen.values()))
-    connection = getattr(context.resources, first.kafka).connection(first.source.cluster)
+    connection = kafka_of(context, first.kafka, first.source.cluster)
     done = ingest_together(
         overridden_source(first.source, config).connected(connection),
         tables,
-        spark=getattr(context.resources, first.spark).session,
+        spark=spark_of(context, first.spark),
         limits=overridden_limits(first.limits, config),
         verify_after=first.verify_after,
         tolerated=first.tolerated,

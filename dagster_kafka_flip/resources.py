@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from dagster import ConfigurableResource, InitResourceContext
+from dagster import ConfigurableResource, EnvVar, InitResourceContext
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.settings import hidden_parameters, hidden_values
+from dagster_kafka_flip.settings import expect, hidden_parameters, hidden_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.source.connection import KafkaConnection
+
+
+# What SparkContext makes a scheduler of.
+_MASTER = re.compile(r"local|local\[(\*|\d+)(\s*,\s*\d+)?\]|local-cluster\[.*\]|spark://.+|yarn|k8s://.+|mesos://.+")
 
 
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
@@ -76,6 +81,23 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
     packages: list[str] = Field(default_factory=list[str], description="Further Maven coordinates, group:name:version.")
     app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
 
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        known = {name: value for name, value in values.items() if not isinstance(value, EnvVar)}
+        master, remote = known.get("master"), known.get("remote")
+        if values.get("master") is not None and values.get("remote") is not None:
+            msg = "SparkResource: master and remote are both given; a Spark Connect server has its own master"
+            raise ConfigurationError(msg)
+        if master is not None and not _MASTER.fullmatch(master):
+            msg = (
+                f"SparkResource: master {master!r} is no master of Spark; write local[*], local[4], spark://host:7077, "
+                "yarn or k8s://https://host:443"
+            )
+            raise ConfigurationError(msg)
+        if remote is not None and not remote.startswith("sc://"):
+            msg = "SparkResource: remote is no address of a Spark Connect server; write sc://host:15002"
+            raise ConfigurationError(msg)
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         shown: dict[str, Any] = {"config": hidden_values(self.config)}
         if self.remote is not None:
@@ -114,3 +136,36 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
         if self._session is not None and self._is_own:
             self._session.stop()
         self._session = None
+
+
+def kafka_of(context: Any, key: str, cluster: str | None) -> KafkaConnection:
+    """How the KafkaResource of a run reaches a cluster.
+
+    Args:
+        context: Of the run.
+        key: The resource's key.
+        cluster: The cluster's name in it. Default: its own fields.
+
+    Raises:
+        ConfigurationError: The resource is something else, or can't reach it.
+    """
+    found = getattr(context.resources, key)
+    if not hasattr(found, "connection"):
+        expect(f"the resource {key!r}", found, KafkaResource, 'KafkaResource(bootstrap_servers="localhost:9092")')
+    return found.connection(cluster)
+
+
+def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
+    """What gives the Spark session of a run's SparkResource.
+
+    Args:
+        context: Of the run.
+        key: The resource's key.
+
+    Raises:
+        ConfigurationError: The resource is something else.
+    """
+    found = getattr(context.resources, key)
+    if not hasattr(found, "session"):
+        expect(f"the resource {key!r}", found, SparkResource, "SparkResource()")
+    return found.session

@@ -19,7 +19,9 @@ from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.session import parallelism
+from dagster_kafka_flip.settings import expect
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Windows, contiguous_groups
 from dagster_kafka_flip.spark_status import ui_address
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
@@ -100,7 +101,9 @@ def rewrite_windows(
         KafkaFlipError: Whatever is in the way; what was committed before stays.
     """
     rules = rules or Windows()
-    target = DeltaTarget(table=table) if isinstance(table, str) else table
+    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    expect("rules", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
+    target = DeltaTarget.of(table)
     columns = columns or KafkaColumns()
     letters = dead_letters_of(dead_letter, target, key_format, value_format)
     if letters is not None and not rules.repair:

@@ -27,8 +27,29 @@ class Settings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            msg = f"this {type(self).__name__} can't be: {describe(error)}"
+            msg = f"invalid {type(self).__name__}: {describe(error)}"
             raise ConfigurationError(msg) from None
+
+
+def expect(option: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
+    """Checks the type of an option that is no field of Settings.
+
+    Args:
+        option: Its name.
+        value: What was given. Not repeated in the error: it may be a secret.
+        kinds: What it may be.
+        example: What it may be, written out.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if isinstance(value, kinds):
+        return
+    names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+    given = f"the class {value.__name__} itself" if isinstance(value, type) else type(value).__name__
+    given = "None" if value is None else given
+    msg = f"{option}: expected {names}, got {given}; for example {option}={example}"
+    raise ConfigurationError(msg)
 
 
 HIDDEN = "**********"
@@ -76,7 +97,21 @@ def describe(error: ValidationError) -> str:
     return "; ".join(_describe(problem) for problem in error.errors(include_input=False, include_url=False))
 
 
+# Pydantic's own words for these speak of its types.
+_PLAIN = {
+    "extra_forbidden": "there is no such field",
+    "missing": "is missing",
+    "string_type": "expected a text",
+    "string_too_short": "is empty",
+    "tuple_type": 'expected a list, such as ["..."]',
+    "mapping_type": "expected a mapping of names to values",
+    "dict_type": "expected a mapping of names to values",
+}
+
+
 def _describe(problem: Any) -> str:
     field = ".".join(str(part) for part in problem["loc"])
-    text: str = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "model_type":
+        return f"{field}: expected {problem['ctx']['class_name']}"
+    text: str = _PLAIN.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
     return f"{field}: {text}" if field and problem["type"] != "value_error" else text

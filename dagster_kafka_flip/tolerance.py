@@ -21,6 +21,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
+from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +60,7 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
     Raises:
         ConfigurationError: One of them can't be tolerated.
     """
+    expect("tolerate", tolerate, (list, tuple, set, frozenset), "[RetentionOvertookPositionError]")
     tolerated = frozenset(tolerate)
     for error in tolerated:
         if error not in CHECKS:

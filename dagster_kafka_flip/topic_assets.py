@@ -15,18 +15,20 @@ from dagster_kafka_flip.dead_letters import DeadLetters
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.landing_assets import ingestions_of
 from dagster_kafka_flip.resources import KafkaResource
+from dagster_kafka_flip.settings import expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from os import PathLike
 
     from dagster import AssetsDefinition
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 TOPIC = "{topic}"
 NAME = "{name}"
@@ -82,7 +84,7 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
 def build_kafka_delta_assets(
     *,
     source: KafkaSource,
-    table: str | DeltaTarget,
+    table: str | PathLike[str] | DeltaTarget,
     topics: Sequence[str] | None = None,
     connection: KafkaConnection | KafkaResource | None = None,
     **options: Any,
@@ -105,6 +107,8 @@ def build_kafka_delta_assets(
         TopicNotFoundError: No topic matches the pattern.
         ClusterUnreachableError: No broker answered.
     """
+    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    table = table if isinstance(table, DeltaTarget) else DeltaTarget.of(table).table
     wanted = matching_topics(source, connection) if topics is None else topics
     return assets_by_topic(build_kafka_delta_asset, source, wanted, {"table": table, **options})
 

@@ -25,7 +25,10 @@ from dagster import (
 from dagster_kafka_flip.column_lineage import record_schema
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA
+from dagster_kafka_flip.resources import kafka_of
+from dagster_kafka_flip.settings import expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import position_from_json, position_to_json
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
 
     from dagster import AutomationCondition, DagsterInstance
 
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.log import TopicSettings
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.subscription import TopicMetadata
@@ -56,6 +58,7 @@ def topic_asset_key(topic: str, cluster: str | None = None) -> AssetKey:
 
 def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
     """The asset keys of what a source reads: one for each topic, or one for a pattern, whose topics come and go."""
+    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     subscription = source.subscription
     if isinstance(subscription, TopicPatternSubscription):
         return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern), source.cluster),)
@@ -117,7 +120,7 @@ def kafka_topic_asset(
         )
         # Without types: Dagster looks at the annotations themselves, which are only text in this module.
         def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-            connection = getattr(context.resources, kafka).connection(source.cluster)
+            connection = kafka_of(context, kafka, source.cluster)
             wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
             with contextlib.closing(KafkaCluster(connection, source.librdkafka_config())) as cluster:
                 described = wanted.subscription.describe(cluster, skip_missing=True)

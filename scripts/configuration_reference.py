@@ -94,13 +94,19 @@ def _piece(name: str, what: Any) -> Iterator[str]:
     yield f"### `{name}`\n\n{summary}\n"
     if name == "OffsetsInitializer":
         yield _calls(what)
-    elif inspect.isclass(what) and issubclass(what, BaseModel) and "__init__" not in vars(what):
+    elif inspect.isclass(what) and issubclass(what, BaseModel) and _takes_fields(what):
         yield _table("Field", _fields(what, texts))
     else:
         yield _table("Parameter", _parameters(what, texts))
     if name == "KafkaSource":
         yield "`KafkaSource.builder()` has the same as calls:\n"
         yield _calls(type(dagster_kafka_flip.KafkaSource.builder()))
+
+
+def _takes_fields(model: type[BaseModel]) -> bool:
+    """Whether a model is made of its fields, and not of parameters of its own."""
+    parameters = list(inspect.signature(model.__init__).parameters.values())[1:]
+    return all(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _documented(what: Any) -> tuple[str, dict[str, str]]:

@@ -221,7 +221,7 @@ def test_standard_output_holds_the_answer_alone(land, table, tmp_path):
         (("--asset", "a", "--bootstrap-servers", "h:1"), 2, "--bootstrap-servers: the asset says so already"),
         (("--table", "a", "-m", "b"), 2, "-m says where an asset is defined"),
         (("--table", "a", "--stream", "a stream"), 1, "the stream id 'a stream' can't be"),
-        (("--table", ""), 1, "table: String should have at least 1 character"),
+        (("--table", ""), 1, "table: is empty"),
         (("--table", "a", "--bootstrap-servers", "nowhere"), 1, "'nowhere' is no address"),
         (("--table", "a", "--spark-master", "local", "--spark-remote", "sc://h"), 1, "a master (local) or a remote"),
         (("--asset", "a", "-f", __file__), 1, "can't be loaded"),

@@ -231,7 +231,7 @@ def test_a_limit_below_one_is_refused():
         with pytest.raises(ConfigurationError) as error:
             Limits(**limits)  # pyright: ignore[reportArgumentType]
         (name,) = limits
-        assert str(error.value) == f"this Limits can't be: {name}: Input should be greater than or equal to 1"
+        assert str(error.value) == f"invalid Limits: {name}: Input should be greater than or equal to 1"
 
 
 # --- the known position -------------------------------------------------------------------------------------------
@@ -429,9 +429,9 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
     kafka.produce(topic, [(None, "{}")])
     for options, kind, message in (
         (
-            {"value_format": JsonFormat("carrier NONSENSE")},
+            {"value_format": JsonFormat("carrier CHAR")},
             ConfigurationError,
-            "the JsonFormat's schema 'carrier NONSENSE' is no DDL that Spark understands: ",
+            "the JsonFormat's schema 'carrier CHAR' is no DDL that Spark understands: ",
         ),
         (
             {"transform": lambda records: None},

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-    from dagster_kafka_flip.formats.format import Format
 
 REJECTED = "[dagster-kafka-flip: record rejected]"
 """Marks Spark's error as ours: a record could not be decoded."""
@@ -41,7 +42,16 @@ class Decoder:
 
     @classmethod
     def of(cls, key_format: Format | None, value_format: Format | None, columns: KafkaColumns | None) -> Decoder:
-        """A decoder, as one who leaves something out means it: bytes as they are, and all columns but the value."""
+        """A decoder with defaults: raw bytes, and every field but the value.
+
+        Raises:
+            ConfigurationError: An argument has another type.
+        """
+        for option, given in (("key_format", key_format), ("value_format", value_format)):
+            if given is not None:
+                expect(option, given, Format, 'JsonFormat("id BIGINT, name STRING")')
+        if columns is not None:
+            expect("columns", columns, KafkaColumns, "KafkaColumns(...)")
         return cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
 
     def stage(self, records: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.ddl import check_ddl
 from dagster_kafka_flip.formats.format import Format, OnError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class JsonFormat(Format):
             if not declared.strip():
                 msg = "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
                 raise ConfigurationError(msg)
+            check_ddl(declared)
         elif type(declared).__name__ != "StructType":
             # By name, because importing pyspark to check a definition would cost every code location a second.
             msg = f"a JsonFormat's schema is DDL text or a StructType, not {type(declared).__name__}"

@@ -27,6 +27,8 @@ _LOGIN_MODULES: Mapping[SaslMechanism, str] = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
+_PORTS = range(1, 65536)
+
 # What each field stands for besides the properties that bear its name, under the names of either client.
 _COVERED_BY_FIELDS: Mapping[str, tuple[str, ...]] = {
     "sasl_password": ("sasl.jaas.config",),
@@ -80,7 +82,7 @@ class KafkaConnection(Settings):
         addresses = [address.strip() for address in value.split(",")]
         for address in addresses:
             host, colon, port = address.rpartition(":")
-            if not colon or not host or not port.isdigit():
+            if not colon or not host or not port.isdecimal() or int(port) not in _PORTS:
                 msg = f"{address!r} is no address: bootstrap servers are host:port, several separated by commas"
                 raise ValueError(msg)
         return ",".join(addresses)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.sample import TimestampedOffset
 
 
+# 2001 to 2096 as seconds; as milliseconds, some days of early 1970.
+_LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -97,9 +99,16 @@ class OffsetsInitializer(Settings):
             timestamp: Milliseconds since the epoch, an aware datetime, or an ISO 8601 text with an offset from UTC.
 
         Raises:
-            ConfigurationError: The time is negative, no time at all, or has no offset from UTC.
+            ConfigurationError: The time is negative, no time at all, has no offset from UTC, or is a number of seconds.
         """
-        return cls(kind=OffsetsKind.TIMESTAMP, timestamp_ms=epoch_milliseconds(timestamp))
+        milliseconds = epoch_milliseconds(timestamp)
+        if isinstance(timestamp, int) and milliseconds in _LIKELY_SECONDS:
+            msg = (
+                f"timestamp {timestamp} looks like seconds since the epoch, and milliseconds are expected: write "
+                f"{timestamp * 1000} for that moment, or an ISO 8601 text"
+            )
+            raise ConfigurationError(msg)
+        return cls(kind=OffsetsKind.TIMESTAMP, timestamp_ms=milliseconds)
 
     @classmethod
     def committed_offsets(cls, reset: OffsetResetStrategy | str = OffsetResetStrategy.NONE) -> OffsetsInitializer:

@@ -6,11 +6,13 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings import Settings, expect
 from dagster_kafka_flip.table.sql import quoted
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
@@ -50,6 +52,23 @@ class DeltaTarget(Settings):
     properties: Mapping[str, str] = Field(default_factory=dict[str, str])
     schema_evolution: bool = False
     single_writer: bool = False
+
+    @classmethod
+    def of(cls, table: DeltaTarget | str | PathLike[str]) -> DeltaTarget:
+        """A target with defaults, of whatever names a table.
+
+        Raises:
+            ConfigurationError: It is neither a DeltaTarget nor a path or a name.
+        """
+        if isinstance(table, DeltaTarget):
+            return table
+        expect("table", table, (str, PathLike, DeltaTarget), '"lake/orders"')
+        return cls(table=os.fspath(table))
+
+    @field_validator("table", mode="before")
+    @classmethod
+    def _take_paths(cls, table: Any) -> Any:
+        return os.fspath(table) if isinstance(table, PathLike) else table
 
     @field_validator("stream")
     @classmethod

@@ -29,7 +29,7 @@ def test_without_a_group_id_there_is_nobody_to_commit_to():
     with pytest.raises(ConfigurationError) as error:
         KafkaSource.builder().set_topics("t").set_commit_offsets().build()
     assert str(error.value) == (
-        "this KafkaSource can't be: offsets are to be committed, but the source has no group id; call set_group_id"
+        "invalid KafkaSource: offsets are to be committed, but the source has no group id; call set_group_id"
     )
 
 

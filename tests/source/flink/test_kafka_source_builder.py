@@ -50,7 +50,7 @@ def test_reading_commits_nothing_with_a_group_id_or_without(
 def test_commits_can_not_be_switched_on_and_need_not_be_switched_off(key, value, message):
     with pytest.raises(ConfigurationError) as error:
         _BUILDER.set_group_id("group").set_property(key, value).build()
-    assert str(error.value).startswith(f"this KafkaSource can't be: {message}")
+    assert str(error.value).startswith(f"invalid KafkaSource: {message}")
 
 
 def test_one_way_to_subscribe_excludes_the_others():
@@ -63,7 +63,7 @@ def test_one_way_to_subscribe_excludes_the_others():
         with pytest.raises(ConfigurationError) as error:
             ways[one](ways[other](KafkaSource.builder())).build()
         assert str(error.value) == (
-            "this KafkaSource can't be: it reads either topics, or the topics of a pattern, or a set of partitions; "
+            "invalid KafkaSource: it reads either topics, or the topics of a pattern, or a set of partitions; "
             f"given are {one} and {other}"
         )
 

@@ -1,0 +1,206 @@
+"""Checks fields that are written as DDL where they are defined, without Spark.
+
+pyspark's own parser runs in the JVM, and general SQL parsers refuse names that Spark takes (such as `select INT`). This
+one follows the rules `colTypeList` and `dataType` of Spark's grammar (SqlBaseParser.g4). Of what may follow a type it
+looks at the first word alone. Spark has the last word when a run starts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from dagster_kafka_flip.errors import ConfigurationError
+
+_TOKEN = re.compile(
+    r"\s+|--[^\n]*|/\*.*?\*/|(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\w$-]+|[<>(),:])", re.DOTALL
+)
+
+# Spark 4.0, and the types that 4.1 and 4.2 add.
+_TYPES = frozenset(
+    {
+        "ARRAY",
+        "BIGINT",
+        "BINARY",
+        "BOOLEAN",
+        "BYTE",
+        "CHAR",
+        "CHARACTER",
+        "DATE",
+        "DEC",
+        "DECIMAL",
+        "DOUBLE",
+        "FLOAT",
+        "GEOGRAPHY",
+        "GEOMETRY",
+        "INT",
+        "INTEGER",
+        "INTERVAL",
+        "LONG",
+        "MAP",
+        "NUMERIC",
+        "REAL",
+        "SHORT",
+        "SMALLINT",
+        "STRING",
+        "STRUCT",
+        "TIME",
+        "TIMESTAMP",
+        "TIMESTAMP_LTZ",
+        "TIMESTAMP_NTZ",
+        "TINYINT",
+        "VARCHAR",
+        "VARIANT",
+        "VOID",
+    }
+)
+# The names of other systems, and what they are to Spark.
+_OTHER_NAMES = {
+    "BOOL": "BOOLEAN",
+    "BYTES": "BINARY",
+    "DATETIME": "TIMESTAMP",
+    "FLOAT64": "DOUBLE",
+    "INT32": "INT",
+    "INT64": "BIGINT",
+    "JSON": "STRING",
+    "NUMBER": "DECIMAL",
+    "STR": "STRING",
+    "TEXT": "STRING",
+    "UUID": "STRING",
+}
+_MOST_DIGITS = 38
+_DECIMALS = frozenset({"DEC", "DECIMAL", "NUMERIC"})
+_AFTER_A_TYPE = frozenset({"NOT", "NULL", "COMMENT", "COLLATE", "DEFAULT", "GENERATED", "WITH", "WITHOUT"})
+_END = ""
+
+
+def check_ddl(text: str) -> None:
+    """Checks the fields of a schema.
+
+    Args:
+        text: Such as `carrier STRING NOT NULL, flight INT`.
+
+    Raises:
+        ConfigurationError: They are not what Spark takes. The message names the field.
+    """
+    _Fields(text).check()
+
+
+class _Fields:
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = []
+        end = 0
+        for match in _TOKEN.finditer(text):
+            if match.start() != end:
+                break
+            end = match.end()
+            if match.group(1):
+                self._tokens.append(match.group(1))
+        if end != len(text):
+            raise _error(f"unexpected {text[end]!r} after {text[:end].strip()[-20:]!r}")
+        self._next = 0
+
+    def check(self) -> None:
+        # Spark also takes the struct as a whole.
+        if self._seen().upper() == "STRUCT" and self._seen(1) == "<":
+            self._type("the schema")
+        else:
+            self._fields("", _END)
+        if self._seen() != _END:
+            raise _error(f"unexpected {self._seen()!r}")
+
+    def _seen(self, ahead: int = 0) -> str:
+        place = self._next + ahead
+        return self._tokens[place] if place < len(self._tokens) else _END
+
+    def _take(self) -> str:
+        token = self._seen()
+        self._next += 1
+        return token
+
+    def _fields(self, inside: str, end: str) -> None:
+        names: set[str] = set()
+        while True:
+            name = self._take()
+            if name in {_END, *"<>(),:"}:
+                raise _error(
+                    f"a field is missing {f'before {name!r}' if name else 'at the end'}; is there a comma too many?"
+                )
+            name = name.strip("`").replace("``", "`")
+            if name.lower() in names:
+                raise _error(f"the field {inside}{name} is there twice")
+            names.add(name.lower())
+            if self._seen() == ":":
+                self._take()
+            self._type(f"{inside}{name}")
+            self._rest(f"{inside}{name}", end)
+            if self._seen() == end:
+                return
+            self._take()
+
+    def _rest(self, field: str, end: str) -> None:
+        token = self._seen()
+        if token not in {",", end} and token.upper() not in _AFTER_A_TYPE:
+            if token == _END:
+                raise _error(f"{field}: a {end!r} is missing at the end")
+            raise _error(f"{field}: unexpected {token!r} after the type; is a comma missing?")
+        while self._seen() not in {",", end, _END}:
+            if self._take() == "(":
+                self._skip_brackets(field)
+
+    def _skip_brackets(self, field: str) -> list[str]:
+        inside: list[str] = []
+        while (seen := self._take()) != ")":
+            if seen == _END:
+                raise _error(f"{field}: a ')' is missing")
+            inside += self._skip_brackets(field) if seen == "(" else [seen]
+        return inside
+
+    def _type(self, field: str) -> None:
+        written = self._take()
+        name = written.upper()
+        if written in {_END, *"<>(),:"}:
+            raise _error(f"{field} has no type; write one, such as {field} STRING")
+        if name not in _TYPES:
+            near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, _TYPES, 1)), None)
+            raise _error(
+                f"{field}: {written!r} is not a type of Spark{'' if near is None else f'; did you mean {near}?'}"
+            )
+        if name == "INTERVAL":
+            while self._seen().upper() in {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO"}:
+                self._take()
+        elif name in {"ARRAY", "MAP", "STRUCT"}:
+            self._nested(field, name)
+        elif self._seen() == "(":
+            self._take()
+            self._check_numbers(field, name, self._skip_brackets(field))
+
+    def _nested(self, field: str, name: str) -> None:
+        if self._take() != "<":
+            example = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, STRING>", "STRUCT": "STRUCT<a: STRING>"}[name]
+            raise _error(f"{field}: {name} needs what it holds, such as {example}")
+        if name == "STRUCT" and self._seen() != ">":
+            self._fields(f"{field}.", ">")
+        elif name != "STRUCT":
+            self._type(field)
+            if name == "MAP":
+                if self._take() != ",":
+                    raise _error(f"{field}: a MAP needs two types, of its keys and of its values")
+                self._type(field)
+        if self._take() != ">":
+            raise _error(f"{field}: a '>' is missing after {name}<...")
+
+    @staticmethod
+    def _check_numbers(field: str, name: str, inside: list[str]) -> None:
+        numbers = [int(token) for token in inside if token.isdigit()]
+        if name in _DECIMALS and numbers:
+            precision, scale = [*numbers, 0][:2]
+            if not 1 <= precision <= _MOST_DIGITS or scale > precision:
+                raise _error(
+                    f"{field}: {name}({precision}, {scale}) can't be; a DECIMAL has 1 to {_MOST_DIGITS} digits, and at "
+                    "most all of them behind the point"
+                )
+
+
+def _error(what: str) -> ConfigurationError:
+    return ConfigurationError(f"schema: {what}")

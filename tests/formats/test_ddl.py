@@ -1,0 +1,78 @@
+"""Schemas as DDL are checked without Spark, and never refused where Spark takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.ddl import check_ddl
+from dagster_kafka_flip.formats.json import JsonFormat
+
+GOOD = [
+    "carrier STRING NOT NULL, flight INT",
+    "id BIGINT NOT NULL COMMENT 'what it''s', name STRING COMMENT \"a, b > c\"",
+    "a ARRAY<STRUCT<x: INT, y: DECIMAL(10,2)>>",
+    "m MAP<STRING, ARRAY<MAP<STRING, INT>>>",
+    "`a b` INT, `a``b` INT, `c,d` STRING",
+    "ts TIMESTAMP_NTZ, t2 TIMESTAMP_LTZ, d DATE, b BINARY, v VARIANT",
+    "a: int, b: string",
+    "s STRUCT<a: INT NOT NULL COMMENT 'c', b STRING>, e STRUCT<>",
+    "i INTERVAL DAY TO SECOND, j INTERVAL YEAR",
+    "f FLOAT, r REAL, l LONG, sh SHORT, by BYTE, ti TINYINT, de DEC(5), n NUMERIC(3,1), x VOID, o BOOLEAN",
+    "c CHAR(5), v VARCHAR(9), dd DECIMAL, d38 DECIMAL(38, 38)",
+    "date DATE, timestamp TIMESTAMP, order INT, user STRING, key STRING, table STRING, from STRING, select INT",
+    "primary STRING, constraint STRING, check STRING, like STRING, struct STRING, array INT",
+    "a STRING COLLATE UTF8_LCASE, b STRING",
+    "struct<a:int,b:string>",
+    "_id STRING, a1 INT, 1a INT",
+    "größe INT, `😀` STRING",
+    "a INT -- the first\n, b /* the second */ INT",
+    "  a\tINT\n,\nb INT  ",
+]
+BAD = [
+    ("id strin", "schema: id: 'strin' is not a type of Spark; did you mean STRING?"),
+    ("id INT64, name TEXT", "schema: id: 'INT64' is not a type of Spark; did you mean BIGINT?"),
+    ("id", "schema: id has no type; write one, such as id STRING"),
+    ("id INT,", "schema: a field is missing at the end; is there a comma too many?"),
+    ("id INT,, name STRING", "schema: a field is missing before ','; is there a comma too many?"),
+    ("id INT name STRING", "schema: id: unexpected 'name' after the type; is a comma missing?"),
+    ("a ARRAY<INT", "schema: a: a '>' is missing after ARRAY<..."),
+    ("a ARRAY", "schema: a: ARRAY needs what it holds, such as ARRAY<STRING>"),
+    ("a MAP<INT>", "schema: a: a MAP needs two types, of its keys and of its values"),
+    ("a STRUCT<x>", "schema: a.x has no type; write one, such as a.x STRING"),
+    ("a STRUCT<x INT", "schema: a.x: a '>' is missing at the end"),
+    ("a STRUCT<x: INT, X: STRING>", "schema: the field a.X is there twice"),
+    ("a DECIMAL(5,", "schema: a: a ')' is missing"),
+    ("a DECIMAL(99,2)", "schema: a: DECIMAL(99, 2) can't be; a DECIMAL has 1 to 38 digits, and at most all of them"),
+    ("a DECIMAL(3,5)", "schema: a: DECIMAL(3, 5) can't be"),
+    ("id INT; DROP", "schema: unexpected ';' after 'id INT'"),
+    ("a INT, A STRING", "schema: the field A is there twice"),
+    ("a INT>", "schema: a: unexpected '>' after the type"),
+    ("struct<a:int> b", "schema: unexpected 'b'"),
+]
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_what_spark_takes_is_taken(text):
+    check_ddl(text)
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_a_mistake_is_told_where_the_schema_is_defined_with_its_field(text, message):
+    with pytest.raises(ConfigurationError) as error:
+        JsonFormat(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.spark
+def test_spark_takes_and_refuses_the_same(spark):
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    for text in GOOD:
+        assert isinstance(StructType.fromDDL(text), StructType), text
+    for text, message in BAD:
+        if "twice" in message:
+            continue  # Spark takes it; a Delta table does not.
+        with pytest.raises(PySparkException):
+            StructType.fromDDL(text)
