@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from dagster import MultiPartitionKey, MultiPartitionsDefinition, StaticPartitionsDefinition, TimeWindow
 from dagster._core.definitions.partitions.definition.time_window import TimeWindowPartitionsDefinition
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.instants import nearest_time
 from dagster_kafka_flip.settings import expect
 from dagster_kafka_flip.source.window import Window, Windows
 
@@ -169,7 +169,7 @@ class AssetPartitions:
         first, last = self._time.get_first_partition_window(), self._time.get_last_partition_window()
         if first is None or last is None:
             return []
-        begin, end = max(first.start, _time(start_ms)), min(last.end, _time(stop_ms))
+        begin, end = max(first.start, nearest_time(start_ms)), min(last.end, nearest_time(stop_ms))
         keys = self._time.get_partition_keys_in_time_window(TimeWindow(begin, end)) if begin < end else ()
         return [self._window(key) for key in keys]
 
@@ -182,10 +182,6 @@ class AssetPartitions:
     def _window(self, time_key: str) -> Window:
         span = self._time.time_window_for_partition_key(time_key)
         return Window.between(span.start, span.end, time_key)
-
-
-def _time(milliseconds: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=milliseconds)
 
 
 def _dimensions(

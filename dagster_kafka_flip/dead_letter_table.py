@@ -46,6 +46,7 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.observation import observed_metrics
 from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.set_aside import set_aside
 from dagster_kafka_flip.source.incident import Incident, found, incident_of
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
@@ -366,6 +367,12 @@ class DeadLetterTable:
                 done = retries(self._log, f"the write to {self.target}")(self._commit, anchor, wanted, attempt)
             except (ConcurrentIngestionError, ForeignConflictError) as error:
                 self._log.info("%s was changed meanwhile (%s); looking again", self.target, error)
+                continue
+            except WriteFailedError as error:
+                incident = set_aside(error, self._source, self._context, wanted.splits)
+                if incident is None:
+                    raise
+                self._incidents.append(incident)
                 continue
             if done.plan is not None:
                 self._confirm(done.plan, batch, done.document, done.committed)

@@ -126,6 +126,10 @@ class RecordsFromFutureError(KafkaFlipError):
     """A record is dated later than now, so that what stands behind it in the log can't be found by its time."""
 
 
+class TimestampOutOfRangeError(KafkaFlipError):
+    """A record's timestamp is one that no Spark TIMESTAMP can hold, so that Spark can't read the record."""
+
+
 class TimestampTypeChangedError(KafkaFlipError):
     """A topic whose brokers set the times of its records (LogAppendTime) holds records whose producers did."""
 

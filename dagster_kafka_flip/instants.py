@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
+LAST_TIMESTAMP_MS = 2**63 - 1
+"""The latest timestamp that Kafka can hold."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FIRST_MS = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
 _LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
@@ -23,6 +26,15 @@ def utc_time(milliseconds: float) -> datetime | None:
     if not _FIRST_MS <= milliseconds <= _LAST_MS:
         return None
     return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def nearest_time(milliseconds: int) -> datetime:
+    """A point in time, or the one nearest to it that a datetime can hold.
+
+    Args:
+        milliseconds: Since the epoch.
+    """
+    return _EPOCH + timedelta(milliseconds=min(max(milliseconds, _FIRST_MS), _LAST_MS))
 
 
 def instant(milliseconds: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dagster_kafka_flip.clock import Clock
 from dagster_kafka_flip.errors import WriteFailedError
@@ -16,6 +16,7 @@ from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.result import BatchResult
+from dagster_kafka_flip.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
@@ -41,6 +42,24 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 Read: TypeAlias = "Callable[[Source, SparkSession, SplitAssignment], DataFrame]"
+
+
+class _Written(NamedTuple):
+    """A batch that is in the table.
+
+    Attributes:
+        document: The commit's document.
+        committed: What the table's history says.
+        watch: What was observed of the write.
+        seconds: How long it took.
+        incidents: What was met and tolerated on the way.
+    """
+
+    document: CommitDocument
+    committed: Committed
+    watch: BatchObservation
+    seconds: float
+    incidents: tuple[Incident, ...]
 
 
 class Landing:
@@ -125,34 +144,41 @@ class Landing:
         """
         batch = assignment.plan
         tasks = len(assignment.task_plan.tasks)
-        if self._letters is not None:
-            self._letters.prepare(None if batch.is_empty else self._records(assignment))
-        document = CommitDocument(
-            stream=self._target.stream,
-            attempt=uuid.uuid4().hex,
-            run_id=self._run_id,
-            base_version=anchor.table_version,
-            anchor_version=anchor.version,
-            splits=batch.splits,
-            state=batch.state,
-            rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
-            overrides_start=overrides_start,
-            observed=None if previous is None else previous.to_json(),
-            dead_letter=None if self._letters is None else self._letters.route(),
-            incidents=incidents,
-            replays=replays,
-        )
-        clock = Clock()
-        retrying = retries(self._log, f"the write to {self._target}")
         takes_up = [
             tp
             for tp in batch.state.position
             if anchor.state is None or tp not in anchor.state.position or not is_same_log(tp, anchor.state, batch.state)
         ]
-        committed, watch = retrying(
-            lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
+
+        def write(met: tuple[Incident, ...]) -> _Written:
+            assignment = self._context.assignment(batch)
+            if self._letters is not None:
+                self._letters.prepare(None if batch.is_empty else self._records(assignment))
+            document = CommitDocument(
+                stream=self._target.stream,
+                attempt=uuid.uuid4().hex,
+                run_id=self._run_id,
+                base_version=anchor.table_version,
+                anchor_version=anchor.version,
+                splits=batch.splits,
+                state=batch.state,
+                rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
+                overrides_start=overrides_start,
+                observed=None if previous is None else previous.to_json(),
+                dead_letter=None if self._letters is None else self._letters.route(),
+                incidents=(*incidents, *met),
+                replays=replays,
+            )
+            clock = Clock()
+            retrying = retries(self._log, f"the write to {self._target}")
+            committed, watch = retrying(
+                lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
+            )
+            return _Written(document, committed, watch, clock.lap(), met)
+
+        document, committed, watch, seconds, met = around_unreadable(
+            write, self._source, self._context, batch.splits, self._log
         )
-        seconds = clock.lap()
         if confirm is not None:
             confirm(document, committed)
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
@@ -185,6 +211,7 @@ class Landing:
             observed=observed,
             read_and_write_seconds=seconds - committed.confirm_seconds,
             confirm_seconds=committed.confirm_seconds,
+            incidents=met,
         )
 
     def _observed(self, watch: BatchObservation, patience: float) -> Observed:

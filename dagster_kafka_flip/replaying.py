@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.confirmation import LogConfirmation
-from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError
+from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.landing import Landing
 from dagster_kafka_flip.session import parallelism
@@ -106,7 +106,12 @@ def replay(
     if done is not None:
         return Replayed(done, None)
 
-    context = SplitEnumeratorContext(current_parallelism=parallelism(spark))
+    # What the commit was landed in spite of does not keep it from being landed once more.
+    landed_so = any(incident.error == TimestampOutOfRangeError.__name__ for incident in document.incidents)
+    context = SplitEnumeratorContext(
+        current_parallelism=parallelism(spark),
+        tolerated=frozenset({TimestampOutOfRangeError} if landed_so else ()),
+    )
     source = source.connected(connection)
     with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
         assignment = enumerator.replay(document.splits)

@@ -89,6 +89,7 @@ class BatchResult:
         observed: What was observed while reading, and what of it is unknown.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
         confirm_seconds: Time for making sure of the commit.
+        incidents: What was met and tolerated while it was read; its document says so too.
     """
 
     plan: ReadPlan
@@ -97,6 +98,7 @@ class BatchResult:
     observed: Observed
     read_and_write_seconds: float
     confirm_seconds: float
+    incidents: tuple[Incident, ...] = ()
 
 
 @dataclass(frozen=True)

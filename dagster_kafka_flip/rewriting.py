@@ -192,7 +192,7 @@ class _Run:
             transform=self.transform,
             topics=self.topics,
             run_id=self.run_id,
-            tolerated=self.context.tolerated,
+            context=self.context,
             log=self.log,
         )
         for group in self.groups:

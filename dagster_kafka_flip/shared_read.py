@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitAssignment
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
+    _Ranges = tuple[tuple[KafkaPartitionSplit, ...], tuple[KafkaPartitionSplit, ...]]
+
 
 class SharedRead:
     """Reads like `reader.read`; while it is told to keep, the records of the same splits are read once.
@@ -21,16 +23,17 @@ class SharedRead:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[KafkaPartitionSplit, ...], DataFrame] | None = None
+        self._kept: dict[_Ranges, DataFrame] | None = None
 
     def __call__(self, source: Source, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
         """The records of an assignment."""
         if self._kept is None:
             return read(source, spark, assignment)
-        splits = tuple(assignment.plan.splits)
-        if splits not in self._kept:
-            self._kept[splits] = read(source, spark, assignment).persist()
-        return self._kept[splits]
+        # What is read in another way is another DataFrame.
+        ranges = (assignment.plan.splits, assignment.aside)
+        if ranges not in self._kept:
+            self._kept[ranges] = read(source, spark, assignment).persist()
+        return self._kept[ranges]
 
     def keep(self) -> None:
         """From now on what is read is kept."""

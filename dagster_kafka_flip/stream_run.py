@@ -383,6 +383,7 @@ class StreamRun:
             self._looking = self._look_again(look, source)
             return
         self._batches.append(done)
+        self._met(done.incidents)
         if self._letters is not None:
             self._met(self._letters.take_incidents())
         # It counts plans in a row: what came in between hours ago says nothing about the next batch.

@@ -26,6 +26,7 @@ from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found, incident_of
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.dead_letter_table import DeadLetterTable
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.decode import Decoder
-    from dagster_kafka_flip.source.api import SplitAssignment
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import Windows
@@ -81,7 +82,7 @@ class WindowLanding:
         transform: From the records to the rows to land; None for all as they are.
         topics: Of the source's topics, those whose rows are replaced; None for all.
         run_id: Kept in the commits.
-        tolerated: Errors that don't end the run.
+        context: What is known of the run.
         log: Where to tell each step.
     """
 
@@ -98,7 +99,7 @@ class WindowLanding:
         transform: Callable[[DataFrame], DataFrame] | None,
         topics: tuple[str, ...] | None,
         run_id: str,
-        tolerated: Collection[type[KafkaFlipError]],
+        context: SplitEnumeratorContext,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._spark = spark
@@ -111,7 +112,7 @@ class WindowLanding:
         self._transform = transform
         self._topics = topics
         self._run_id = run_id
-        self._tolerated = tolerated
+        self._context = context
         self._log = log
         self._confirmation = LogConfirmation(log)
 
@@ -154,8 +155,7 @@ class WindowLanding:
         scoped, plan = self._scoped(look, plan)
         for incident in plan.incidents:
             self._log.warning("tolerated %s: %s", incident.error, incident.message)
-        assignment = self._enumerator.assign(plan)
-        tasks = len(assignment.task_plan.tasks)
+        tasks = len(self._enumerator.assign(plan).task_plan.tasks)
         self._log.info(
             "planned %d window%s from %s to %s: %s",
             len(plan.windows),
@@ -167,16 +167,13 @@ class WindowLanding:
         # Asked before the commit: a Spark that is gone behind it takes nothing away from it.
         spark_ui = ui_address(self._spark)
         clock = Clock()
-        attempt = uuid.uuid4().hex
-        if letters is not None and plan.splits:
-            # Before the rows go: a record that was decoded then and is rejected now is lost at no time.
-            self._land_letters(letters, look, plan, assignment, attempt)
-            plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
-        batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
-        document = self._document(batch, attempt)
-        # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
-        if not (self._rules.repair and not plan.splits):
-            batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
+        batch = around_unreadable(
+            lambda met: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
+            self._source,
+            self._context,
+            plan.splits,
+            self._log,
+        )
         seconds = clock.lap()
         self._confirm(batch)
         self._log.info(
@@ -224,6 +221,21 @@ class WindowLanding:
         """Asks about the last commit once more, if nobody answered whether it was of the same logs."""
         self._confirmation.finish()
 
+    def _written(self, look: WindowsLook, plan: WindowPlan, scoped: _Scoped, letters: DeadLetterTable | None) -> _Batch:
+        """Writes one commit."""
+        attempt = uuid.uuid4().hex
+        assignment = self._enumerator.assign(plan)
+        if letters is not None and plan.splits:
+            # Before the rows go: a record that was decoded then and is rejected now is lost at no time.
+            self._land_letters(letters, look, plan, assignment, attempt)
+            plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
+        batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
+        document = self._document(batch, attempt)
+        # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
+        if not (self._rules.repair and not plan.splits):
+            batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
+        return batch
+
     def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
         """Which rows are replaced, and the plan with all that is tolerated on the way.
 
@@ -243,7 +255,7 @@ class WindowLanding:
         if (error := self._compacted(plan, scoped)) is not None:
             errors.append((error, "The run landed what is left."))
         for error, _ in errors:
-            if type(error) not in self._tolerated:
+            if type(error) not in self._context.tolerated:
                 raise error
         met = tuple(incident_of(error, went_on, lost_offsets=None) for error, went_on in errors)
         return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))

@@ -9,8 +9,9 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import RecordsRejectedError
+from dagster_kafka_flip.errors import RecordsRejectedError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.session import build_session
@@ -84,6 +85,7 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
         mode: _land_windows(f"{topic}-times", f"{table}-{mode}", session, connection, Windows(mode=mode))
         for mode in ("exact", "offset")
     }
+    seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
     kafka.close()
     print(json.dumps(seen))
 
@@ -101,6 +103,29 @@ def _land_windows(
         seen = None if result.seen is None else [dict(result.seen.late), result.seen.stragglers]
         landed.append([result.rows, seen])
     return [*landed, [session.read.format("delta").load(table).count()]]
+
+
+def _land_unreadable(
+    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection
+) -> list[list[object]]:
+    """Lands a record that Spark can't read among others; offset, milliseconds, value and headers of each."""
+    kafka.create(topic, message_timestamp_after_max_ms=str(2**63 - 1))
+    headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
+    for timestamp, headers_of in ((START, None), (2**63 - 1, headers), (START + 1, None)):
+        kafka.produce(topic, [(None, str(timestamp))], timestamp=timestamp, headers=headers_of)
+    ingest(
+        KafkaSource(topics=(topic,)),
+        table,
+        spark=lambda: session,
+        connection=connection,
+        value_format=StringFormat(),
+        tolerate=(TimestampOutOfRangeError,),
+    )
+    columns = ("kafka_offset", "unix_millis(kafka_timestamp)", "kafka_value", "to_json(kafka_headers)")
+    return [
+        list(row)
+        for row in session.read.format("delta").load(table).orderBy("kafka_offset").selectExpr(*columns).collect()
+    ]
 
 
 if __name__ == "__main__":

@@ -159,6 +159,25 @@ def test_a_timestamp_that_is_in_no_calendar_is_shown_as_it_is(broker, kafka, top
 
 
 @pytest.mark.kafka
+def test_times_beyond_any_calendar_are_looked_up_or_refused(broker, kafka, topic):
+    kafka.create(topic, 2, message_timestamp_after_max_ms=str(2**63 - 1))
+    kafka.produce(topic, [(None, "at the last time that there is")], timestamp=2**63 - 1)
+    kafka.produce(topic, [(None, "long before")], timestamp=T0, partition=1)
+    where = ("--bootstrap-servers", broker, "--topic", topic)
+
+    def read(*options: str):
+        return [split["partition"] for split in planned(*where, *options)["splits"]]
+
+    assert read("--start", f"timestamp:{2**63 - 1}") == [0]
+    assert read("--stop", "timestamp:99999999999999999") == [1]
+    assert read("--stop", "timestamp:9999-12-31T23:59:59-23:59") == [1]
+    assert read("--max-drift", "60") == [1]
+    assert len(planned(*where, "--spread", "time", "--max-records-per-batch", "1")["batches"]) == 2
+    for wrong in (str(2**63), "9" * 5000, "-1", "10000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59"):
+        assert run(*where, "--start", f"timestamp:{wrong}", code=1).stderr.startswith("Error: ")
+
+
+@pytest.mark.kafka
 def test_batches_and_what_is_left_out_of_a_long_table(broker, records):
     where = ("--bootstrap-servers", broker, "--topic", records)
     document = planned(*where, "--max-records-per-batch", "3")

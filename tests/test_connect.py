@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.connect_server import ConnectServer
+from tests.windows.conftest import START
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
@@ -64,3 +65,8 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
         "exact": [[rows, [{}, 0]], [{"h001": 3}, [{}, 0]], [9]],
         "offset": [[rows, None], [{"h001": 3}, None], [9]],
     }
+    assert seen["unreadable"] == [
+        [0, START, str(START), None],
+        [1, None, str(2**63 - 1), '[{"key":"h","value":"MQ=="},{"key":"h"}]'],
+        [2, START + 1, str(START + 1), None],
+    ]

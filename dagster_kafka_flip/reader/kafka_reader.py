@@ -6,9 +6,13 @@ something else, and the driver would never know what was read. So it is handed n
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.reader.client_reader import read_by_client
+from dagster_kafka_flip.source.unreadable import around, rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +48,8 @@ def read_kafka(source: KafkaSource, spark: SparkSession, assignment: SplitAssign
         assignment: Which task reads what. Spark divides fat splits itself, by the same arithmetic, and thin ones are
             gathered by `coalesce`, which moves no record.
     """
+    if assignment.aside:
+        return _read_around(source, spark, assignment)
     tasks = assignment.task_plan
     frames: list[DataFrame] = []
     if tasks.divided:
@@ -53,6 +59,17 @@ def read_kafka(source: KafkaSource, spark: SparkSession, assignment: SplitAssign
         options = reader_options(itertools.chain.from_iterable(tasks.gathered), source)
         frames.append(spark.read.format("kafka").options(**options).load().coalesce(len(tasks.gathered)))
     return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+
+def _read_around(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
+    """The same, with the ranges that Spark can't read from the client."""
+    # Spark takes one range of each topic partition at a time.
+    pieces = rounds(around(assignment.plan.splits, assignment.aside))
+    frames = [read_by_client(source, spark, assignment.aside)]
+    for each in pieces:
+        options = reader_options(each, source, records_per_task=assignment.task_plan.records_per_task)
+        frames.append(spark.read.format("kafka").options(**options).load())
+    return functools.reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def reader_options(

@@ -81,7 +81,7 @@ class WindowFilter:
             behind = inside & (offset >= f.get(stops, place))
             inside = inside & (offset >= f.get(starts, place)) & ~behind
         # Kafka's "no timestamp" is -1 (KIP-32). Such a record is neither early nor late.
-        timeless = time.isNull() if self.is_by_value else time < 0
+        timeless = time.isNull() if self.is_by_value else f.coalesce(time < 0, f.lit(True))
         before = (time < self._windows[0].start_ms) & ~timeless & (offset >= f.get(self._first_stops(), log))
         ends = _constant([planned.ends for planned in self._plan.windows], self._partitions)
         late = inside & (offset >= f.get(ends, log * len(self._windows) + f.coalesce(window, f.lit(0))))

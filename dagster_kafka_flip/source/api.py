@@ -25,6 +25,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.serializer import SimpleVersionedSerializer
 from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
+from dagster_kafka_flip.source.unreadable import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.source.unreadable import UnreadableRecords
 
 __all__ = [
     "Boundedness",
@@ -89,11 +91,21 @@ class SplitEnumeratorContext:
         current_parallelism: Number of tasks that can read at once.
         record_bytes: Average size of the stream's records so far, keys and values; None if nothing is known.
         tolerated: Errors that the enumerator does not raise: it goes on, and says so in the plan's incidents.
+        aside: Ranges with records that Spark can't read, as far as the run has met any. The client reads them.
     """
 
     current_parallelism: int = 1
     record_bytes: float | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
+    aside: tuple[KafkaPartitionSplit, ...] = ()
+
+    def assignment(self, plan: ReadPlan) -> SplitAssignment:
+        """A batch, dealt out to tasks.
+
+        Args:
+            plan: The batch.
+        """
+        return SplitAssignment(plan, plan_tasks(plan.splits, self.current_parallelism), within(self.aside, plan.splits))
 
 
 @dataclass(frozen=True)
@@ -103,10 +115,12 @@ class SplitAssignment:
     Attributes:
         plan: What the batch reads, and where the stream stands after it.
         task_plan: Which task reads what.
+        aside: Ranges within the splits that the client reads, because Spark can't; sorted, and apart from each other.
     """
 
     plan: ReadPlan
     task_plan: TaskPlan
+    aside: tuple[KafkaPartitionSplit, ...] = ()
 
 
 class SplitEnumerator(ABC):
@@ -164,7 +178,7 @@ class SplitEnumerator(ABC):
         if before is not None:
             self._pending = pending.continued_at(batch.state.position)
         self._state = batch.state
-        return self._assignment(batch)
+        return self._context.assignment(batch)
 
     def snapshot_state(self) -> EnumeratorState | None:
         """Where the stream stands once all that was assigned is committed; None before the first `start`."""
@@ -199,7 +213,7 @@ class SplitEnumerator(ABC):
         Raises:
             KafkaFlipError: The logs don't hold them any longer.
         """
-        return self._assignment(self.plan_exactly(tuple(sorted(splits))))
+        return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
 
     @abstractmethod
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
@@ -229,6 +243,10 @@ class SplitEnumerator(ABC):
         """Average size of the records of a plan, by a bounded sample; None where the source has no way to take one."""
         del plan
 
+    def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
+        """The records of splits that Spark can't read; None where the source knows of no such records."""
+        del splits
+
     def notify_checkpoint_complete(self) -> None:  # noqa: B027 - most sources have nobody to tell
         """All that was assigned is committed: the outside may be told. What fails here is for the record only.
 
@@ -238,9 +256,6 @@ class SplitEnumerator(ABC):
 
     def close(self) -> None:  # noqa: B027 - most sources have nothing to let go
         """Lets go of connections."""
-
-    def _assignment(self, batch: ReadPlan) -> SplitAssignment:
-        return SplitAssignment(batch, plan_tasks(batch.splits, self._context.current_parallelism))
 
     def _cut(self, plan: ReadPlan, limits: Limits) -> tuple[ReadPlan, ReadPlan | None]:
         if limits.max_bytes_per_batch is not None and self._context.record_bytes is None and not plan.is_empty:

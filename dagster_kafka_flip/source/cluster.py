@@ -25,14 +25,15 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     TopicNotFoundError,
 )
+from dagster_kafka_flip.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.sample import TimestampedOffset
+from dagster_kafka_flip.source.sample import LoggedRecord, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -354,8 +355,9 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        specs = {tp: OffsetSpec.for_timestamp(timestamp) for tp, timestamp in timestamps_ms.items()}
-        return {tp: offset for tp, offset in self._offsets(specs, isolation_level).items() if offset >= 0}
+        return {
+            tp: offset for tp, offset in self._offsets(_at_times(timestamps_ms), isolation_level).items() if offset >= 0
+        }
 
     @_until_answered
     def records_at(
@@ -376,10 +378,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        asked = [
-            self._ask_offsets({tp: OffsetSpec.for_timestamp(ms) for tp, ms in each.items()}, isolation_level)
-            for each in times
-        ]
+        asked = [self._ask_offsets(_at_times(each), isolation_level) for each in times]
         return [
             {
                 tp: TimestampedOffset(info.offset, info.timestamp)
@@ -479,6 +478,52 @@ class KafkaCluster:
             starts = {split.topic_partition: split.starting_offset for split in asked}
             raise self._too_slow("a sample of records", unanswered, starts)
         return samples
+
+    def record_times(
+        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
+    ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
+        """The offset and the time of each record in some ranges; reads all of them.
+
+        Raises:
+            ClusterUnreachableError: Nothing came for as long as one request may take.
+            ClusterRequestError: A broker answered with an error.
+        """
+        for message in self._messages(ranges, isolation_level):
+            tp = TopicPartition(message.topic() or "", message.partition() or 0)
+            yield tp, TimestampedOffset(message.offset() or 0, message.timestamp()[1])
+
+    def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[LoggedRecord]:
+        """The records in some ranges, whatever their timestamps.
+
+        Raises:
+            ClusterUnreachableError: Nothing came for as long as one request may take.
+            ClusterRequestError: A broker answered with an error.
+        """
+        for message in self._messages(ranges, isolation_level):
+            timestamp_type, timestamp_ms = message.timestamp()
+            yield LoggedRecord(
+                topic_partition=TopicPartition(message.topic() or "", message.partition() or 0),
+                offset=message.offset() or 0,
+                timestamp_ms=timestamp_ms,
+                # One less than librdkafka's number is Kafka's own, and Spark's.
+                timestamp_type=timestamp_type - 1,
+                key=_bytes(message.key()),
+                value=_bytes(message.value()),
+                headers=tuple((name, _bytes(value)) for name, value in message.headers() or ()),
+            )
+
+    def _messages(
+        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
+    ) -> Iterator[confluent_kafka.Message]:
+        from dagster_kafka_flip.source.record_reading import read_messages
+        from dagster_kafka_flip.source.record_search import NoAnswerError
+
+        with self._reading(isolation_level, "records") as config:
+            try:
+                yield from read_messages(config, ranges, self.request_timeout)
+            except NoAnswerError:
+                some = ", ".join(sorted({str(each.topic_partition) for each in ranges})[:3])
+                raise self._unreachable(f"records ({some})", "timed out") from None
 
     @contextlib.contextmanager
     def _reading(self, isolation_level: str, what: str) -> Generator[dict[str, Any]]:
@@ -651,6 +696,15 @@ def _address(said: str) -> str:
 def _reason(said: str) -> str:
     """The same without the address in front and the time behind it."""
     return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", said.partition(": ")[2] or said)
+
+
+def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetSpec]:
+    # No record is later than Kafka's last timestamp, and the client can't ask for one.
+    return {tp: OffsetSpec.for_timestamp(ms) for tp, ms in timestamps_ms.items() if ms <= LAST_TIMESTAMP_MS}
+
+
+def _bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
 
 
 def _to_client(partitions: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:

@@ -39,6 +39,7 @@ from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import KafkaPartitionSplit
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.subscription import PartitionSetSubscription
+from dagster_kafka_flip.source.unreadable import unreadable_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.sample import SplitSample
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.subscription import TopicMetadata
+    from dagster_kafka_flip.source.unreadable import UnreadableRecords
 
 _logger = logging.getLogger(__name__)
 
@@ -235,6 +237,10 @@ class KafkaSourceEnumerator(SplitEnumerator):
     def sample(self, splits: Iterable[KafkaPartitionSplit]) -> Mapping[TopicPartition, SplitSample]:
         """A few records of each split; splits without a record are left out."""
         return self._cluster.sample(splits, self._source.isolation_level)
+
+    def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
+        """The records whose timestamps no Spark TIMESTAMP can hold. Reads the splits from the first one on."""
+        return unreadable_records(self._cluster, tuple(splits), self._source.isolation_level)
 
     def _topics(self) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
         return found_topics(self._source.subscription, self._cluster, self._context.tolerated)

@@ -10,7 +10,7 @@ from dagster_kafka_flip.source.sample import ANY_TIME, LOOKED_THROUGH, RecordSea
 from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
@@ -82,6 +82,12 @@ class Cluster(TopicDirectory, Protocol):
         self, searches: Collection[RecordSearch], isolation_level: str
     ) -> Mapping[RecordSearch, TimestampedOffset | None]:
         """For each search the first record of its range, at or after its time, that a consumer gets to see."""
+        ...
+
+    def record_times(
+        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
+    ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
+        """The offset and the time of each record in some ranges."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:

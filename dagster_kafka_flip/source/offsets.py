@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
+from dagster_kafka_flip.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.settings import Settings
 from dagster_kafka_flip.source.split import TopicPartition
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 # 2001 to 2096 as seconds; as milliseconds, some days of early 1970.
 _LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# Python refuses to read numbers of thousands of digits.
+_MOST_DIGITS = 100
 
 
 class OffsetResetStrategy(enum.Enum):
@@ -168,7 +173,7 @@ class OffsetsInitializer(Settings):
         if kind == "committed" and argument in {"", *(strategy.value for strategy in OffsetResetStrategy)}:
             return cls.committed_offsets(argument or OffsetResetStrategy.NONE)
         if kind == "timestamp" and argument:
-            return cls.timestamp(int(argument) if argument.isdecimal() else argument)
+            return cls.timestamp(_milliseconds(argument) if re.fullmatch("-?[0-9]+", argument) else argument)
         if kind == "offsets" and argument:
             return cls.specific_offsets(_parse_offsets(argument))
         msg = (
@@ -288,7 +293,7 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
         timestamp: Milliseconds, an aware datetime, or an ISO 8601 text with an offset from UTC.
 
     Raises:
-        ConfigurationError: The time is negative, no time at all, or has no offset from UTC.
+        ConfigurationError: Kafka has no such time, it is no time at all, or it has no offset from UTC.
     """
     if isinstance(timestamp, str):
         try:
@@ -306,9 +311,22 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
         # Rounded up: a record's timestamp is whole milliseconds, and "at or after" must not take in one before.
         timestamp = -((_EPOCH - timestamp) // timedelta(milliseconds=1))
     if timestamp < 0:
-        msg = f"the timestamp {timestamp} lies before 1970, where Kafka has none"
+        msg = f"the timestamp {timestamp} is before 1970, where Kafka can look up none; write 1970 or later"
+        raise ConfigurationError(msg)
+    if timestamp > LAST_TIMESTAMP_MS:
+        msg = (
+            f"the timestamp {timestamp} is later than Kafka's last one, {LAST_TIMESTAMP_MS}; write it in milliseconds "
+            "since 1970"
+        )
         raise ConfigurationError(msg)
     return timestamp
+
+
+def _milliseconds(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        msg = f"a timestamp of {len(text)} digits is later than Kafka's last one, {LAST_TIMESTAMP_MS}"
+        raise ConfigurationError(msg)
+    return int(text)
 
 
 def _reset_strategy(reset: OffsetResetStrategy | str) -> OffsetResetStrategy:

@@ -22,6 +22,28 @@ class TimestampedOffset(NamedTuple):
     timestamp_ms: int
 
 
+class LoggedRecord(NamedTuple):
+    """A record as the log has it.
+
+    Attributes:
+        topic_partition: Where.
+        offset: Its offset.
+        timestamp_ms: What its producer wrote, or its broker: any number of 64 bits.
+        timestamp_type: Kafka's number: 0 if the producer set it, 1 if the broker did, -1 if there is none.
+        key: Its key.
+        value: Its value.
+        headers: Its headers.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
 class RecordSearch(NamedTuple):
     """A search for the first record of a range that is dated at or after a time.
 

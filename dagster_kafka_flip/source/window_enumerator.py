@@ -26,7 +26,6 @@ from dagster_kafka_flip.errors import (
     WindowNotCompleteError,
 )
 from dagster_kafka_flip.instants import instant
-from dagster_kafka_flip.source.api import SplitAssignment
 from dagster_kafka_flip.source.identity import (
     check_cluster,
     check_same_logs,
@@ -40,7 +39,6 @@ from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.look_ups import LookUps
 from dagster_kafka_flip.source.sample import LOOKED_THROUGH
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.tasks import plan_tasks
 from dagster_kafka_flip.source.tiles import recorded_bounds, tile_bounds, unread_before
 from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
 
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.log import Cluster, TopicSettings
@@ -149,8 +147,7 @@ class WindowEnumerator:
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
         """A plan, dealt out to tasks."""
-        batch = plan.read_plan()
-        return SplitAssignment(batch, plan_tasks(batch.splits, self._context.current_parallelism))
+        return self._context.assignment(plan.read_plan())
 
 
 class _Planning:
@@ -332,7 +329,10 @@ class _Planning:
         # Where the value tells the time and there is no limit, a record of the window may stand anywhere.
         limited_starts = [tp for tp, late in lateness.items() if late is not None or not is_by_value]
         look.prefetch(
-            [{tp: window.start_ms - early[tp] for tp in limited_starts} for window in windows],
+            [
+                dict.fromkeys(limited_starts, 0),
+                *({tp: w.start_ms - early[tp] for tp in limited_starts} for w in windows),
+            ],
             [*stop_times, *(dict.fromkeys(look.partitions, window.stop_ms) for window in windows)],
         )
         oldest = [{tp: window.start_ms - (lateness[tp] or 0) for tp in look.partitions} for window in windows]
@@ -342,7 +342,10 @@ class _Planning:
         def start(tp: TopicPartition, bound: int) -> int:
             if is_by_value and lateness[tp] is None:
                 return self._beginning[tp]
-            return look.entry(tp, bound - early[tp])
+            entry = look.entry(tp, bound - early[tp])
+            # A look-up by time passes over records without a time. Those before the first one that has a time may be of
+            # any window up to that one's, so they are read and counted.
+            return self._beginning[tp] if entry == look.entry(tp, 0) else entry
 
         def stop(tp: TopicPartition, bound: int) -> int:
             return self._bound(tp, self._stop_time(tp, bound), look)
@@ -491,13 +494,20 @@ class _Planning:
     ) -> list[PlannedWindow]:
         times = [windows[0].start_ms, *(window.stop_ms for window in windows)]
         wanted = [{tp: time for tp in look.partitions if tp not in recorded.get(time, {})} for time in times]
-        look.prefetch([], wanted)
+        look.prefetch([dict.fromkeys(look.partitions, 0)], wanted)
         self._check_future([{tp: ms for tp, ms in wanted[0].items() if tp not in unread}, *wanted[1:]], look)
 
         def look_up(tp: TopicPartition, time: int) -> int:
             if tp in unread and time == times[0]:
                 return self._beginning[tp]
-            return self._bound(tp, time, look)
+            bound = self._bound(tp, time, look)
+            if look.entry(tp, 0) == self._beginning[tp]:
+                return bound
+            # Records without a time are in the window of the first record that has one; without such a record, in the
+            # first window that is landed.
+            first = look.record(tp, 0)
+            is_first = time == times[0] if first is None else bound == first.offset
+            return self._beginning[tp] if is_first else bound
 
         offsets = tile_bounds(times, look.partitions, recorded, look_up)
         self._check_tiles(windows, wanted, offsets, look)

@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
     WindowsChangedError,
     WriteFailedError,
 )
+from dagster_kafka_flip.instants import utc_time
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.company import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
@@ -440,8 +441,12 @@ class DeltaTable:
         """
         if anchor.committed_ms is None:
             return None
-        committed = datetime.fromtimestamp(anchor.committed_ms / 1000, tz=timezone.utc)
-        if datetime.now(tz=timezone.utc) - committed < _TOO_YOUNG_TO_ASK:
+        now = datetime.now(tz=timezone.utc)
+        committed = utc_time(anchor.committed_ms)
+        if committed is None:
+            # No clock tells such a time, so nobody knows how old the commit is: a new one is made.
+            return now
+        if now - committed < _TOO_YOUNG_TO_ASK:
             return committed + _TOO_YOUNG_TO_ASK
         try:
             return committed + self._log_retention / 2

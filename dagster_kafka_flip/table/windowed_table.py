@@ -18,8 +18,10 @@ from dagster_kafka_flip.errors import (
     TableError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.instants import instant, utc_time
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, TableNotThereError, committed
 from dagster_kafka_flip.table.history import Effect, effect_of
 from dagster_kafka_flip.table.landed_logs import LandedLogs
@@ -619,8 +621,19 @@ def time_predicate(windows: Sequence[Window], column: str) -> str:
         column: The column with the time.
     """
     time = quoted(column)
-    # By offsets from UTC, so that no session's time zone counts.
-    return f"({time} >= TIMESTAMP {literal(windows[0].start)} AND {time} < TIMESTAMP {literal(windows[-1].stop)})"
+    start, stop = windows[0].start_ms, windows[-1].stop_ms
+    # No column holds a time beyond the latest that Spark can.
+    after_start = f"{time} >= {_timestamp(start)}" if start <= LATEST_MS else "false"
+    before_stop = f"{time} < {_timestamp(stop)}" if stop <= LATEST_MS else f"{time} IS NOT NULL"
+    return f"({after_start} AND {before_stop})"
+
+
+def _timestamp(milliseconds: int) -> str:
+    if utc_time(milliseconds) is None:
+        # A text has years of four digits.
+        return f"timestamp_millis({milliseconds})"
+    # By the offset from UTC, so that no session's time zone counts.
+    return f"TIMESTAMP {literal(instant(milliseconds))}"
 
 
 def _offsets_predicate(splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:

@@ -131,6 +131,14 @@ class ClusterModel:
         self.requests += bool(searches)
         return {search: self.logs[search.topic_partition].search(search, isolation_level) for search in searches}
 
+    def record_times(self, ranges, isolation_level):
+        del isolation_level
+        self.requests += 1
+        for each in ranges:
+            timestamps = self.logs[each.topic_partition].timestamps
+            for offset in range(each.starting_offset, each.stopping_offset):
+                yield each.topic_partition, TimestampedOffset(offset, timestamps[offset])
+
     def close(self):
         pass
 

@@ -73,7 +73,7 @@ _initializers = st.one_of(
     st.just(OffsetsInitializer.earliest()),
     st.just(OffsetsInitializer.latest()),
     # Not where milliseconds look like seconds.
-    st.integers(4 * 10**9, 2**53).map(OffsetsInitializer.timestamp),
+    st.integers(4 * 10**9, 2**63 - 1).map(OffsetsInitializer.timestamp),
     st.sampled_from(OffsetResetStrategy).map(OffsetsInitializer.committed_offsets),
     st.dictionaries(
         st.builds(TopicPartition, st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.integers(0, 2000)),
@@ -99,7 +99,13 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
         ("timestamp:", "'timestamp:' names no offsets; "),
         ("offsets:", "'offsets:' names no offsets; "),
         ("timestamp:yesterday", "'yesterday' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
-        ("timestamp:-5", "'-5' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
+        ("timestamp:-5", "the timestamp -5 is before 1970, where Kafka can look up none; write 1970 or later"),
+        (
+            f"timestamp:{2**63}",
+            "the timestamp 9223372036854775808 is later than Kafka's last one, 9223372036854775807; write it in mill",
+        ),
+        (f"timestamp:{'9' * 5000}", "a timestamp of 5000 digits is later than Kafka's last one, 9223372036854775807"),
+        ("timestamp:12026-01-31T00:00:00Z", "'12026-01-31T00:00:00Z' is no ISO 8601 time"),
         ("timestamp:²", "'²' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
         (
             "timestamp:2026-01-31T00:00:00",
@@ -144,8 +150,8 @@ def test_a_time_is_whole_milliseconds_and_never_earlier_than_asked_for(time, mil
 @pytest.mark.parametrize(
     ("time", "message"),
     [
-        (-1, "the timestamp -1 lies before 1970, where Kafka has none"),
-        (datetime(1969, 12, 31, 23, 59, 59, tzinfo=timezone.utc), "the timestamp -1000 lies before 1970"),
+        (-1, "the timestamp -1 is before 1970, where Kafka can look up none; write 1970 or later"),
+        (datetime(1969, 12, 31, 23, 59, 59, tzinfo=timezone.utc), "the timestamp -1000 is before 1970"),
         (
             datetime(2026, 1, 31),  # noqa: DTZ001 - a time without an offset is what is refused
             "the time 2026-01-31T00:00:00 has no offset from UTC; write one, such as 2026-01-31T00:00:00Z",

@@ -130,6 +130,7 @@ def test_what_can_not_be_tolerated_is_told_before_anything_runs(error):
     assert str(refused.value) == (
         f"tolerate: {error.__name__} can't be tolerated; those that can are ClusterChangedError, "
         "ConcurrentIngestionError, DeadLetterTableMissingError, EndBeforePositionError, ForeignRowsError, "
-        "RecordsFromFutureError, RetentionOvertookPositionError, TableReplacedError, TimestampTypeChangedError, "
-        "TopicNotFoundError, TopicRecreatedError, WindowBeyondRetentionError, WindowNotCompleteError"
+        "RecordsFromFutureError, RetentionOvertookPositionError, TableReplacedError, TimestampOutOfRangeError, "
+        "TimestampTypeChangedError, TopicNotFoundError, TopicRecreatedError, WindowBeyondRetentionError, "
+        "WindowNotCompleteError"
     )

@@ -226,6 +226,41 @@ def test_times_near_1970_are_not_widened_beyond_it():
     assert _ranges(plan) == [(0, 3)]
 
 
+# --- records without a time ------------------------------------------------------------------------------------------
+
+
+def _timeless(number, *hours):
+    """A log that begins with records without a time."""
+    return LogModel([*[-1] * number, *map(_at, hours)])
+
+
+def test_records_without_a_time_at_a_logs_start_are_read_with_every_window_that_they_may_be_of():
+    log = _timeless(3, 1.5, 2.5, 3.5)
+    assert _ranges(_plan(log, 0, 3, lateness=0)) == [(0, 3), (0, 4), (4, 5), (5, 6)]
+    for number, expected in enumerate([(0, 3), (0, 4), (4, 5), (5, 6)]):
+        assert _ranges(_plan(log, number, lateness=0)) == [expected]
+    # In between they stand among others, and are read with these.
+    log.timestamps[4:4] = [-1, -1]
+    assert _ranges(_plan(log, 0, 3, lateness=0)) == [(0, 3), (0, 6), (6, 7), (7, 8)]
+
+
+def test_a_log_without_any_time_is_read_from_its_beginning():
+    log = _timeless(3)
+    assert _ranges(_plan(log, 1, event_time="at")) == [(0, 3)]
+    assert _ranges(_plan(log, 1)) == [(0, 3)]
+    plan = _plan(log, 1, 2, mode="offset")
+    assert _ranges(plan) == [(0, 3), (3, 3)]
+    log.timestamps += [-1, -1]
+    assert _ranges(_plan(log, 3, mode="offset", recorded=_recorded(plan))) == [(3, 5)]
+
+
+def test_offset_windows_hold_records_without_a_time_with_the_first_one_that_has_a_time():
+    log = _timeless(3, 1.5, 2.5)
+    assert _ranges(_plan(log, 0, 2, mode="offset")) == [(0, 0), (0, 4), (4, 5)]
+    for number, expected in enumerate([(0, 0), (0, 4), (4, 5)]):
+        assert _ranges(_plan(log, number, mode="offset")) == [expected]
+
+
 # --- windows that are not over --------------------------------------------------------------------------------------
 
 

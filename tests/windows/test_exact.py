@@ -150,3 +150,13 @@ def test_large_ranges_are_cut_between_windows(kafka, write, rewrite, rows, topic
     ]
     assert "spans 12 offsets, more than max_records_per_batch=5" in caplog.text
     assert rows() == expected(log, hours(0, 6))
+
+
+def test_records_without_a_time_are_counted_where_they_are_in_no_window(kafka, write, rewrite, rows, topic):
+    kafka.create(topic)
+    # Kafka's "no timestamp" is -1. A look-up by time passes over such records, at a log's start as elsewhere.
+    log = write([-1, -1, START + 1, -1, START + HOUR])
+    [result] = rewrite(hours(0, 2))
+    assert rows() == expected(log, hours(0, 2))
+    assert result.seen is not None
+    assert (result.seen.timeless, result.stragglers) == (3, 3)

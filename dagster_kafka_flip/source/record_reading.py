@@ -1,0 +1,83 @@
+"""Reads ranges of offsets record by record, with a consumer that belongs to no group: slow, and only for a few."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+
+from dagster_kafka_flip.source.record_search import NoAnswerError
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.unreadable import rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+
+# librdkafka wants the name of a group even of a consumer that joins none.
+_CONSUMER = {
+    "group.id": "dagster-kafka-flip-reading",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "queued.max.messages.kbytes": 32 * 1024,
+    "log_level": 0,
+}
+
+
+def read_messages(
+    config: Mapping[str, Any], ranges: Sequence[KafkaPartitionSplit], seconds: float
+) -> Iterator[confluent_kafka.Message]:
+    """The messages in ranges of offsets; those of one topic partition in order.
+
+    Args:
+        config: Of a librdkafka client.
+        ranges: What to read; several of one topic partition must not overlap.
+        seconds: How long to wait for the next message.
+
+    Raises:
+        NoAnswerError: No message came for so long.
+    """
+    consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
+    try:
+        for each in rounds(ranges):
+            yield from _read(consumer, each, seconds)
+    finally:
+        consumer.close()
+
+
+def _read(
+    consumer: confluent_kafka.Consumer, ranges: Sequence[KafkaPartitionSplit], seconds: float
+) -> Iterator[confluent_kafka.Message]:
+    left = {each.topic_partition: each.stopping_offset for each in ranges if not each.is_empty}
+    consumer.assign([_at(each.topic_partition, each.starting_offset) for each in ranges if not each.is_empty])
+    deadline = time.monotonic() + seconds
+    while left:
+        message = consumer.poll(max(0.0, deadline - time.monotonic()))
+        if message is None:
+            if time.monotonic() < deadline:
+                continue
+            raise NoAnswerError
+        tp = TopicPartition(message.topic() or "", message.partition() or 0)
+        stop = left.get(tp)
+        if stop is None:
+            continue
+        error = message.error()
+        if error is not None and error.name() != "_PARTITION_EOF":
+            raise confluent_kafka.KafkaException(error)
+        offset = message.offset() or 0
+        if error is None and offset < stop:
+            yield message
+        # The log's end: what is left of the range are markers and holes.
+        if error is not None or offset >= stop - 1:
+            del left[tp]
+            consumer.incremental_unassign([_at(tp)])
+        # Whoever takes the messages may take his time.
+        deadline = time.monotonic() + seconds
+    consumer.unassign()
+
+
+def _at(tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset)

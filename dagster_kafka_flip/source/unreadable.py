@@ -1,0 +1,180 @@
+"""Records that Spark can't read, and the ranges of offsets that are set aside for the client because of them.
+
+A Spark TIMESTAMP counts microseconds in 64 bits. Kafka's timestamps count milliseconds in 64 bits, and a producer may
+write any. Spark's Kafka reader fails on what does not fit, whatever columns are asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from dagster_kafka_flip.source.sample import TimestampedOffset
+
+LATEST_MS = (2**63 - 1) // 1000
+"""The latest timestamp that Spark can hold, in milliseconds since the epoch."""
+
+# Spark reads one range after the other; the client reads the few records in between as well.
+_JOINED = 5_000
+
+_NAMED = 5
+
+
+class RecordTimes(Protocol):
+    """What has to be asked of a cluster."""
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
+    ) -> Mapping[TopicPartition, int]:
+        """The first offset of each at or after its timestamp; partitions without one are left out."""
+        ...
+
+    def record_times(
+        self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
+    ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
+        """The offset and the time of each record in some ranges."""
+        ...
+
+
+@dataclass(frozen=True)
+class UnreadableRecords:
+    """Records that Spark can't read.
+
+    Attributes:
+        records: How many.
+        named: The first few.
+        ranges: Ranges of offsets that hold all of them, sorted, and apart from each other.
+    """
+
+    records: int
+    named: tuple[tuple[TopicPartition, TimestampedOffset], ...]
+    ranges: tuple[KafkaPartitionSplit, ...]
+
+
+def is_readable(timestamp_ms: int) -> bool:
+    """Whether Spark can hold a timestamp.
+
+    Args:
+        timestamp_ms: In milliseconds since the epoch.
+    """
+    return -LATEST_MS <= timestamp_ms <= LATEST_MS
+
+
+def unreadable_records(
+    cluster: RecordTimes, splits: Sequence[KafkaPartitionSplit], isolation_level: str
+) -> UnreadableRecords | None:
+    """Looks for records whose timestamps Spark can't hold; None if there is none.
+
+    A look-up by time tells from which offset on there are any. Only where that finds nothing, all records are read:
+    Kafka looks up no time before 1970.
+
+    Args:
+        cluster: Where to look.
+        splits: What to look through.
+        isolation_level: Under `read_committed` records of aborted transactions are none.
+    """
+    if not splits:
+        return None
+    first = cluster.offsets_for_times({split.topic_partition: LATEST_MS + 1 for split in splits}, isolation_level)
+    later = [
+        replace(split, starting_offset=max(split.starting_offset, first[split.topic_partition]))
+        for split in splits
+        if first.get(split.topic_partition, split.stopping_offset) < split.stopping_offset
+    ]
+    return _looked_through(cluster, later, isolation_level) or _looked_through(cluster, splits, isolation_level)
+
+
+def _looked_through(
+    cluster: RecordTimes, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
+) -> UnreadableRecords | None:
+    if not ranges:
+        return None
+    records = 0
+    named: list[tuple[TopicPartition, TimestampedOffset]] = []
+    found: dict[TopicPartition, list[KafkaPartitionSplit]] = {}
+    for tp, record in cluster.record_times(ranges, isolation_level):
+        if is_readable(record.timestamp_ms):
+            continue
+        records += 1
+        if len(named) < _NAMED:
+            named.append((tp, record))
+        of_log = found.setdefault(tp, [])
+        if of_log and record.offset - of_log[-1].stopping_offset <= _JOINED:
+            of_log[-1] = replace(of_log[-1], stopping_offset=record.offset + 1)
+        else:
+            of_log.append(KafkaPartitionSplit(tp, record.offset, record.offset + 1))
+    if not records:
+        return None
+    return UnreadableRecords(records, tuple(sorted(named)), tuple(each for tp in sorted(found) for each in found[tp]))
+
+
+def joined(ranges: Iterable[KafkaPartitionSplit]) -> tuple[KafkaPartitionSplit, ...]:
+    """Ranges without those that overlap or touch: they become one."""
+    result: list[KafkaPartitionSplit] = []
+    for each in sorted(ranges):
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and last.topic_partition == each.topic_partition
+            and each.starting_offset <= last.stopping_offset
+        ):
+            result[-1] = replace(last, stopping_offset=max(last.stopping_offset, each.stopping_offset))
+        else:
+            result.append(each)
+    return tuple(result)
+
+
+def within(
+    ranges: Iterable[KafkaPartitionSplit], splits: Iterable[KafkaPartitionSplit]
+) -> tuple[KafkaPartitionSplit, ...]:
+    """What of some ranges lies in splits.
+
+    Args:
+        ranges: Ranges that don't overlap.
+        splits: At most one of each topic partition.
+    """
+    by_log = {split.topic_partition: split for split in splits}
+    cut = (
+        KafkaPartitionSplit(each.topic_partition, start, stop)
+        for each in ranges
+        if (split := by_log.get(each.topic_partition)) is not None
+        and (start := max(each.starting_offset, split.starting_offset))
+        < (stop := min(each.stopping_offset, split.stopping_offset))
+    )
+    return tuple(sorted(cut))
+
+
+def around(
+    splits: Iterable[KafkaPartitionSplit], ranges: Sequence[KafkaPartitionSplit]
+) -> tuple[KafkaPartitionSplit, ...]:
+    """What splits hold besides some ranges.
+
+    Args:
+        splits: At most one of each topic partition.
+        ranges: Ranges that don't overlap.
+    """
+    pieces: list[KafkaPartitionSplit] = []
+    for split in splits:
+        start = split.starting_offset
+        for each in within(ranges, [split]):
+            pieces.append(replace(split, starting_offset=start, stopping_offset=each.starting_offset))
+            start = each.stopping_offset
+        pieces.append(replace(split, starting_offset=start))
+    return tuple(piece for piece in pieces if not piece.is_empty)
+
+
+def rounds(ranges: Sequence[KafkaPartitionSplit]) -> list[list[KafkaPartitionSplit]]:
+    """The same ranges, dealt out so that each round has at most one of each topic partition."""
+    dealt: list[list[KafkaPartitionSplit]] = []
+    seen: dict[TopicPartition, int] = {}
+    for each in sorted(ranges):
+        number = seen[each.topic_partition] = seen.get(each.topic_partition, -1) + 1
+        if number == len(dealt):
+            dealt.append([])
+        dealt[number].append(each)
+    return dealt
