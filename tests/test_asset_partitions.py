@@ -112,7 +112,8 @@ def test_holes_and_overlaps_of_the_definition_are_told_next_to_what_is_landed():
     assert told.startswith("the partitions 2011-12-30 [2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) and 2011-12-31 [")
     [group] = daily.groups(["2011-12-30", "2011-12-31"])
     with pytest.raises(
-        ConfigurationError, match=r"overlap; a record would be in both. Leave one of them out of the run"
+        ConfigurationError,
+        match=r"landed twice. Nothing was read. Leave one of them out of the run, such as 2011-12-30$",
     ):
         contiguous_groups(group.windows)
 

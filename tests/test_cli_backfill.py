@@ -15,14 +15,18 @@ from tests.windows.conftest import DAY, HOUR, START
 
 DEFINITIONS = """
 from dagster import (
-    AssetSpec, BackfillPolicy, DailyPartitionsDefinition, Definitions, EnvVar, MultiPartitionsDefinition,
-    StaticPartitionsDefinition,
+    AssetSpec, BackfillPolicy, DailyPartitionsDefinition, Definitions, EnvVar, HourlyPartitionsDefinition,
+    MultiPartitionsDefinition, StaticPartitionsDefinition,
 )
 from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, StringFormat, build_kafka_delta_asset
 
 print("a project that prints while it is loaded")
 topic, folder = {topic!r}, {folder!r}
 days = DailyPartitionsDefinition("2013-03-01")
+hours_of_lord_howe = HourlyPartitionsDefinition(
+    "2023-09-30-00:00", end_date="2023-10-03-00:00", timezone="Australia/Lord_Howe"
+)
+days_of_apia = DailyPartitionsDefinition("2011-12-28", end_date="2012-01-03", timezone="Pacific/Apia")
 by_letter = MultiPartitionsDefinition({{"day": days, "letter": StaticPartitionsDefinition(["a", "b"])}})
 
 def asset(name, topics=(topic,), **options):
@@ -41,6 +45,8 @@ defs = Definitions(
         asset("daily", partitions_def=days),
         asset("stream"),
         asset("keyed", partitions_def=days, spark="with_key"),
+        asset("half_hour", partitions_def=hours_of_lord_howe),
+        asset("skipped_day", partitions_def=days_of_apia),
         asset("at_once", **letters),
         asset("by_two", **letters, backfill_policy=BackfillPolicy.multi_run(2)),
         AssetSpec("external"),
@@ -225,6 +231,38 @@ def test_runs_follow_the_backfill_policy_and_the_first_that_fails_is_the_last(ka
 
 
 @pytest.mark.kafka
+def test_holes_and_overlaps_of_partitions_are_told_before_anything_runs(kafka, run, topic):
+    kafka.create(topic)
+    around_the_change = ("--from", "2023-09-30T13:30:00Z", "--to", "2023-09-30T17:00:00Z", "--dry-run")
+    hole = (
+        "records dated from 2023-09-30T15:30:00Z up to 2023-09-30T16:00:00Z are in no partition: by the definition "
+        "2023-10-01-01:00 ends then, and 2023-10-01-02:30 begins then. To land them, use a time zone without such a "
+        "change of clocks, such as UTC, or longer partitions"
+    )
+    planned = run("lake/half_hour", *around_the_change, DAGSTER_HOME=None).stdout
+    assert hole in " ".join(planned.split())
+    planned = json.loads(run("lake/half_hour", *around_the_change, "--json", DAGSTER_HOME=None).stdout)
+    assert [window["key"] for window in planned["windows"]] == [
+        f"2023-10-01-{hour}" for hour in ("00:00", "01:00", "02:30")
+    ]
+    assert planned["notes"] == [hole]
+
+    def days(start, stop, code=0):
+        return run("lake/skipped_day", "--from", start, "--to", stop, "--dry-run", code=code, DAGSTER_HOME=None)
+
+    refused = days("2011-12-29T10:00:00Z", "2012-01-01T10:00:00Z", code=1).stderr
+    assert refused == (
+        "Error: the partitions 2011-12-30 [2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) and 2011-12-31 "
+        "[2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) overlap by the asset's definition: a record dated in both would "
+        "be landed twice. Nothing was read. Land what comes before them with --to 2011-12-30T10:00:00Z, and what comes "
+        "after them with --from 2011-12-31T10:00:00Z. Land only one of the two, by its key: dagster asset materialize "
+        "--select lake/skipped_day --partition 2011-12-31\n"
+    )
+    assert "1: 2011-12-29" in days("2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z").stdout
+    assert "1: 2012-01-01" in days("2011-12-31T10:00:00Z", "2012-01-01T10:00:00Z").stdout
+
+
+@pytest.mark.kafka
 def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_path, monkeypatch):
     produce(kafka, topic, range(0, 96, 6))
 
@@ -239,6 +277,10 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
     no_offset = told("lake/daily", *between("2013-03-01", "2013-03-02T00:00:00Z"))
     assert "the time 2013-03-01T00:00:00 has no offset from UTC; write one, such as 2013-03-01T00:00:00Z" in no_offset
     assert "is no ISO 8601 time" in told("lake/daily", *between("2013-03-01T00:00:00Z", "soon"))
+    assert "is no ISO 8601 time" in told("lake/daily", *between("2013-03-01T00:00:00Z", "12013-03-01T00:00:00Z"))
+    assert "is before 1970" in told("lake/daily", *between("0001-01-01T00:00:00+23:59", "2013-03-01T00:00:00Z"))
+    last_of_all = told("lake/daily", *between("9999-12-31T00:00:00Z", "9999-12-31T23:59:59.999-23:59"))
+    assert "holds no whole window of the asset's partitions; nearest to it: " in last_of_all
     assert "which is not after its start" in told(
         "lake/daily", *between("2013-03-02T00:00:00Z", "2013-03-02T00:00:00Z")
     )
@@ -251,7 +293,7 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
     assert "can't be opened" in told("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=str(tmp_path / "nowhere"))
     column = told("lake/daily", *THREE_DAYS, "--yes", "--time-column", "at", code=2)
     assert "--time-column is for a stream, and lake/daily has partitions" in column
-    assert "has no asset lake/dayly; there is lake/at_once, lake/by_two, lake/daily, lake/keyed, lake/stream" in told(
+    assert "has no asset lake/dayly; there is lake/at_once, lake/by_two, lake/daily, lake/half_hour" in told(
         "lake/dayly", *THREE_DAYS, "--yes"
     )
     assert "is no asset of kafka_delta_asset" in told("external", *THREE_DAYS, "--yes")

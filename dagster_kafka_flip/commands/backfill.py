@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from dagster_kafka_flip.commands.options import (
     json_option,
     limit_rows_option,
 )
+from dagster_kafka_flip.instants import instant
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -236,7 +238,9 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         rules = partitions.rules
         keys, left_out = _windows_within(partitions, span)
         groups = partitions.groups(keys)
-        windows = tuple(sorted({window for group in groups for window in group.windows}, key=lambda w: w.start_ms))
+        every = {window for group in groups for window in group.windows}
+        windows = tuple(sorted(every, key=lambda window: (window.start_ms, window.stop_ms, window.key)))
+        _check_no_overlap(found.key.to_user_string(), windows)
         plans = _plans(
             source,
             found,
@@ -313,6 +317,22 @@ def _windows_within(partitions: AssetPartitions, span: Window) -> tuple[list[str
     return keys, tuple(
         window for window in overlapping if window.start_ms < span.start_ms or span.stop_ms < window.stop_ms
     )
+
+
+def _check_no_overlap(asset: str, windows: Sequence[Window]) -> None:
+    """Refuses partitions that overlap by the definition, such as those of a day that a time zone skips."""
+    from dagster_kafka_flip.errors import ConfigurationError
+
+    for before, after in itertools.pairwise(windows):
+        if after.start_ms < before.stop_ms:
+            behind = instant(max(before.stop_ms, after.stop_ms))
+            msg = (
+                f"the partitions {before} and {after} overlap by the asset's definition: a record dated in both would "
+                f"be landed twice. Nothing was read. Land what comes before them with --to {before.start}, and what "
+                f"comes after them with --from {behind}. Land only one of the two, by its key: dagster asset "
+                f"materialize --select {asset} --partition {after.key}"
+            )
+            raise ConfigurationError(msg)
 
 
 def _per_run(keys: Sequence[str], windows: int, most: int | None) -> Iterator[tuple[str, ...]]:

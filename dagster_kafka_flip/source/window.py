@@ -77,8 +77,8 @@ def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
     for window in sorted(windows, key=lambda window: window.start_ms):
         if groups and window.start_ms < groups[-1][-1].stop_ms:
             msg = (
-                f"the windows {groups[-1][-1]} and {window} overlap; a record would be in both. Leave one of them "
-                "out of the run"
+                f"the windows {groups[-1][-1]} and {window} overlap: a record dated in both would be landed twice. "
+                f"Nothing was read. Leave one of them out of the run, such as {groups[-1][-1].key}"
             )
             raise ConfigurationError(msg)
         if groups and window.start_ms == groups[-1][-1].stop_ms:
