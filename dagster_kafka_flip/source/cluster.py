@@ -26,6 +26,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
 )
 from dagster_kafka_flip.instants import LAST_TIMESTAMP_MS
+from dagster_kafka_flip.source.highest_time import highest_times
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.sample import LoggedRecord, TimestampedOffset
@@ -423,12 +424,41 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
+        told = self._told_as_highest(partitions)
+        first = self.offsets_for_times(dict.fromkeys(told, 0), READ_UNCOMMITTED)
+        # A broker before Kafka 3.0 takes the request for a look-up by time, and answers with the log's first record.
+        suspects = [tp for tp, found in told.items() if tp in first and first[tp] >= found.offset]
+        if suspects:
+            told |= self._highest(suspects)
+        return {tp: found for tp, found in told.items() if found.timestamp_ms >= 0}
+
+    def _told_as_highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
         return {
             tp: TimestampedOffset(info.offset, info.timestamp)
             for tp, info in self._list_offsets(specs, READ_UNCOMMITTED).items()
-            if info.timestamp >= 0
+            if info.offset >= 0 or info.timestamp >= 0
         }
+
+    def _highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
+        """The highest timestamps, of which it is made sure that they are."""
+
+        def look_up(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, TimestampedOffset]:
+            return self.records_at([times], READ_UNCOMMITTED)[0]
+
+        # The ends come first: what is found before them was there when the highest was asked for.
+        ends = self.end_offsets(partitions, READ_UNCOMMITTED)
+        told = self._told_as_highest(partitions)
+        later = look_up({tp: max(0, found.timestamp_ms + 1) for tp, found in told.items()})
+        wrong = {tp: found for tp, found in later.items() if found.offset < ends[tp]}
+        if wrong:
+            _logger.info(
+                "Kafka at %s can't look up the highest timestamp of a log (Kafka 3.0 and later can); it is searched "
+                "for by look-ups by time",
+                self._connection.bootstrap_servers,
+            )
+            told |= highest_times(wrong, look_up)
+        return told
 
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str
