@@ -41,6 +41,9 @@ NO_RECORDS_REJECTED_LATELY = "no_records_rejected_lately"
 _SHOWN_PARTITIONS = 20
 _NAMED_PARTITIONS = 5
 
+# What clocks may differ by.
+_CLOCK_SKEW_SECONDS = 300.0
+
 # More runs than this within the time that is looked back on are not counted, and it is said.
 _MOST_MATERIALIZATIONS = 1000
 
@@ -275,7 +278,8 @@ class LogChecks:
 def reached_time(records: Iterable[EventLogRecord]) -> float | None:
     """Up to when all is in the table, in seconds since the epoch, as far as materializations tell; else None.
 
-    That is the watermark of the newest one that has any. But where a later run found nothing new at all, what is left
+    That is the watermark of the newest one that has any; one from the future, as of a producer whose clock is wrong,
+    does not count. But where a later run found nothing new at all, what is left
     to read now came after that run: its time counts.
 
     Args:
@@ -292,7 +296,8 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
             planned = values.get("seconds/plan")
             return record.timestamp - (planned if isinstance(planned, (int, float)) else 0.0)
         watermark = values.get("kafka/watermark")
-        if isinstance(watermark, (int, float)):
+        # A record that is dated later than its run says nothing of how far the others are.
+        if isinstance(watermark, (int, float)) and watermark <= record.timestamp + _CLOCK_SKEW_SECONDS:
             return float(watermark)
     return None
 

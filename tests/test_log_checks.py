@@ -54,6 +54,13 @@ def test_the_newest_watermark_counts_and_a_run_without_one_is_passed_over(instan
     assert reached() == 50, "it left something, under a maximum drift"
 
 
+def test_a_watermark_from_the_future_does_not_count(instance, record):
+    record(kafka_idle=False, kafka_watermark=at(50), kafka_lag_after=1)
+    record(kafka_idle=False, kafka_watermark=at(datetime.now(tz=timezone.utc).timestamp() + 3600), kafka_lag_after=1)
+    record(kafka_idle=False, kafka_watermark="56000000000000000 ms after 1970", kafka_lag_after=1)
+    assert reached_time(newest_materializations(instance, KEY)) == 50
+
+
 def test_an_idle_run_that_found_nothing_left_has_got_to_its_own_time(instance, record):
     record(kafka_idle=False, kafka_watermark=at(100), kafka_lag_after=0)
     before = datetime.now(tz=timezone.utc).timestamp()
