@@ -22,6 +22,8 @@ REJECTED = "[dagster-kafka-flip: record rejected]"
 
 _KEY = "_dagster_kafka_flip_key"
 _VALUE = "_dagster_kafka_flip_value"
+_KEY_LOOK = "_dagster_kafka_flip_key_look"
+_VALUE_LOOK = "_dagster_kafka_flip_value_look"
 _KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
 _VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
 
@@ -59,18 +61,24 @@ class Decoder:
         from pyspark.sql import functions as f
 
         key, value = f.col("key"), f.col("value")
-        # Two steps, so that Spark parses each record once although parsed form and problem both use it.
-        parsed = records.select(
+        # In steps, so that Spark parses each record once although parsed form and problem both use it.
+        staged = records.select(
             "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
         )
-        none = f.lit(None).cast("string")
-        key_problem = self.key_format.problem(key, f.col(_KEY))
-        value_problem = self.value_format.problem(value, f.col(_VALUE))
-        return parsed.select(
+        looks = {
+            _KEY_LOOK: self.key_format.second_look(key, f.col(_KEY)),
+            _VALUE_LOOK: self.value_format.second_look(value, f.col(_VALUE)),
+        }
+        taken = {name: look for name, look in looks.items() if look is not None}
+        if taken:
+            staged = staged.select("*", *(look.alias(name) for name, look in taken.items()))
+        key_problem = _problem(self.key_format, key, _KEY, _KEY_LOOK if _KEY_LOOK in taken else None)
+        value_problem = _problem(self.value_format, value, _VALUE, _VALUE_LOOK if _VALUE_LOOK in taken else None)
+        return staged.select(
             "*",
-            (none if key_problem is None else f.concat(f.lit("key: "), key_problem)).alias(_KEY_PROBLEM),
-            (none if value_problem is None else value_problem).alias(_VALUE_PROBLEM),
-        )
+            f.concat(f.lit("key: "), key_problem).alias(_KEY_PROBLEM),
+            value_problem.alias(_VALUE_PROBLEM),
+        ).drop(*taken)
 
     def problem(self) -> Column:
         """On a staged DataFrame: what is wrong with a record, null if nothing is."""
@@ -150,6 +158,14 @@ class Decoder:
         if "null" in {self.value_format.on_error, self.key_format.on_error}:
             landed.append((names.name("error"), self.problem()))
         return landed
+
+
+def _problem(form: Format, data: Column, parsed: str, look: str | None) -> Column:
+    """What is wrong with a key or a value, by the first look at it and by the second."""
+    from pyspark.sql import functions as f
+
+    found = [form.problem(data, f.col(parsed)), None if look is None else form.second_problem(f.col(look))]
+    return f.coalesce(*(problem for problem in found if problem is not None), f.lit(None).cast("string"))
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -38,6 +38,19 @@ class Format(Settings, ABC):
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """Why a record can't be decoded, as a string column that is null where it can; None if it always can."""
 
+    def second_look(self, data: Column, parsed: Column) -> Column | None:
+        """What `second_problem` needs to know of a record, null where there is nothing to look at; None if it never is.
+
+        For what is dear to compute, and seldom needed. Must not fail on any bytes.
+        """
+        del data, parsed
+        return None
+
+    def second_problem(self, found: Column) -> Column | None:
+        """What is wrong with a record of which `problem` knows nothing wrong, in the same form."""
+        del found
+        return None
+
     def as_one(self, parsed: Column) -> Column:
         """The decoded form as one column, as it is landed."""
         return parsed

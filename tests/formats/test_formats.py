@@ -365,3 +365,96 @@ def test_a_field_is_named_once_and_known():
         KafkaColumns(fields=("topic", "topic"))
     with pytest.raises(ConfigurationError, match=r"Input should be 'key', 'value', 'topic'"):
         KafkaColumns(fields=("tpoic",))  # pyright: ignore[reportArgumentType]
+
+
+# --- JSON that Spark would change ---------------------------------------------------------------------------------
+
+_SINGLE = "d DECIMAL(5,2), whole DECIMAL(5,0), wei DECIMAL(38,18), x DOUBLE, y FLOAT, s STRING, t TIMESTAMP"
+_NESTED = (
+    "`d\u00fc` DECIMAL(5,2), d ARRAY<DECIMAL(5,2)>, n MAP<STRING, DECIMAL(5,2)>, e ARRAY<STRUCT<d: DECIMAL(5,2)>>, "
+    "r STRUCT<d: DECIMAL(5,2) NOT NULL>, x ARRAY<DOUBLE>, a ARRAY<STRUCT<s: STRING>>, m MAP<STRING, INT>"
+)
+
+_CHANGED = {
+    _SINGLE: [
+        ('{"d": 1.239}', "the value of d has more digits than DECIMAL(5,2) holds"),
+        ('{"d":"1.239"}', "the value of d has more digits"),
+        ('{"d": 0.30000000000000000000000000000000000000000004}', "the value of d has more digits"),
+        ('{"d": 1239e-3}', "the value of d has more digits"),
+        ('{"d": 1e-50}', "the value of d has more digits"),
+        ('{"d": -0.001 }', "the value of d has more digits"),
+        ('{"\\u0064": 1.239}', "the value of d has more digits"),
+        ('{"d": 1.2, "e": {"d": 1}, "d": 1.239}', "the value of d has more digits"),
+        ('{"d": "1.23\\u0039"}', "the value of d has more digits"),
+        ('{"d": 1.20000}', None),
+        ('{"d": 1.2, "e": {"d": 1.239}, "f": "d\\": 1.239"}', None),
+        ('{"d": 1e2, "e": -1.5, "f": "-", "g": "5 \\" 6"}', None),
+        ('{"d": 12.0e-1}', None),
+        ('{"d": "1,2.30"}', None),
+        ('{"d": null, "e": 1.239}', None),
+        ('{"d": 9999.9}', "does not fit its field's type"),
+        ('{"whole": 1.5}', "the value of whole has more digits"),
+        ('{"whole": 1.0}', None),
+        ('{"wei": 1.2345678901234567891}', "the value of wei has more digits"),
+        ('{"wei": 1.234567890123456789}', None),
+        ('{"x": 1e400}', "the value of x is beyond the range of DOUBLE"),
+        ('{"z": "Infinity", "x": -1e400}', "the value of x is beyond the range of DOUBLE"),
+        ('{"x": "Infinity", "z": 1e400}', None),
+        ('{"x": -Infinity, "z": "1e400"}', None),
+        ('{"x": 1.7e308}', None),
+        ('{"x": NaN}', None),
+        ('{"y": -1e39}', "the value of y is beyond the range of FLOAT"),
+        ('{"s": "\\ud800"}', "half of a surrogate pair"),
+        ('{"s": "\\uDC00\\uD800"}', "half of a surrogate pair"),
+        ('{"s": "\\ud83d\\ude00\\ude00"}', "half of a surrogate pair"),
+        ('{"s": "\\\\\\ud800"}', "half of a surrogate pair"),
+        ('{"s": "\\ud83d\\ude00 \\\\ud800 ?"}', None),
+        ('{"s": "x", "z": "\\ud800"}', None),
+        ('{"s": "12345678901234567890.123"}', None),
+        ('{"t": 1700000000000}', "the value of t is beyond the year 9999"),
+        ('{"t": "9999-12-31T12:00:00Z"}', None),
+    ],
+    _NESTED: [
+        ('{"d\u00fc": 1.239}', "the value of d\u00fc has more digits"),
+        ('{"d": [1.2, 1.239]}', "the value of d[] has more digits"),
+        ('{"d": [1.2, null, 1.200]}', None),
+        ('{"n": {"a": 123e-3}}', "the value of n{} has more digits"),
+        ('{"e": [{"d": 1.2}, {"d": 1.239}]}', "the value of e[].d has more digits"),
+        ('{"r": {"d": 1.239}}', "the value of r.d has more digits"),
+        ('{"r": {"d": 1.5}}', None),
+        ('{"x": [1.5, null, 1e400]}', "the value of x[] is beyond the range of DOUBLE"),
+        ('{"a": [{"s": "\\ud800"}]}', "half of a surrogate pair"),
+        ('{"m": {"\\ud800": 1}}', "half of a surrogate pair"),
+        ('{"m": {"a": 1, "a": 2}}', "the value of m has a key twice"),
+        ('{"m": {"a": 1, "b": 1}}', None),
+    ],
+}
+
+
+@spark_test
+@pytest.mark.parametrize("schema", [_SINGLE, _NESTED], ids=["single", "nested"])
+def test_json_whose_value_spark_would_change_is_rejected_and_no_other(records, schema):
+    cases = _CHANGED[schema]
+    found = _problems(records(*((None, text.encode()) for text, _ in cases)), JsonFormat(schema))
+    for (text, wanted), problem in zip(cases, found, strict=True):
+        assert (problem is None) == (wanted is None), f"{text}: {problem}"
+        assert wanted is None or wanted in problem, f"{text}: {problem}"
+
+
+@spark_test
+def test_a_changed_number_of_a_key_is_rejected_as_one_of_a_value_is(records):
+    texts = [(b'{"d": 1.239}', b"{}"), (b'{"d": 1.23}', b"{}"), (b"{}", b'{"d": 1.239}'), (None, None)]
+    of_numbers = JsonFormat("d DECIMAL(5,2)", on_error="null")
+    key, none, value, nothing = _problems(records(*texts), of_numbers, of_numbers)
+    assert (none, nothing) == (None, None)
+    assert key == "key: the value of d has more digits than DECIMAL(5,2) holds"
+    assert value == "the value of d has more digits than DECIMAL(5,2) holds"
+
+
+@spark_test
+def test_a_long_text_with_many_escapes_and_numbers_is_looked_at_whole(records):
+    inside = ", ".join(f'"\\n{number}\\"{number}": -{number}.5e1' for number in range(20_000))
+    texts = [f'{{{inside}, "d": 1e{exponent}}}'.encode() for exponent in (1, -3)]
+    fits, changed = _problems(records(*((None, text) for text in texts)), JsonFormat("d DECIMAL(5,2)"))
+    assert fits is None
+    assert "has more digits" in (changed or "")
