@@ -14,6 +14,7 @@ from dagster_kafka_flip.checks import Findings, check_names, check_results, fail
 from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.landing_assets import check_alone
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA, data_version, result_metadata
@@ -30,6 +31,7 @@ from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.tolerance import tolerated_errors
 from dagster_kafka_flip.topics import upstream_asset_keys
 from dagster_kafka_flip.window_metadata import (
+    fields,
     incidents,
     rejected_records,
     stragglers,
@@ -103,7 +105,8 @@ class Ingestion:
         formats = (self.key_format, self.value_format)
         keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
         rules = None if self.partitions is None else self.partitions.rules
-        return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules)
+        has_fields = isinstance(self.value_format, JsonFormat)
+        return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
 
     def run(
         self, context: AssetExecutionContext, values: dict[str, Any]
@@ -172,7 +175,9 @@ class Ingestion:
             )
         # After it: Dagster takes a check to be about the newest materialization.
         yield from check_results(
-            self.checks, key, Findings(result.all_incidents, result.rejected_records, unknown=result.unknown)
+            self.checks,
+            key,
+            Findings(result.all_incidents, result.rejected_records, unknown=result.unknown, fields=result.fields),
         )
 
     def replace(
@@ -354,7 +359,9 @@ def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsRes
 
 
 def _findings(results: Sequence[WindowsResult]) -> Findings:
-    return Findings(incidents(results), rejected_records(results), stragglers(results), unknown(results))
+    return Findings(
+        incidents(results), rejected_records(results), stragglers(results), unknown(results), fields(results)
+    )
 
 
 def overridden_source(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:

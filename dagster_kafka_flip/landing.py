@@ -264,6 +264,6 @@ class Landing:
     def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
         staged = self._decoder.stage(records)
         if watch is not None:
-            staged = watch.watch(staged, self._decoder.problem())
+            staged = watch.watch(staged, self._decoder)
         rows = self._decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
         return transformed(rows, self._transform)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from dagster import AssetMaterialization
 
+    from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.result import IngestResult
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -112,6 +113,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     metadata |= _now_and_then(result)
     metadata |= _unreported(result)
     metadata |= _event_time(result, previous)
+    metadata |= fields_metadata(result.fields)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:
@@ -188,6 +190,18 @@ def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> di
     """
     known: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
     return known if unknown is None else {**known, UNKNOWN: unknown}
+
+
+def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
+    """Declared fields that no record has, and undeclared ones that some have.
+
+    Args:
+        fields: What was seen; None if nothing is known.
+    """
+    if fields is None:
+        return {}
+    told = {"kafka/fields_never_seen": fields.never, "kafka/undeclared_fields": fields.undeclared}
+    return {name: ", ".join(names) for name, names in told.items() if names}
 
 
 def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:

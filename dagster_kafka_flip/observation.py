@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Observation
 
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.formats.fields import FieldsSeen, FieldWatch
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 # Each watched topic partition costs an expression for every record; beyond this the watermark is not worth its price.
@@ -46,6 +48,7 @@ class Observed:
         rejected: Records that could not be decoded and were kept all the same; None if that is unknown.
         highest_timestamps: Highest record timestamp of each topic partition that was read, in milliseconds since the
             epoch; None if that is unknown, or if too many of them were read at once to be watched.
+        fields: Which declared and undeclared fields were seen; None if that is unknown, or if none are declared.
         unknown: Why only a part of the batch was counted, so that the rest is unknown; None if all of it was.
     """
 
@@ -53,6 +56,7 @@ class Observed:
     bytes: int | None
     rejected: int | None
     highest_timestamps: Mapping[TopicPartition, int] | None = field(default_factory=dict["TopicPartition", int])
+    fields: FieldsSeen | None = None
     unknown: str | None = None
 
     @classmethod
@@ -86,7 +90,7 @@ class Observed:
 
 
 def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
-    """Says in the log why something of a batch is not known.
+    """Says in the log why something of a batch is not known, and where the schema does not seem to fit it.
 
     Args:
         log: Where to tell.
@@ -97,6 +101,11 @@ def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
             "the batch is committed, but its records were not all counted on the way, so what is told of them is "
             "incomplete: %s",
             observed.unknown,
+        )
+    if observed.fields is not None and observed.fields.is_suspicious:
+        log.warning(
+            "the schema does not seem to be that of the records: %s. Compare the names, also their case",
+            observed.fields,
         )
 
 
@@ -279,16 +288,17 @@ class BatchObservation:
 
         self.whole = whole
         self._is_counted = is_counted
+        self._fields: FieldWatch | None = None
         self._splits = splits
         self._observation = Observation() if is_counted else Observation(whole.name)
         self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
 
-    def watch(self, staged: DataFrame, problem: Column) -> DataFrame:
+    def watch(self, staged: DataFrame, decoder: Decoder) -> DataFrame:
         """The same DataFrame, watched when it runs.
 
         Args:
-            staged: Records with Kafka's own column names.
-            problem: What is wrong with a record, null if nothing is.
+            staged: Records as the decoder has staged them.
+            decoder: Tells what is wrong with a record.
         """
         from pyspark.sql import functions as f
 
@@ -299,12 +309,16 @@ class BatchObservation:
             ).alias(f"t{index}")
             for index, (topic, partition) in enumerate(self._watched or ())
         ]
+        self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
+        if self._fields is not None:
+            staged = self._fields.marked(staged)
         return staged.observe(
             self._observation,
             f.count(f.lit(1)).alias("records"),
             f.sum(size.cast("bigint")).alias("bytes"),
-            f.count(problem).alias("rejected"),
+            f.count(decoder.problem()).alias("rejected"),
             *(() if self._is_counted else self.whole.metrics()),
+            *(() if self._fields is None else self._fields.metrics()),
             *highest,
         )
 
@@ -337,5 +351,6 @@ class BatchObservation:
             bytes=answer["bytes"] or 0,
             rejected=answer["rejected"] if is_whole else None,
             highest_timestamps=highest if is_whole and self._watched is not None else None,
+            fields=self._fields.seen(answer) if is_whole and self._fields is not None else None,
             unknown=coverage.unknown,
         )

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.facts import total
+from dagster_kafka_flip.formats.fields import together
 from dagster_kafka_flip.source.incident import lost_offsets
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.observation import Observed
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
@@ -179,6 +181,11 @@ class IngestResult:
         if why is None and self.dead_letters is None:
             return f"the history of {self.dead_letter_table} does not tell how many dead letters were landed"
         return why
+
+    @property
+    def fields(self) -> FieldsSeen | None:
+        """Which fields the run's records have; None if that is unknown, or if none are declared."""
+        return together(batch.observed.fields for batch in self.batches if batch.plan.splits)
 
     @property
     def watermark(self) -> int | None:

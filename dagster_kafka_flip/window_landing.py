@@ -510,7 +510,7 @@ class WindowLanding:
     def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
         is_counted = batch.window_watch is not None and self._rules.event_time is None
         batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
-        staged = batch.watch.watch(self._decoder.stage(records), self._decoder.problem())
+        staged = batch.watch.watch(self._decoder.stage(records), self._decoder)
         return self._decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
 
     def _transformed(self, rows: DataFrame) -> DataFrame:

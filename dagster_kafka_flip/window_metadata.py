@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
 
 from dagster_kafka_flip.facts import total
-from dagster_kafka_flip.metadata import COLUMN_SCHEMA, SPARK_UI, known_metadata, per_second, timestamp_metadata, uri
+from dagster_kafka_flip.formats.fields import together
+from dagster_kafka_flip.metadata import (
+    COLUMN_SCHEMA,
+    SPARK_UI,
+    fields_metadata,
+    known_metadata,
+    per_second,
+    timestamp_metadata,
+    uri,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.window_plan import PlannedWindow
@@ -92,6 +102,7 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         "seconds/total": round(planning + seconds + confirming, 3),
         "dagster/uri": uri(results[-1].location),
     }
+    metadata |= fields_metadata(fields(results))
     if records is not None:
         metadata["kafka/records_per_second"] = per_second(records, seconds)
     if commits:
@@ -118,6 +129,11 @@ def stragglers(results: Sequence[WindowsResult]) -> int | None:
 def rejected_records(results: Sequence[WindowsResult]) -> int | None:
     """Records that could not be decoded and were kept; None if that is unknown."""
     return total(result.observed.rejected for result in results)
+
+
+def fields(results: Sequence[WindowsResult]) -> FieldsSeen | None:
+    """Which fields the records have; None if that is unknown, or if none are declared."""
+    return together(result.observed.fields for result in results if result.plan.splits)
 
 
 def unknown(results: Sequence[WindowsResult]) -> str | None:

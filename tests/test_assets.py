@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dagster import (
+    AssetCheckSeverity,
     AssetKey,
     AssetsDefinition,
     ConfigurableResource,
@@ -58,6 +59,31 @@ def run(asset: AssetsDefinition, instance: DagsterInstance, resources: Any, **co
     if not events:
         return None
     return {key: value.value for key, value in events[0].materialization.metadata.items()}
+
+
+def test_a_schema_whose_names_match_nothing_is_told_and_fails_a_check(spark, instance, resources, source, table):
+    def land(schema, **options):
+        asset = build_kafka_delta_asset(
+            name="numbers", source=source, table=table, value_format=JsonFormat(schema), **options
+        )
+        result = materialize([asset], instance=instance, resources=resources)
+        (event,) = result.get_asset_materialization_events()
+        (check,) = result.get_asset_check_evaluations()
+        assert (check.check_name, check.severity) == ("schema_fits", AssetCheckSeverity.WARN)
+        return {key: value.value for key, value in event.materialization.metadata.items()}, check
+
+    metadata, check = land("number INT, m STRING")
+    assert (metadata["kafka/fields_never_seen"], metadata["kafka/undeclared_fields"]) == ("number, m", "n")
+    assert check.description == "of 3 records none has number, m; fields that are not declared: n."
+    assert not check.passed
+    # A run that reads nothing finds nothing wrong.
+    assert land("number INT, m STRING")[1].passed
+
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")
+    metadata, check = land("n INT", schema_evolution=True)
+    assert check.passed
+    assert not [name for name in metadata if "fields" in name]
+    assert sorted(row["n"] for row in spark.read.format("delta").load(table).collect()) == [1, 2, 3]
 
 
 def test_metadata_of_the_first_the_second_and_the_idle_run(

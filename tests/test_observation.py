@@ -10,11 +10,12 @@ from dagster import AssetKey
 
 from dagster_kafka_flip.checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
 from dagster_kafka_flip.facts import total
+from dagster_kafka_flip.formats.fields import FieldsSeen
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.metadata import result_metadata
-from dagster_kafka_flip.observation import WholeBatch, is_read_whole
+from dagster_kafka_flip.observation import Observed, WholeBatch, is_read_whole, tell_unknown
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
@@ -132,6 +133,14 @@ def test_a_check_of_what_is_unknown_does_not_pass_and_says_why():
         assert not result.metadata
     known = Findings((), rejected_records=0, stragglers=0)
     assert all(result.passed for result in check_results(names, AssetKey("a"), known))
+
+
+def test_a_schema_that_does_not_seem_to_fit_is_a_warning_with_the_names(caplog):
+    tell_unknown(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("Flight",), ("flight",))))
+    assert "of 5 records none has Flight; fields that are not declared: flight" in caplog.text
+    caplog.clear()
+    tell_unknown(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("delay",), ("note",))))
+    assert not caplog.text
 
 
 def _shows(records):

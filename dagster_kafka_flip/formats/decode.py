@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import Format
+from dagster_kafka_flip.formats.fields import FieldWatch
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.settings import expect
@@ -85,6 +86,20 @@ class Decoder:
         from pyspark.sql import functions as f
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
+
+    def fields(self, span: int) -> FieldWatch | None:
+        """On a staged DataFrame: what tells which fields its values have; None if the format declares none.
+
+        Args:
+            span: Offsets of the batch.
+        """
+        from pyspark.sql import functions as f
+
+        fields = self.value_format.fields(f.col(_VALUE))
+        if not fields:
+            return None
+        is_decoded = f.col("value").isNotNull() & f.col(_VALUE_PROBLEM).isNull()
+        return FieldWatch(fields, self.value_format.undeclared(f.col("value")), is_decoded, span)
 
     def finish(
         self, staged: DataFrame, *, leave_out_rejected: bool = False, carry: Mapping[str, str] | None = None

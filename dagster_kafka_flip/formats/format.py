@@ -55,6 +55,16 @@ class Format(Settings, ABC):
         """The decoded form as one column, as it is landed."""
         return parsed
 
+    def fields(self, parsed: Column) -> list[tuple[str, Column]]:
+        """Declared fields, each null where a record doesn't have it; for a format that declares none, nothing."""
+        del parsed
+        return []
+
+    def undeclared(self, data: Column) -> Column | None:
+        """The names of fields that are not declared, as an array of strings; None if that can't be told."""
+        del data
+        return None
+
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """Names and columns of a value that is spread over several; None if it is landed as one."""
         del parsed

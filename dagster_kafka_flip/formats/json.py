@@ -130,6 +130,17 @@ class JsonFormat(Format):
             problem = (f if problem is None else problem).when(is_so, f.lit(message))
         return None if problem is None else f.when(found.isNotNull(), problem)
 
+    def fields(self, parsed: Column) -> list[tuple[str, Column]]:
+        """Each declared field, as it was parsed; of a STRUCT those inside of it."""
+        return _fields(self.struct(), parsed, "")
+
+    def undeclared(self, data: Column) -> Column | None:
+        """The names at the top of the object that are not declared."""
+        from pyspark.sql import functions as f
+
+        declared = f.array(*map(f.lit, self.struct().names))
+        return f.array_except(f.json_object_keys(data.cast("string")), declared)
+
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """One column for each declared field."""
         return [(field.name, parsed.getField(field.name)) for field in self.struct().fields]
@@ -139,6 +150,19 @@ class JsonFormat(Format):
         from pyspark.sql import functions as f
 
         return f.when(parsed.isNotNull(), parsed.dropFields(_CORRUPT))
+
+
+def _fields(struct: StructType, parent: Column, prefix: str) -> list[tuple[str, Column]]:
+    from pyspark.sql.types import StructType
+
+    found: list[tuple[str, Column]] = []
+    for field in struct.fields:
+        path, column = f"{prefix}{field.name}", parent.getField(field.name)
+        if isinstance(field.dataType, StructType) and field.dataType.fields:
+            found.extend(_fields(field.dataType, column, f"{path}."))
+        else:
+            found.append((path, column))
+    return found
 
 
 def _required(struct: StructType, parent: Column, prefix: str) -> list[tuple[str, Column]]:

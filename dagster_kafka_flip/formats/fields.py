@@ -1,0 +1,175 @@
+"""Which declared fields a batch's records have, and which undeclared ones: told without a pass of its own.
+
+A schema whose names match nothing lands rows full of nulls, and each record is well-formed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+# Fields that fit into one BIGINT, a bit for each.
+_BITS = 60
+
+_MASK = "_dagster_kafka_flip_fields"
+
+# To find undeclared fields the record is parsed once more. So only about that many records of a batch are.
+_SAMPLED = 1000
+
+# Fewer records may have no optional field by chance.
+_ENOUGH = 100
+
+MOST_NAMES = 20
+"""Names of undeclared fields that are told."""
+
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class FieldsSeen:
+    """What was seen of the fields of values.
+
+    Attributes:
+        records: Values that could be decoded.
+        never: Declared fields that none of them has, or only as null; those inside of a STRUCT as `struct.field`.
+        undeclared: Fields at the top of the value that are not declared, of one of about a thousand records in each
+            batch, that which has most of them; no more than 20 names.
+        is_any: Whether any of them has a declared field.
+    """
+
+    records: int
+    never: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
+    is_any: bool = True
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the schema looks wrong, and not only as if optional fields were left out."""
+        if not self.records or not self.never:
+            return False
+        if not self.is_any:
+            return True
+        # A field inside of a STRUCT by its own name: the record may have it at its top.
+        never = {_letters(name.rpartition(".")[2]) for name in self.never}
+        alike = never & {_letters(name) for name in self.undeclared}
+        return bool(alike) or (self.records >= _ENOUGH and bool(self.undeclared))
+
+    def __str__(self) -> str:
+        if not self.records:
+            return "there was no value to look at"
+        never, undeclared = ", ".join(self.never), ", ".join(self.undeclared)
+        told = f"of {self.records} records none has {never}" if never else f"{self.records} records have every field"
+        return told + (f"; fields that are not declared: {undeclared}" if undeclared else "")
+
+
+def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
+    """What was seen of several batches; None if nothing is known of one of them, or if there is none.
+
+    Args:
+        seen: Of each batch.
+    """
+    found = list(seen)
+    known = [each for each in found if each is not None]
+    if not known or len(known) != len(found):
+        return None
+    told = [each for each in known if each.records]
+    if not told:
+        return FieldsSeen(0)
+    never = tuple(name for name in told[0].never if all(name in each.never for each in told))
+    undeclared = dict.fromkeys(name for each in told for name in each.undeclared)
+    return FieldsSeen(
+        sum(each.records for each in told),
+        never,
+        tuple(undeclared)[:MOST_NAMES],
+        is_any=any(each.is_any for each in told),
+    )
+
+
+class FieldWatch:
+    """What is to be observed of a batch's values for it.
+
+    Args:
+        fields: Declared fields by name, each as a column that is null where the record doesn't have it.
+        undeclared: The names of a value's undeclared fields, as an array.
+        is_decoded: Whether the record has a value, and it could be decoded.
+        span: Offsets of the batch.
+    """
+
+    def __init__(
+        self, fields: Sequence[tuple[str, Column]], undeclared: Column | None, is_decoded: Column, span: int
+    ) -> None:
+        self._fields = fields
+        self._undeclared = undeclared
+        self._is_decoded = is_decoded
+        self._each = max(1, span // _SAMPLED)
+
+    def marked(self, staged: DataFrame) -> DataFrame:
+        """The records with a bit for each field that they have.
+
+        As columns, because Spark compiles them together with the parsing; what is observed it compiles by itself.
+
+        Args:
+            staged: Records as the decoder has staged them.
+        """
+        from pyspark.sql import functions as f
+
+        masks: list[Column] = []
+        for number, part in enumerate(_parts(self._fields)):
+            bits = (f.when(column.isNotNull(), 1 << bit).otherwise(0).cast("bigint") for bit, (_, column) in part)
+            mask = reduce(lambda one, other: one.bitwiseOR(other), bits)
+            masks.append(f.when(self._is_decoded, mask).alias(f"{_MASK}{number}"))
+        return staged.select("*", *masks)
+
+    def metrics(self) -> list[Column]:
+        """What is to be observed, of marked records."""
+        from pyspark.sql import functions as f
+
+        masks = [f"{_MASK}{number}" for number, _ in enumerate(_parts(self._fields))]
+        found = [f.count(masks[0]).alias("decoded"), *(f.bit_or(mask).alias(mask) for mask in masks)]
+        if self._undeclared is not None:
+            is_sampled = f.col(masks[0]).isNotNull() & (f.col("offset") % f.lit(self._each) == f.lit(0))
+            # Of the record that has most of them: to gather the names of all records has no bound. As text, because an
+            # Observation can't answer with an array.
+            number = f.lpad(f.size(self._undeclared).cast("string"), 6, "0")
+            names = f.concat(number, f.to_json(f.slice(self._undeclared, 1, MOST_NAMES)))
+            found.append(f.max(f.when(is_sampled, names)).alias("undeclared"))
+        return found
+
+    def seen(self, answer: Mapping[str, Any]) -> FieldsSeen:
+        """What was seen.
+
+        Args:
+            answer: What was observed.
+        """
+        if not answer["decoded"]:
+            # Tombstones, or records that could not be decoded.
+            return FieldsSeen(0)
+        never = tuple(
+            name
+            for number, part in enumerate(_parts(self._fields))
+            for bit, (name, _) in part
+            if not answer[f"{_MASK}{number}"] & (1 << bit)
+        )
+        undeclared: list[str] = json.loads((answer.get("undeclared") or "000000[]")[6:])
+        return FieldsSeen(
+            int(answer["decoded"]),
+            never,
+            tuple(name[:_LONGEST_NAME] for name in undeclared),
+            is_any=len(never) < len(self._fields),
+        )
+
+
+def _parts(fields: Sequence[tuple[str, Column]]) -> list[list[tuple[int, tuple[str, Column]]]]:
+    return [list(enumerate(fields[start : start + _BITS])) for start in range(0, len(fields), _BITS)]
+
+
+def _letters(name: str) -> str:
+    """A name as `carrierCode`, `carrier_code` and `CARRIER-CODE` have in common."""
+    return "".join(letter for letter in name.lower() if letter.isalnum()) or name

@@ -1,0 +1,105 @@
+"""Which fields were seen of a batch: what is told of several batches, and when the schema looks wrong."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from dagster import AssetKey
+
+from dagster_kafka_flip.checks import SCHEMA_FITS, Findings, check_results
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.fields import FieldsSeen, together
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.metadata import fields_metadata
+
+
+def test_a_field_of_several_batches_was_never_seen_if_none_of_them_has_it():
+    seen = [FieldsSeen(3, ("a", "b"), ("x",)), FieldsSeen(0), FieldsSeen(4, ("b", "c"), ("y", "x"))]
+    assert together(seen) == FieldsSeen(7, ("b",), ("x", "y"))
+    assert together([FieldsSeen(0)]) == FieldsSeen(0)
+
+
+def test_of_which_fields_a_batch_has_nothing_is_known_if_one_batch_is_unknown():
+    assert together([FieldsSeen(3, ("a",)), None]) is None
+    assert together([]) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_suspicious"),
+    [
+        (FieldsSeen(0), False),
+        (FieldsSeen(1000), False),
+        (FieldsSeen(1000, never=("optional",)), False),
+        (FieldsSeen(1000, undeclared=("left_out",)), False),
+        (FieldsSeen(5, never=("optional",), undeclared=("left_out",)), False),
+        (FieldsSeen(1000, never=("dest",), undeclared=("destination",)), True),
+        (FieldsSeen(5, never=("carrierCode",), undeclared=("carrier_code",)), True),
+        (FieldsSeen(5, never=("after.id",), undeclared=("ID",)), True),
+        (FieldsSeen(1, never=("a", "b"), is_any=False), True),
+    ],
+)
+def test_optional_fields_that_are_left_out_make_no_schema_wrong(seen, is_suspicious):
+    assert seen.is_suspicious == is_suspicious
+    (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0, fields=seen))
+    assert check.passed is not is_suspicious
+
+
+def test_the_check_tells_the_names_and_does_not_pass_where_nobody_knows_them():
+    seen = FieldsSeen(5, never=("a", "b"), undeclared=("A", "c"))
+    (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0, fields=seen))
+    assert check.description == "of 5 records none has a, b; fields that are not declared: A, c."
+    assert {name: value.value for name, value in check.metadata.items()} == {
+        "fields_never_seen": "a, b",
+        "undeclared_fields": "A, c",
+    }
+    (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), None, unknown="a limit"))
+    assert not check.passed
+    assert check.description == "It is unknown which fields the records have: a limit."
+    (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0))
+    assert check.passed
+
+
+def test_metadata_tell_what_is_known_and_nothing_else():
+    assert fields_metadata(FieldsSeen(5, ("a", "b"), ("c",))) == {
+        "kafka/fields_never_seen": "a, b",
+        "kafka/undeclared_fields": "c",
+    }
+    assert fields_metadata(FieldsSeen(0)) == fields_metadata(FieldsSeen(5)) == fields_metadata(None) == {}
+
+
+@pytest.mark.spark
+def test_declared_fields_that_no_record_has_and_undeclared_ones_are_seen_on_the_way(spark):
+    from pyspark.sql import Observation
+
+    from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+
+    many = ", ".join(f"f{number} INT" for number in range(70))
+    schema = f"a INT, flight INT, r STRUCT<x: INT, y: INT>, {many}"
+    values = [
+        b'{"a": 1, "Flight": 2, "r": {"x": null}}',
+        b'{"a": null, "f69": null, "r": {"X": 1}, "Flight": 1, "z": {"b": 1}}',
+        None,
+        b'{"flight": "no number"}',
+        b'{"f68": 1, "r": {"y": 1}}',
+    ]
+    when = datetime(2026, 3, 29, tzinfo=timezone.utc)
+    rows = [(None, None if it is None else bytearray(it), "t", 0, at, when, 0, None) for at, it in enumerate(values)]
+    decoder = Decoder.of(None, JsonFormat(schema, on_error="null"), None)
+
+    def seen(rows):
+        watch = decoder.fields(len(rows))
+        assert watch is not None
+        observation = Observation()
+        staged = watch.marked(decoder.stage(spark.createDataFrame(rows, RECORD_SCHEMA)))
+        landed = decoder.finish(staged.observe(observation, *watch.metrics()))
+        landed.collect()
+        assert not [name for name in landed.columns if name.startswith("_")]
+        return watch.seen(observation.get)
+
+    found = seen(rows)
+    assert found.never == ("flight", "r.x", *(f"f{number}" for number in range(70) if number != 68))
+    assert (found.records, found.undeclared, found.is_any) == (3, ("Flight", "z"), True)
+    assert found.is_suspicious
+    nothing = seen([row for row in rows if row[1] is None])
+    assert nothing == FieldsSeen(0)
