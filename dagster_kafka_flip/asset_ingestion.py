@@ -14,7 +14,6 @@ from dagster_kafka_flip.checks import Findings, check_names, check_results, fail
 from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.landing_assets import check_alone
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA, data_version, result_metadata
@@ -105,7 +104,7 @@ class Ingestion:
         formats = (self.key_format, self.value_format)
         keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
         rules = None if self.partitions is None else self.partitions.rules
-        has_fields = isinstance(self.value_format, JsonFormat)
+        has_fields = self.value_format is not None and self.value_format.declares_fields
         return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
 
     def run(

@@ -62,17 +62,16 @@ class Decoder:
         from pyspark.sql import functions as f
 
         key, value = f.col("key"), f.col("value")
-        # In steps, so that Spark parses each record once although parsed form and problem both use it.
-        staged = records.select(
-            "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
-        )
-        looks = {
-            _KEY_LOOK: self.key_format.second_look(key, f.col(_KEY)),
-            _VALUE_LOOK: self.value_format.second_look(value, f.col(_VALUE)),
-        }
+        looks = {_KEY_LOOK: self.key_format.second_look(key), _VALUE_LOOK: self.value_format.second_look(value)}
         taken = {name: look for name, look in looks.items() if look is not None}
-        if taken:
-            staged = staged.select("*", *(look.alias(name) for name, look in taken.items()))
+        # Two steps, so that Spark parses each record once although parsed form and problem both use it. All that parses
+        # JSON is in the first one: it can't be compiled together with the rest.
+        staged = records.select(
+            "*",
+            self.key_format.parse(key).alias(_KEY),
+            self.value_format.parse(value).alias(_VALUE),
+            *(look.alias(name) for name, look in taken.items()),
+        )
         key_problem = _problem(self.key_format, key, _KEY, _KEY_LOOK if _KEY_LOOK in taken else None)
         value_problem = _problem(self.value_format, value, _VALUE, _VALUE_LOOK if _VALUE_LOOK in taken else None)
         return staged.select(

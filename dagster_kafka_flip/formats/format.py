@@ -38,12 +38,12 @@ class Format(Settings, ABC):
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """Why a record can't be decoded, as a string column that is null where it can; None if it always can."""
 
-    def second_look(self, data: Column, parsed: Column) -> Column | None:
-        """What `second_problem` needs to know of a record, null where there is nothing to look at; None if it never is.
+    def second_look(self, data: Column) -> Column | None:
+        """What `second_problem` needs to know of a binary column, null where it needs nothing; None if it never does.
 
-        For what is dear to compute, and seldom needed. Must not fail on any bytes.
+        It is computed together with `parse`. Must not fail on any bytes.
         """
-        del data, parsed
+        del data
         return None
 
     def second_problem(self, found: Column) -> Column | None:
@@ -54,6 +54,11 @@ class Format(Settings, ABC):
     def as_one(self, parsed: Column) -> Column:
         """The decoded form as one column, as it is landed."""
         return parsed
+
+    @property
+    def declares_fields(self) -> bool:
+        """Whether it has `fields`, which records may lack."""
+        return type(self).fields is not Format.fields
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
         """Declared fields, each null where a record doesn't have it; for a format that declares none, nothing."""

@@ -10,7 +10,7 @@ from pydantic import field_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.ddl import check_ddl
 from dagster_kafka_flip.formats.format import Format, OnError
-from dagster_kafka_flip.formats.json_changes import changed_numbers, doubt, numbers_as_text, other_changes
+from dagster_kafka_flip.formats.json_changes import changes, doubt, exact, exact_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -109,24 +109,24 @@ class JsonFormat(Format):
         )
         for path, is_missing in _required(self.struct(), parsed, ""):
             problem = problem.when(is_missing, f.lit(f"the required field {path} is missing or null"))
-        for message, is_so in other_changes(self.struct(), parsed, text, _OPTIONS):
+        for message, is_so in changes(self.struct(), parsed, text):
             problem = problem.when(is_so, f.lit(message))
         return f.when(data.isNotNull(), problem)
 
-    def second_look(self, data: Column, parsed: Column) -> Column | None:
-        """The numbers as they are written, of a record where Spark may have changed one."""
+    def second_look(self, data: Column) -> Column | None:
+        """What an exact look at the text tells, of a record where Spark may change a value."""
         from pyspark.sql import functions as f
 
-        text = data.cast("string")
-        is_doubtful = doubt(self.struct(), parsed, text)
-        return None if is_doubtful is None else f.when(is_doubtful, numbers_as_text(self.struct(), text, _OPTIONS))
+        struct, text = self.struct(), data.cast("string")
+        is_doubtful = doubt(struct, text)
+        return None if is_doubtful is None else f.when(is_doubtful, exact(struct, text, _OPTIONS))
 
     def second_problem(self, found: Column) -> Column | None:
-        """The first number that Spark changed."""
+        """The first value that Spark changes."""
         from pyspark.sql import functions as f
 
         problem: Column | None = None
-        for message, is_so in changed_numbers(self.struct(), found):
+        for message, is_so in exact_changes(self.struct(), found):
             problem = (f if problem is None else problem).when(is_so, f.lit(message))
         return None if problem is None else f.when(found.isNotNull(), problem)
 

@@ -2,15 +2,15 @@ r"""What Spark's JSON parser changes in a value without an error; such a record 
 
 Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, and a question mark of half a surrogate pair.
 
-To look exactly costs as much as to parse the record once more. So there are two looks at numbers: a cheap one at every
-record (`doubt`), which may suspect a record that is right but passes none that is wrong, and an exact one
-(`numbers_as_text`, `changed_numbers`) at the records that it suspects.
+To look exactly costs as much as to parse the record once more. So there are two looks at its text: a cheap one at every
+record (`doubt`), which may suspect a record that is right but passes none that is wrong, and an exact one (`exact`) at
+the records that it suspects. What the parsed values tell by themselves (`changes`) needs neither.
 """
 
 from __future__ import annotations
 
 import re
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, DecimalType, StructType
 
     Rules = list[tuple[str, Column]]
-    Look = Callable[[DataType, Column], Rules]
+    Look = Callable[[DataType, Column, str | None], Rules]
 
 _MOST_DIGITS = 38
+
+_DECIMALS, _LONE = "decimals", "lone_surrogate"
 
 # A JSON text up to its next number outside of strings, and that number. Possessive, so that Java neither goes back nor
 # recurses, however long the text.
@@ -38,63 +40,71 @@ _LONE_SURROGATE = (
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@$-]+")
 
 
-def doubt(struct: StructType, parsed: Column, text: Column) -> Column | None:
-    """Whether a number of a record may have been changed; None if no declared type can change one.
+def doubt(struct: StructType, text: Column) -> Column | None:
+    """Whether a value may have been changed, by a record's text; None if no declared type has values that can be.
 
     Args:
         struct: The declared fields.
-        parsed: As Spark parsed them.
-        text: What was parsed.
+        text: What is parsed.
     """
-    doubts = [_false_if_null(is_infinite) for _, is_infinite in _rules(struct, parsed, "", _infinite)]
+    doubts: list[Column] = []
     patterns = list(dict.fromkeys(_decimal_patterns(struct, None)))
     if patterns:
         # A name that is written with escapes, such as "pr\u0069ce", is not found by its letters.
         doubts.append(text.contains("\\u00") & text.rlike(r"\\u00[2-7]"))
         doubts.extend(text.rlike(pattern) for pattern in patterns)
+    if _only(struct, _is_text) is not None:
+        doubts.append(text.contains("\\u") & text.rlike(r"\\u[dD][89a-fA-F]"))
     return reduce(lambda one, other: one | other, doubts) if doubts else None
 
 
-def numbers_as_text(struct: StructType, text: Column, options: dict[str, str]) -> Column:
-    """The numbers that Spark may change, each as it is written, as a STRING in its place.
+def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
+    """What `exact_changes` needs to know of a record that is in doubt.
 
     Args:
         struct: The declared fields.
-        text: What was parsed.
-        options: How it was parsed.
+        text: What is parsed.
+        options: How it is parsed.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 
-    # As a STRING field takes a number, Spark would write the nearest double; as it takes a string, nothing is changed.
-    quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
-    return f.from_json(quoted, _leaves_as(_numbers(struct), StringType()), options)  # pyright: ignore[reportArgumentType]
+    found: list[Column] = []
+    decimals, texts = _only(struct, _is_decimal), _only(struct, _is_text)
+    if decimals is not None:
+        # As a STRING field takes a number, Spark would write the nearest double; of a string it changes nothing.
+        quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
+        found.append(f.from_json(quoted, _leaves_as(decimals, StringType()), options).alias(_DECIMALS))  # pyright: ignore[reportArgumentType]
+    if texts is not None:
+        found.append(_lone_surrogate(texts, text, options).alias(_LONE))
+    return f.struct(*found)
 
 
-def changed_numbers(struct: StructType, texts: Column) -> Rules:
-    """What is wrong with numbers, and on which records.
+def exact_changes(struct: StructType, found: Column) -> Rules:
+    """What is wrong, and on which records, by an exact look.
 
     Args:
         struct: The declared fields.
-        texts: From `numbers_as_text`.
+        found: From `exact`.
     """
-    return _rules(_numbers(struct), texts, "", _changed_number)
+    rules: Rules = []
+    decimals = _only(struct, _is_decimal)
+    if decimals is not None:
+        rules.extend(_rules(decimals, found.getField(_DECIMALS), "", None, _changed_decimal))
+    if _only(struct, _is_text) is not None:
+        rules.append(("a text has half of a surrogate pair", found.getField(_LONE)))
+    return rules
 
 
-def other_changes(struct: StructType, parsed: Column, text: Column, options: dict[str, str]) -> Rules:
-    """What is wrong with everything but numbers, and on which records.
+def changes(struct: StructType, parsed: Column, text: Column) -> Rules:
+    """What is wrong, and on which records, by what was parsed.
 
     Args:
         struct: The declared fields.
         parsed: As Spark parsed them.
         text: What was parsed.
-        options: How it was parsed.
     """
-    rules = _rules(struct, parsed, "", _changed_other)
-    texts = _only(struct, _is_text)
-    if texts is not None:
-        rules.append(("a text has half of a surrogate pair", _lone_surrogate(texts, text, options)))
-    return rules
+    return _rules(struct, parsed, "", None, partial(_changed, text))
 
 
 def _decimal_patterns(data_type: DataType, name: str | None) -> Iterator[str]:
@@ -132,25 +142,12 @@ def decimal_pattern(data_type: DecimalType, name: str | None) -> str:
     return rf'"{re.escape(name)}"[ \t\r\n]*+:(?![ \t\r\n]*+(?:("?+)-?[0-9]++{fraction}\1[ \t\r\n]*+[,}}]|null))'
 
 
-def _infinite(data_type: DataType, column: Column) -> Rules:
+def _changed_decimal(data_type: DataType, written: Column, name: str | None) -> Rules:
+    """What is wrong with a decimal, by its text."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import DoubleType, FloatType
+    from pyspark.sql.types import DecimalType
 
-    if not isinstance(data_type, (DoubleType, FloatType)):
-        return []
-    return [("is infinite", f.abs(column) == f.lit(float("inf")).cast(data_type))]
-
-
-def _changed_number(data_type: DataType, written: Column) -> Rules:
-    """What is wrong with a number, by its text."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import DecimalType, DoubleType, FloatType
-
-    name = data_type.simpleString().upper()
-    if isinstance(data_type, (DoubleType, FloatType)):
-        # A string may say that it is infinite: Spark takes that for what it says.
-        is_infinite = f.abs(written.try_cast(data_type)) == f.lit(float("inf")).cast(data_type)
-        return [(f"is beyond the range of {name}", written.rlike("[0-9]") & is_infinite)]
+    del name
     if not isinstance(data_type, DecimalType):
         return []
     scale = data_type.scale
@@ -163,13 +160,21 @@ def _changed_number(data_type: DataType, written: Column) -> Rules:
         ~number.try_cast(same).eqNullSafe(number.try_cast(data_type).try_cast(same)) for same in (wide, "double")
     ]
     has_more = f.when(is_plain, written.rlike(rf"\.[0-9]{{{scale}}}[0-9]*[1-9]")).otherwise(differs[0] | differs[1])
-    return [(f"has more digits than {name} holds", has_more)]
+    return [(f"has more digits than {data_type.simpleString().upper()} holds", has_more)]
 
 
-def _changed_other(data_type: DataType, column: Column) -> Rules:
+def _changed(text: Column, data_type: DataType, column: Column, name: str | None) -> Rules:
+    """What is wrong with a value, by what was parsed."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import MapType, TimestampNTZType, TimestampType
+    from pyspark.sql.types import DoubleType, FloatType, MapType, TimestampNTZType, TimestampType
 
+    if isinstance(data_type, (DoubleType, FloatType)):
+        is_infinite = f.abs(column) == f.lit(float("inf")).cast(data_type)
+        # "Infinity" is taken for what it says. A record that says so may have a number that is too large, too.
+        before = r"[:\[,]" if name is None else f'"{re.escape(name)}"[ \t\r\n]*:'
+        is_number = text.rlike(rf"{before}[ \t\r\n]*-?[0-9]+(\.[0-9]+)?([eE]\+?[0-9]|(?<=[0-9]{{39}}))")
+        is_told = text.contains("Infinity") | text.contains("INF")
+        return [(f"is beyond the range of {data_type.simpleString().upper()}", is_infinite & (~is_told | is_number))]
     if isinstance(data_type, MapType):
         keys = f.map_keys(column)
         return [("has a key twice", f.size(keys) != f.size(f.array_distinct(keys)))]
@@ -183,25 +188,24 @@ def _lone_surrogate(texts: DataType, text: Column, options: dict[str, str]) -> C
     r"""Whether a text of a declared field has a \uD800 to \uDFFF without its other half."""
     from pyspark.sql import functions as f
 
-    may_have = text.contains("\\u") & text.rlike(r"\\u[dD][89a-fA-F]")
     # Without backslashes that stand for themselves, each \u begins an escape.
     single = f.regexp_replace(text, r"\\\\", r"\\u005c")
     other = f.regexp_replace(single, _LONE_SURROGATE, r"\\ufffd")
     # An undeclared field is left out whatever it holds: then the other text makes no difference.
     before, after = (f.to_json(f.from_json(each, texts, options)) for each in (text, other))  # pyright: ignore[reportArgumentType]
-    return may_have & single.rlike(_LONE_SURROGATE) & ~before.eqNullSafe(after)
+    return single.rlike(_LONE_SURROGATE) & ~before.eqNullSafe(after)
 
 
-def _rules(data_type: DataType, column: Column, path: str, look: Look) -> Rules:
+def _rules(data_type: DataType, column: Column, path: str, name: str | None, look: Look) -> Rules:
     """What a look finds in a value and in all that is inside of it, each with the path where it is."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    rules = [(f"the value of {path} {what}", is_so) for what, is_so in look(data_type, column)]
+    rules = [(f"the value of {path} {what}", is_so) for what, is_so in look(data_type, column, name)]
     if isinstance(data_type, StructType):
         for field in data_type.fields:
             inner = f"{path}.{field.name}" if path else field.name
-            rules.extend(_rules(field.dataType, column.getField(field.name), inner, look))
+            rules.extend(_rules(field.dataType, column.getField(field.name), inner, field.name, look))
     elif isinstance(data_type, ArrayType):
         rules.extend(_inside(data_type.elementType, column, f"{path}[]", look))
     elif isinstance(data_type, MapType):
@@ -214,21 +218,15 @@ def _inside(element_type: DataType, elements: Column, path: str, look: Look) -> 
     from pyspark.sql import functions as f
 
     # How many rules there are does not depend on the element, so any column will do to find out.
-    messages = [message for message, _ in _rules(element_type, elements, path, look)]
+    messages = [message for message, _ in _rules(element_type, elements, path, None, look)]
 
     def rule(number: int) -> Column:
         def breaks(element: Column) -> Column:
-            return _false_if_null(_rules(element_type, element, path, look)[number][1])
+            return f.coalesce(_rules(element_type, element, path, None, look)[number][1], f.lit(False))
 
         return f.exists(elements, breaks)
 
     return [(message, rule(number)) for number, message in enumerate(messages)]
-
-
-def _false_if_null(column: Column) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.coalesce(column, f.lit(False))
 
 
 def _is_text(data_type: DataType) -> bool:
@@ -238,16 +236,10 @@ def _is_text(data_type: DataType) -> bool:
     return is_map_by_text or isinstance(data_type, (StringType, VariantType))
 
 
-def _is_number(data_type: DataType) -> bool:
-    from pyspark.sql.types import DecimalType, DoubleType, FloatType
+def _is_decimal(data_type: DataType) -> bool:
+    from pyspark.sql.types import DecimalType
 
-    return isinstance(data_type, (DecimalType, DoubleType, FloatType))
-
-
-def _numbers(struct: StructType) -> DataType:
-    from pyspark.sql.types import StructType
-
-    return _only(struct, _is_number) or StructType([])
+    return isinstance(data_type, DecimalType)
 
 
 def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType | None:
