@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from dagster_kafka_flip.cli import main
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.position_report import report_position, streams_of
 from tests.document_tests import documented_options, options_of
-from tests.table.commits import append, create, foreign, own, restore
+from tests.table.commits import append, create, document_of, foreign, own, restore
 
 COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
 
@@ -246,6 +247,11 @@ def test_a_report_is_made_of_history_alone():
     replaced = (foreign(1, "TRUNCATE"), create())
     assert report_position(replaced, "main", "t", 5).anchor_kind == "replacement"
     assert streams_of(replaced) == ()
+    doubt = replace(document_of(2), doubt="the topic t was made again")
+    doubted = report_position((replace(own(2), user_metadata=doubt.to_text()), own(1), create()), "main", "t", 5)
+    assert (type(doubted.error).__name__, str(doubted.error)) == ("LogChangedError", "the topic t was made again")
+    assert doubted.anchor is not None
+    assert doubted.anchor.version == 2, "where it stands is told all the same"
     lost = report_position((append(7),), "main", "t", 5)
     assert (type(lost.error).__name__, lost.anchor, lost.anchor_kind) == ("PositionLostError", None, None)
 

@@ -113,16 +113,20 @@ def print_positions(
         _print_stream(out, one, limit_rows)
 
 
+def _told(report: PositionReport, state: EnumeratorState | None) -> dict[str, str]:
+    error = "" if report.error is None else f"{type(report.error).__name__}: {report.error}"
+    if error and report.anchor is None:
+        return {"position": f"can't be told. {error}"}
+    if state is None:
+        return {"position": "none; a run begins where the source starts"}
+    topics = {tp.topic for tp in state.position}
+    told = {"position": f"{len(state.position):,} topic partitions; topics: {len(topics):,}"}
+    return {**told, "in doubt": f"no run goes on from here. {error}"} if error else told
+
+
 def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
     report, state, lag = one.report, one.state, one.lag
-    fields: dict[str, object] = {"stream": report.stream}
-    if report.error is not None:
-        fields["position"] = f"can't be told. {type(report.error).__name__}: {report.error}"
-    elif state is None:
-        fields["position"] = "none; a run begins where the source starts"
-    else:
-        topics = {tp.topic for tp in state.position}
-        fields["position"] = f"{len(state.position):,} topic partitions; topics: {len(topics):,}"
+    fields: dict[str, object] = {"stream": report.stream, **_told(report, state)}
     if report.anchor is not None and report.anchor_commit is not None and report.anchor_kind is not None:
         made = utc(report.anchor_commit.timestamp_ms)
         fields["anchor"] = f"version {report.anchor.version}, {_ANCHORS[report.anchor_kind]}, {made}"

@@ -13,7 +13,6 @@ from dagster_kafka_flip.errors import (
     CommitUnknownError,
     ConcurrentIngestionError,
     KafkaFlipError,
-    LogChangedError,
     PositionLostError,
     StreamOverlapError,
     TableError,
@@ -23,7 +22,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.instants import utc_time
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.company import check_alone, makes_windows, shared_logs
-from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams
+from dagster_kafka_flip.table.history import Anchor, Commit, check_between, check_doubt, find_anchor, other_streams
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
 from dagster_kafka_flip.table.restored import restored_versions
@@ -188,8 +187,7 @@ class DeltaTable:
         except TableNotThereError:
             self.check_place_is_free()
             return None
-        if anchor.document is not None and anchor.document.doubt is not None:
-            raise LogChangedError(anchor.document.doubt)
+        check_doubt(anchor)
         return anchor
 
     def restored_versions(self, restore: Commit, older: Sequence[Commit]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import (
     ForeignRowsError,
     KafkaFlipError,
+    LogChangedError,
     PositionLostError,
     TableChangedError,
     TableReplacedError,
@@ -200,6 +201,16 @@ class Anchor:
     incidents: tuple[Incident, ...] = ()
     transaction_version: int | None = None
     is_recorded: bool = False
+
+
+def check_doubt(anchor: Anchor) -> None:
+    """Makes sure that nobody has to decide about the stream's last batch before a run goes on.
+
+    Raises:
+        LogChangedError: A log changed while that batch was read.
+    """
+    if anchor.document is not None and anchor.document.doubt is not None:
+        raise LogChangedError(anchor.document.doubt)
 
 
 HasRows: TypeAlias = "Callable[[], bool]"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dagster_kafka_flip.errors import KafkaFlipError
-from dagster_kafka_flip.table.history import Effect, effect_of, find_anchor, other_streams, with_undone
+from dagster_kafka_flip.table.history import Effect, check_doubt, effect_of, find_anchor, other_streams, with_undone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class PositionReport:
         stream: Id of the stream.
         anchor: Its position; None if history does not tell it.
         anchor_commit: The commit that defines it.
-        error: Why history does not tell it.
+        error: Why history does not tell it; or why no run goes on from there.
         commits: The stream's last commits, newest first.
     """
 
@@ -86,6 +86,7 @@ def report_position(
     anchor, error = None, None
     try:
         anchor = find_anchor(history, stream, table, restored=restored)
+        check_doubt(anchor)
     except KafkaFlipError as why:
         error = why
     return PositionReport(

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dagster_kafka_flip.cli import main
 from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostError, TableError
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -263,3 +265,38 @@ def _recorded(known):
 
 def _document(anchor):
     return CommitDocument("main", "another", "", anchor.table_version, anchor.version, (), anchor.state)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_another_stream_whose_position_is_forgotten_stops_a_run_until_it_is_set_as_the_message_says(
+    land, kafka, broker, connection, spark, spark_of, topic, table
+):
+    land()
+    other = f"{topic}-other"
+    kafka.create(other)
+    kafka.produce(other, [(None, "y")] * 2)
+    target = DeltaTarget(table=table, stream="two")
+
+    def land_other():
+        return ingest(KafkaSource(topics=(other,)), target, spark=spark_of, connection=connection)
+
+    land_other()
+    kafka.produce(other, [(None, "y")])
+    known = land_other().known
+    _forget(spark, table)
+    known = replace(known, table_version=9)
+    kafka.create(f"{other}-2")
+    kafka.produce(f"{other}-2", [(None, "z")])
+
+    def land_more():
+        source = KafkaSource(topics=(other, f"{other}-2"))
+        return ingest(source, target, spark=spark_of, connection=connection, known=known, verify_after=timedelta(0))
+
+    with pytest.raises(PositionLostError, match=r"the stream 'main' has committed .* or set its position with"):
+        land_more()
+    arguments = f"--table {table} --bootstrap-servers {broker} --topic {topic} --to latest --yes".split()
+    done = CliRunner().invoke(main, ["position", "set", *arguments, "--reason", "as the message says"])
+    assert done.exit_code == 0, done.output
+    assert land_more().rows == 1
+    assert land().is_idle
