@@ -65,7 +65,7 @@ def check_nothing_owed(
     there = None if anchor is None else table.table_id()
     if anchor is None or there != batch.route.table_id:
         went_on = "The run went on; what was owed to the table is not landed."
-        return (tolerable(missing(batch, target, main_target, there), tolerated, went_on, lost_offsets=None),)
+        return (tolerable(missing(batch, target, main_target, there), tolerated, went_on),)
     check_whose(anchor, target, main.table_id(), main_target)
     incidents = list(anchor.incidents)
     if is_set_back(anchor, batch):
@@ -89,20 +89,17 @@ def tolerable(
     error: KafkaFlipError,
     tolerated: Collection[type[KafkaFlipError]],
     went_on: str,
-    *,
-    lost_offsets: int | None = 0,
 ) -> Incident:
-    """Raises an error, unless it is tolerated.
+    """Raises an error, unless it is tolerated. How many dead letters are lost by it, nobody can tell.
 
     Args:
         error: The error.
         tolerated: Errors that don't end the run.
         went_on: How the run goes on, as a sentence.
-        lost_offsets: The largest number of records that are lost by it; None where nobody can tell.
     """
     if type(error) not in tolerated:
         raise error
-    return incident_of(error, went_on, lost_offsets=lost_offsets)
+    return incident_of(error, went_on, lost_offsets=None)
 
 
 def missing(

@@ -437,7 +437,7 @@ class DeadLetterTable:
         if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
             error = set_back(self._table, anchor, batch, self.target, self._main_target)
             went_on = "The run went on; the dead letters that the table lost are not landed again."
-            incident = tolerable(error, self._context.tolerated, went_on, lost_offsets=None)
+            incident = tolerable(error, self._context.tolerated, went_on)
             self._incidents.append(incident)
             anchor = replace(anchor, incidents=(*anchor.incidents, incident))
         settles = settlement(anchor)
@@ -470,7 +470,7 @@ class DeadLetterTable:
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
         error = missing(known, self.target, self._main_target, there)
         went_on = f"The run went on with the table that is there now; version {batch.version} is settled in it."
-        self._incidents.append(tolerable(error, self._context.tolerated, went_on, lost_offsets=None))
+        self._incidents.append(tolerable(error, self._context.tolerated, went_on))
         self._table_id = ""
 
     def _readable(

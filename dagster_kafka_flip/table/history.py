@@ -426,7 +426,8 @@ class _Walk:
                 "another table to read everything again"
             )
             went_on = "The run went on from the position; what was wiped is not landed again."
-            self._tolerate(TableReplacedError(msg), went_on)
+            # What others wiped is behind the position, and how much that was, history does not tell.
+            self._tolerate(TableReplacedError(msg), went_on, lost_offsets=None)
         # Not a commit further: each page of history costs a query, and a table may have thousands.
         between = list(itertools.takewhile(lambda later: later.version > document.base_version, older))
         check_between(between, document, commit.version, self._table)
@@ -467,10 +468,10 @@ class _Walk:
         self._tolerate(ForeignRowsError(msg), "The run took the table as it is, and began where the source says.")
         return self._anchor(start, None, None)
 
-    def _tolerate(self, error: KafkaFlipError, went_on: str) -> None:
+    def _tolerate(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = 0) -> None:
         if type(error) not in self._tolerated:
             raise error
-        self._incidents.append(incident_of(error, went_on))
+        self._incidents.append(incident_of(error, went_on, lost_offsets=lost_offsets))
 
     def _anchor(
         self,

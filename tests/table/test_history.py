@@ -268,6 +268,15 @@ def test_a_replacement_that_brought_rows_of_its_own_is_no_beginning(commit):
         _find(create(), append(1), commit)
 
 
+def test_how_much_a_wipe_took_that_is_tolerated_nobody_knows_and_rows_of_others_take_nothing():
+    for commits, error, lost in (
+        ([foreign(2, "TRUNCATE"), own(1), create()], TableReplacedError, None),
+        ([append(1), create()], ForeignRowsError, 0),
+    ):
+        (incident,) = find_anchor(commits, "main", "lake.t", {error}).incidents
+        assert (incident.error, incident.lost_offsets) == (error.__name__, lost)
+
+
 # --- rows of others, and a history that does not say --------------------------------------------------------------
 
 
