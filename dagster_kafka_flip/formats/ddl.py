@@ -16,6 +16,8 @@ _TOKEN = re.compile(
     r"\s+|--[^\n]*|/\*.*?\*/|(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\w$-]+|[<>(),:])", re.DOTALL
 )
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
+
 # Spark 4.0, and the types that 4.1 and 4.2 add.
 _TYPES = frozenset(
     {
@@ -126,6 +128,8 @@ class _Fields:
                 raise _error(
                     f"a field is missing {f'before {name!r}' if name else 'at the end'}; is there a comma too many?"
                 )
+            if name[0] != "`" and not _PLAIN_NAME.fullmatch(name):
+                raise _error(f"the name {name} has to be quoted: write `{name}`")
             name = name.strip("`").replace("``", "`")
             if name.lower() in names:
                 raise _error(f"the field {inside}{name} is there twice")

@@ -10,7 +10,7 @@ from dagster_kafka_flip.formats.json import JsonFormat
 
 GOOD = [
     "carrier STRING NOT NULL, flight INT",
-    "id BIGINT NOT NULL COMMENT 'what it''s', name STRING COMMENT \"a, b > c\"",
+    "id BIGINT NOT NULL COMMENT 'what it\\'s', name STRING COMMENT \"a, b > c\"",
     "a ARRAY<STRUCT<x: INT, y: DECIMAL(10,2)>>",
     "m MAP<STRING, ARRAY<MAP<STRING, INT>>>",
     "`a b` INT, `a``b` INT, `c,d` STRING",
@@ -25,13 +25,15 @@ GOOD = [
     "a STRING COLLATE UTF8_LCASE, b STRING",
     "struct<a:int,b:string>",
     "_id STRING, a1 INT, 1a INT",
-    "größe INT, `😀` STRING",
+    "`größe` INT, `😀` STRING, `a-b` INT",
     "a INT -- the first\n, b /* the second */ INT",
     "  a\tINT\n,\nb INT  ",
 ]
 BAD = [
     ("id strin", "schema: id: 'strin' is not a type of Spark; did you mean STRING?"),
     ("id INT64, name TEXT", "schema: id: 'INT64' is not a type of Spark; did you mean BIGINT?"),
+    ("größe INT", "schema: the name größe has to be quoted: write `größe`"),
+    ("a-b INT", "schema: the name a-b has to be quoted: write `a-b`"),
     ("id", "schema: id has no type; write one, such as id STRING"),
     ("id INT,", "schema: a field is missing at the end; is there a comma too many?"),
     ("id INT,, name STRING", "schema: a field is missing before ','; is there a comma too many?"),

@@ -67,7 +67,7 @@ def expected(plan, record, *, tiled, bounded):
     ("rules", "tiled", "bounded"),
     [
         (Windows(), False, True),
-        (Windows(max_lateness=None), False, False),
+        (Windows(max_lateness=None), False, True),
         (Windows(event_time="time", max_lateness=timedelta(hours=1)), False, True),
         (Windows(mode="offset"), True, False),
     ],

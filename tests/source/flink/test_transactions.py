@@ -178,13 +178,12 @@ def test_what_was_open_is_read_by_the_run_after_it_was_committed_and_never_when_
     assert enumerator_of(builder, state).start().is_empty
 
 
-def test_a_marker_counts_in_a_look_up_by_time_with_the_time_when_it_was_written(
-    spark, source_of, enumerator_of, kafka, cluster, topic
-):
-    # Kafka's rule: "the first offset with a timestamp at or after" is the marker's, dated by the broker's clock.
+def test_a_marker_is_neither_the_start_nor_the_stop_at_a_time(spark, source_of, enumerator_of, kafka, cluster, topic):
+    # Kafka's look-up by time answers with the marker at offset 2, dated by the broker's clock.
     kafka.create(topic)
     transact(kafka, cluster, topic, {0: [1000, 2000]})
     transact(kafka, cluster, topic, {0: [3000]})
+    transact(kafka, cluster, topic, {0: [20_000]})
     ten_seconds = OffsetsInitializer.timestamp(10_000)
     before = KafkaSource.builder().set_topics(topic).set_bounded(ten_seconds)
     from_then = KafkaSource.builder().set_topics(topic).set_starting_offsets(ten_seconds)
@@ -194,4 +193,4 @@ def test_a_marker_counts_in_a_look_up_by_time_with_the_time_when_it_was_written(
         enumerator.start()
         assignment = enumerator.assign(Limits())
         read.append((splits_of(assignment.plan), offsets_read(spark, source_of(builder), assignment)))
-    assert read == [({0: (0, 2)}, {0: [0, 1]}), ({0: (2, 5)}, {0: [3]})]
+    assert read == [({0: (0, 5)}, {0: [0, 1, 3]}), ({0: (5, 7)}, {0: [5]})]
