@@ -298,7 +298,8 @@ def test_the_recorded_position_is_json_that_stays_small(instance, resources, sou
     asset = build_kafka_delta_asset(name="recorded", source=source, table=table)
     metadata = run(asset, instance, resources)
     assert metadata is not None
-    assert len(json.dumps(metadata["kafka/position"])) < 600
+    # With the table's path and the topic's name in it, which are long here.
+    assert len(json.dumps(metadata["kafka/position"])) < 1000
 
 
 def test_a_pattern_is_one_topic_asset_upstream_and_its_runs_tell_what_came_and_went(
