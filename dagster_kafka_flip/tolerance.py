@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
@@ -23,9 +23,6 @@ from dagster_kafka_flip.errors import (
     WindowNotCompleteError,
 )
 from dagster_kafka_flip.settings import expect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NO_RECORDS_LOST = "no_records_lost"
 ALL_TOPICS_THERE = "all_topics_there"
@@ -62,7 +59,8 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
     Raises:
         ConfigurationError: One of them can't be tolerated.
     """
-    expect("tolerate", tolerate, (list, tuple, set, frozenset), "[RetentionOvertookPositionError]")
+    if isinstance(tolerate, str) or not hasattr(tolerate, "__iter__"):
+        expect("tolerate", tolerate, list, "[RetentionOvertookPositionError]")
     tolerated = frozenset(tolerate)
     for error in tolerated:
         if error not in CHECKS:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
-from filelock import FileLock
+import tenacity
+from filelock import FileLock, Timeout
 
 from dagster_kafka_flip.errors import TableError, UnsafeStoreError
 
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pyspark.sql import SparkSession
+
+_logger = logging.getLogger(__name__)
+
+# A write may take long, and another one waits for it; but not for a process that hangs.
+_FIRST_WORD_SECONDS = 5.0
+_NEXT_WORD_SECONDS = 60.0
+_PATIENCE_SECONDS = 2 * 3600.0
 
 _PLAIN_S3 = frozenset({"s3", "s3a", "s3n"})
 _SINGLE_DRIVER = "S3SingleDriverLogStore"
@@ -36,7 +45,7 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
             JVM keeps writers apart, and the lock is taken only where the path is visible here.
 
     Raises:
-        TableError: The lock's file can't be opened.
+        TableError: The lock's file can't be opened, or another process has held the lock for two hours.
     """
     path = local_path(location)
     if path is None or (is_remote and not path.parent.is_dir()):
@@ -50,7 +59,7 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
     lock = FileLock(file, mode=_mode_in(path.parent), thread_local=False)
     try:
         _refuse_a_link(file)
-        lock.acquire()
+        _acquire(lock, file, location)
     except OSError as error:
         msg = (
             f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}"
@@ -62,6 +71,42 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         yield
     finally:
         lock.release()
+
+
+def _acquire(lock: FileLock, file: Path, location: str) -> None:
+    def tell(state: tenacity.RetryCallState) -> None:
+        _logger.warning(
+            "waiting for %s, which is writing to %s: %.0f s so far", _holder(file), location, state.seconds_since_start
+        )
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(Timeout),
+        stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
+        before_sleep=tell,
+    )
+    try:
+        for attempt in retrying:
+            with attempt:
+                number = attempt.retry_state.attempt_number
+                lock.acquire(timeout=_FIRST_WORD_SECONDS if number == 1 else _NEXT_WORD_SECONDS)
+    except tenacity.RetryError:
+        msg = (
+            f"the table {location} has been locked by {_holder(file)} for {_PATIENCE_SECONDS / 60:.0f} min, so nothing "
+            "was written. See whether that run hangs, end it, and run again; the lock goes with the process"
+        )
+        raise TableError(msg) from None
+
+
+def _holder(file: Path) -> str:
+    """The process that holds the lock, by its number where the system tells (Linux)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        inode = str(file.stat().st_ino)
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            # Such as "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF".
+            fields = line.split()
+            if fields[1] != "->" and fields[5].rpartition(":")[2] == inode:
+                return f"the process {fields[4]}"
+    return "another process"
 
 
 def _refuse_a_link(file: Path) -> None:

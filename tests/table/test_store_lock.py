@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
 
 import pytest
 
+import dagster_kafka_flip.table.store_lock as module
 from dagster_kafka_flip.errors import TableError, UnsafeStoreError
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 
@@ -46,6 +48,20 @@ def test_two_processes_exclude_each_other(tmp_path):
         _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
     assert counter.read_text() == "400"
+
+
+def test_who_waits_for_the_lock_says_for_whom_and_not_for_ever(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(module, "_FIRST_WORD_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_NEXT_WORD_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.1)
+    table = str(tmp_path / "table")
+    with store_lock(table, is_remote=False):
+        with pytest.raises(TableError) as error, store_lock(table, is_remote=False):
+            pass
+        assert str(error.value).startswith(f"the table {table} has been locked by the process {os.getpid()} for 0 min")
+        assert caplog.messages[0].startswith(f"waiting for the process {os.getpid()}, which is writing to {table}: 0 s")
+    with store_lock(table, is_remote=False):
+        pass
 
 
 def test_a_table_has_one_lock_through_every_link_and_spelling(tmp_path):
