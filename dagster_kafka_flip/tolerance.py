@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
@@ -23,6 +23,9 @@ from dagster_kafka_flip.errors import (
     WindowNotCompleteError,
 )
 from dagster_kafka_flip.settings import expect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NO_RECORDS_LOST = "no_records_lost"
 ALL_TOPICS_THERE = "all_topics_there"

@@ -106,6 +106,8 @@ class _Fields:
         # Spark also takes the struct as a whole.
         if self._seen().upper() == "STRUCT" and self._seen(1) == "<":
             self._type("the schema")
+        elif self._seen().upper() in _TYPES and self._seen(1) in {_END, "<", "("}:
+            raise _error(f"{self._seen()} is a single type; write fields, such as 'flight INT'")
         else:
             self._fields("", _END)
         if self._seen() != _END:
