@@ -104,7 +104,7 @@ class Ingestion:
         formats = (self.key_format, self.value_format)
         keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
         rules = None if self.partitions is None else self.partitions.rules
-        has_fields = self.value_format is not None and self.value_format.declares_fields
+        has_fields = any(one and one.declares_fields for one in formats)
         return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
 
     def run(

@@ -56,7 +56,7 @@ def check_names(
         tolerated: Errors that don't end a run.
         keeps_rejected: Whether records that can't be decoded don't end it either.
         rules: How records are put into windows; None for a stream.
-        has_fields: Whether the value's format declares fields, which the records may not have.
+        has_fields: Whether a format declares fields, which the records may not have.
     """
     names = {CHECKS[error] for error in tolerated} | ({NO_RECORDS_REJECTED} if keeps_rejected else set())
     if has_fields:

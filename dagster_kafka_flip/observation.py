@@ -14,6 +14,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.formats.fields import of_values_and_keys
 from dagster_kafka_flip.instants import instant
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ class BatchObservation:
 
         self.whole = whole
         self._is_counted = is_counted
-        self._fields: FieldWatch | None = None
+        self._fields: list[FieldWatch] = []
         self._splits = splits
         self._observation = Observation() if is_counted else Observation(whole.name)
         self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
@@ -310,15 +311,15 @@ class BatchObservation:
             for index, (topic, partition) in enumerate(self._watched or ())
         ]
         self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
-        if self._fields is not None:
-            staged = self._fields.marked(staged)
+        for watch in self._fields:
+            staged = watch.marked(staged)
         return staged.observe(
             self._observation,
             f.count(f.lit(1)).alias("records"),
             f.sum(size.cast("bigint")).alias("bytes"),
             f.count(decoder.problem()).alias("rejected"),
             *(() if self._is_counted else self.whole.metrics()),
-            *(() if self._fields is None else self._fields.metrics()),
+            *(metric for watch in self._fields for metric in watch.metrics()),
             *highest,
         )
 
@@ -351,6 +352,8 @@ class BatchObservation:
             bytes=answer["bytes"] or 0,
             rejected=answer["rejected"] if is_whole else None,
             highest_timestamps=highest if is_whole and self._watched is not None else None,
-            fields=self._fields.seen(answer) if is_whole and self._fields is not None else None,
+            fields=of_values_and_keys(watch.seen(answer) for watch in self._fields)
+            if is_whole and self._fields
+            else None,
             unknown=coverage.unknown,
         )

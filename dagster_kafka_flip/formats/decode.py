@@ -86,19 +86,23 @@ class Decoder:
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
 
-    def fields(self, span: int) -> FieldWatch | None:
-        """On a staged DataFrame: what tells which fields its values have; None if the format declares none.
+    def fields(self, span: int) -> list[FieldWatch]:
+        """On a staged DataFrame: what tells which fields its values and keys have, of formats that declare any.
 
         Args:
             span: Offsets of the batch.
         """
         from pyspark.sql import functions as f
 
-        fields = self.value_format.fields(f.col(_VALUE))
-        if not fields:
-            return None
-        is_decoded = f.col("value").isNotNull() & f.col(_VALUE_PROBLEM).isNull()
-        return FieldWatch(fields, self.value_format.undeclared(f.col("value")), is_decoded, span)
+        watches: list[FieldWatch] = []
+        for form, data, parsed, problem, prefix in (
+            (self.value_format, "value", _VALUE, _VALUE_PROBLEM, ""),
+            (self.key_format, "key", _KEY, _KEY_PROBLEM, "key."),
+        ):
+            if fields := form.fields(f.col(parsed)):
+                is_decoded = f.col(data).isNotNull() & f.col(problem).isNull()
+                watches.append(FieldWatch(fields, form.undeclared(f.col(data)), is_decoded, span, prefix))
+        return watches
 
     def finish(
         self, staged: DataFrame, *, leave_out_rejected: bool = False, carry: Mapping[str, str] | None = None

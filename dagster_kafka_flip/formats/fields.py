@@ -34,14 +34,15 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class FieldsSeen:
-    """What was seen of the fields of values.
+    """What was seen of the fields of values and keys.
 
     Attributes:
-        records: Values that could be decoded.
-        never: Declared fields that none of them has, or only as null; those inside of a STRUCT as `struct.field`.
-        undeclared: Fields at the top of the value that are not declared, of one of about a thousand records in each
-            batch, that which has most of them; no more than 20 names.
-        is_any: Whether any of them has a declared field.
+        records: Values that could be decoded, or keys if these are more.
+        never: Declared fields that none of them has, or only as null; those inside of a STRUCT as `struct.field`, those
+            of keys as `key.field`.
+        undeclared: Fields at the top of values and keys that are not declared, of one of about a thousand records in
+            each batch, that which has most of them; no more than 20 names.
+        is_any: Whether any value, and any key, has a declared field.
     """
 
     records: int
@@ -56,8 +57,8 @@ class FieldsSeen:
             return False
         if not self.is_any:
             return True
-        # A field inside of a STRUCT by its own name: the record may have it at its top.
-        never = {_letters(name.rpartition(".")[2]) for name in self.never}
+        # A field inside of a STRUCT by its own name, too: the record may have it at its top.
+        never = {_letters(part) for name in self.never for part in (name, name.rpartition(".")[2])}
         alike = never & {_letters(name) for name in self.undeclared}
         return bool(alike) or (self.records >= _ENOUGH and bool(self.undeclared))
 
@@ -92,23 +93,47 @@ def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
     )
 
 
+def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
+    """What was seen of the values and of the keys of one batch.
+
+    Args:
+        seen: Of each of the two that declares fields.
+    """
+    told = [each for each in seen if each.records]
+    return FieldsSeen(
+        max((each.records for each in told), default=0),
+        tuple(name for each in told for name in each.never),
+        tuple(name for each in told for name in each.undeclared)[:MOST_NAMES],
+        is_any=all(each.is_any for each in told),
+    )
+
+
 class FieldWatch:
-    """What is to be observed of a batch's values for it.
+    """What is to be observed of a batch's values for it, or of its keys.
 
     Args:
         fields: Declared fields by name, each as a column that is null where the record doesn't have it.
-        undeclared: The names of a value's undeclared fields, as an array.
+        undeclared: The names of undeclared fields, as an array.
         is_decoded: Whether the record has a value, and it could be decoded.
         span: Offsets of the batch.
+        prefix: What names are told with.
     """
 
     def __init__(
-        self, fields: Sequence[tuple[str, Column]], undeclared: Column | None, is_decoded: Column, span: int
+        self,
+        fields: Sequence[tuple[str, Column]],
+        undeclared: Column | None,
+        is_decoded: Column,
+        span: int,
+        prefix: str = "",
     ) -> None:
         self._fields = fields
         self._undeclared = undeclared
         self._is_decoded = is_decoded
         self._each = max(1, span // _SAMPLED)
+        self._prefix = prefix
+        self._masks = [f"{_MASK}_{prefix.rstrip('.')}{number}" for number, _ in enumerate(_parts(fields))]
+        self._decoded, self._names = f"{prefix.rstrip('.')}decoded", f"{prefix.rstrip('.')}undeclared"
 
     def marked(self, staged: DataFrame) -> DataFrame:
         """The records with a bit for each field that they have.
@@ -121,25 +146,24 @@ class FieldWatch:
         from pyspark.sql import functions as f
 
         masks: list[Column] = []
-        for number, part in enumerate(_parts(self._fields)):
+        for name, part in zip(self._masks, _parts(self._fields), strict=True):
             bits = (f.when(column.isNotNull(), 1 << bit).otherwise(0).cast("bigint") for bit, (_, column) in part)
             mask = reduce(lambda one, other: one.bitwiseOR(other), bits)
-            masks.append(f.when(self._is_decoded, mask).alias(f"{_MASK}{number}"))
+            masks.append(f.when(self._is_decoded, mask).alias(name))
         return staged.select("*", *masks)
 
     def metrics(self) -> list[Column]:
         """What is to be observed, of marked records."""
         from pyspark.sql import functions as f
 
-        masks = [f"{_MASK}{number}" for number, _ in enumerate(_parts(self._fields))]
-        found = [f.count(masks[0]).alias("decoded"), *(f.bit_or(mask).alias(mask) for mask in masks)]
+        found = [f.count(self._masks[0]).alias(self._decoded), *(f.bit_or(mask).alias(mask) for mask in self._masks)]
         if self._undeclared is not None:
-            is_sampled = f.col(masks[0]).isNotNull() & (f.col("offset") % f.lit(self._each) == f.lit(0))
+            is_sampled = f.col(self._masks[0]).isNotNull() & (f.col("offset") % f.lit(self._each) == f.lit(0))
             # Of the record that has most of them: to gather the names of all records has no bound. As text, because an
             # Observation can't answer with an array.
             number = f.lpad(f.size(self._undeclared).cast("string"), 6, "0")
             names = f.concat(number, f.to_json(f.slice(self._undeclared, 1, MOST_NAMES)))
-            found.append(f.max(f.when(is_sampled, names)).alias("undeclared"))
+            found.append(f.max(f.when(is_sampled, names)).alias(self._names))
         return found
 
     def seen(self, answer: Mapping[str, Any]) -> FieldsSeen:
@@ -148,20 +172,20 @@ class FieldWatch:
         Args:
             answer: What was observed.
         """
-        if not answer["decoded"]:
+        if not answer[self._decoded]:
             # Tombstones, or records that could not be decoded.
             return FieldsSeen(0)
         never = tuple(
-            name
-            for number, part in enumerate(_parts(self._fields))
+            self._prefix + name
+            for mask, part in zip(self._masks, _parts(self._fields), strict=True)
             for bit, (name, _) in part
-            if not answer[f"{_MASK}{number}"] & (1 << bit)
+            if not answer[mask] & (1 << bit)
         )
-        undeclared: list[str] = json.loads((answer.get("undeclared") or "000000[]")[6:])
+        undeclared: list[str] = json.loads((answer.get(self._names) or "000000[]")[6:])
         return FieldsSeen(
-            int(answer["decoded"]),
+            int(answer[self._decoded]),
             never,
-            tuple(name[:_LONGEST_NAME] for name in undeclared),
+            tuple(self._prefix + name[:_LONGEST_NAME] for name in undeclared),
             is_any=len(never) < len(self._fields),
         )
 

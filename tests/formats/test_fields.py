@@ -9,7 +9,7 @@ from dagster import AssetKey
 
 from dagster_kafka_flip.checks import SCHEMA_FITS, Findings, check_results
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.fields import FieldsSeen, together
+from dagster_kafka_flip.formats.fields import FieldsSeen, of_values_and_keys, together
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.metadata import fields_metadata
 
@@ -25,6 +25,15 @@ def test_of_which_fields_a_batch_has_nothing_is_known_if_one_batch_is_unknown():
     assert together([]) is None
 
 
+def test_keys_whose_schema_fits_nothing_are_told_beside_values_whose_schema_fits():
+    values = FieldsSeen(5, undeclared=("x",))
+    seen = of_values_and_keys([values, FieldsSeen(3, ("key.a",), ("key.A",), is_any=False)])
+    assert seen == FieldsSeen(5, ("key.a",), ("x", "key.A"), is_any=False)
+    assert seen.is_suspicious
+    assert of_values_and_keys([values, FieldsSeen(0)]) == values
+    assert of_values_and_keys([FieldsSeen(0)]) == FieldsSeen(0)
+
+
 @pytest.mark.parametrize(
     ("seen", "is_suspicious"),
     [
@@ -36,6 +45,8 @@ def test_of_which_fields_a_batch_has_nothing_is_known_if_one_batch_is_unknown():
         (FieldsSeen(1000, never=("dest",), undeclared=("destination",)), True),
         (FieldsSeen(5, never=("carrierCode",), undeclared=("carrier_code",)), True),
         (FieldsSeen(5, never=("after.id",), undeclared=("ID",)), True),
+        (FieldsSeen(5, never=("id",), undeclared=("key.id",)), False),
+        (FieldsSeen(5, never=("key.id",), undeclared=("key.Id",)), True),
         (FieldsSeen(1, never=("a", "b"), is_any=False), True),
     ],
 )
@@ -85,21 +96,24 @@ def test_declared_fields_that_no_record_has_and_undeclared_ones_are_seen_on_the_
     ]
     when = datetime(2026, 3, 29, tzinfo=timezone.utc)
     rows = [(None, None if it is None else bytearray(it), "t", 0, at, when, 0, None) for at, it in enumerate(values)]
-    decoder = Decoder.of(None, JsonFormat(schema, on_error="null"), None)
+    decoder = Decoder.of(JsonFormat("k INT, i INT", on_error="null"), JsonFormat(schema, on_error="null"), None)
 
     def seen(rows):
-        watch = decoder.fields(len(rows))
-        assert watch is not None
+        watches = decoder.fields(len(rows))
         observation = Observation()
-        staged = watch.marked(decoder.stage(spark.createDataFrame(rows, RECORD_SCHEMA)))
-        landed = decoder.finish(staged.observe(observation, *watch.metrics()))
+        staged = decoder.stage(spark.createDataFrame(rows, RECORD_SCHEMA))
+        for watch in watches:
+            staged = watch.marked(staged)
+        landed = decoder.finish(staged.observe(observation, *(each for watch in watches for each in watch.metrics())))
         landed.collect()
         assert not [name for name in landed.columns if name.startswith("_")]
-        return watch.seen(observation.get)
+        return of_values_and_keys(watch.seen(observation.get) for watch in watches)
 
     found = seen(rows)
     assert found.never == ("flight", "r.x", *(f"f{number}" for number in range(70) if number != 68))
     assert (found.records, found.undeclared, found.is_any) == (3, ("Flight", "z"), True)
     assert found.is_suspicious
+    keyed = seen([(bytearray(b'{"k": 1, "I": 1}'), *row[1:]) for row in rows if row[1] is None])
+    assert keyed == FieldsSeen(1, ("key.i",), ("key.I",))
     nothing = seen([row for row in rows if row[1] is None])
     assert nothing == FieldsSeen(0)
