@@ -182,7 +182,7 @@ def _problem(form: Format, data: Column, parsed: str, look: str | None) -> Colum
     """What is wrong with a key or a value, by the first look at it and by the second."""
     from pyspark.sql import functions as f
 
-    found = [form.problem(data, f.col(parsed)), None if look is None else form.second_problem(f.col(look))]
+    found = [form.problem(data, f.col(parsed)), None if look is None else f.col(look)]
     return f.coalesce(*(problem for problem in found if problem is not None), f.lit(None).cast("string"))
 
 

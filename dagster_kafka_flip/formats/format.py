@@ -39,16 +39,11 @@ class Format(Settings, ABC):
         """Why a record can't be decoded, as a string column that is null where it can; None if it always can."""
 
     def second_look(self, data: Column) -> Column | None:
-        """What `second_problem` needs to know of a binary column, null where it needs nothing; None if it never does.
+        """What is wrong with a record of which `problem` knows nothing wrong, in the same form.
 
         It is computed together with `parse`. Must not fail on any bytes.
         """
         del data
-        return None
-
-    def second_problem(self, found: Column) -> Column | None:
-        """What is wrong with a record of which `problem` knows nothing wrong, in the same form."""
-        del found
         return None
 
     def as_one(self, parsed: Column) -> Column:

@@ -10,7 +10,7 @@ from pydantic import field_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.ddl import check_ddl
 from dagster_kafka_flip.formats.format import Format, OnError
-from dagster_kafka_flip.formats.json_changes import changes, doubt, exact, exact_changes
+from dagster_kafka_flip.formats.json_changes import changes, doubt, exact
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -110,21 +110,12 @@ class JsonFormat(Format):
         return f.when(data.isNotNull(), problem)
 
     def second_look(self, data: Column) -> Column | None:
-        """What an exact look at the text tells, of a record where Spark may change a value."""
+        """The first value that Spark changes, as far as only the text tells."""
         from pyspark.sql import functions as f
 
         struct, text = self.struct(), data.cast("string")
         is_doubtful = doubt(struct, text)
         return None if is_doubtful is None else f.when(is_doubtful, exact(struct, text, _OPTIONS))
-
-    def second_problem(self, found: Column) -> Column | None:
-        """The first value that Spark changes."""
-        from pyspark.sql import functions as f
-
-        problem: Column | None = None
-        for message, is_so in exact_changes(self.struct(), found):
-            problem = (f if problem is None else problem).when(is_so, f.lit(message))
-        return None if problem is None else f.when(found.isNotNull(), problem)
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
         """Each declared field, as it was parsed; of a STRUCT those inside of it."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_DIGITS = 38
 
-_DECIMALS, _LONE = "decimals", "lone_surrogate"
-
 # A JSON text up to its next number outside of strings, and that number. Possessive, so that Java neither goes back nor
 # recurses, however long the text.
 _NEXT_NUMBER = r'\G((?:[^"0-9-]++|-(?![0-9])|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9][0-9.eE+-]*+)'
@@ -59,7 +57,7 @@ def doubt(struct: StructType, text: Column) -> Column | None:
 
 
 def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
-    """What `exact_changes` needs to know of a record that is in doubt.
+    """What is wrong with a record that is in doubt, by an exact look; null if nothing is.
 
     Args:
         struct: The declared fields.
@@ -69,34 +67,32 @@ def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 
-    found: list[Column] = []
+    problems: list[Column] = []
     decimals, texts = _only(struct, _is_decimal), _only(struct, _is_text)
     if decimals is not None:
         # As a STRING field takes a number, Spark would write the nearest double; of a string it changes nothing.
         quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
-        found.append(f.from_json(quoted, _leaves_as(decimals, StringType()), options).alias(_DECIMALS))  # pyright: ignore[reportArgumentType]
+        written = f.from_json(quoted, _leaves_as(decimals, StringType()), options)  # pyright: ignore[reportArgumentType]
+        # A transform, so that this is parsed once for all fields, and is no part of the code that Spark makes for each
+        # record: Java compiles no method of more than 8,000 bytes.
+        found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _changed_decimal)))
+        problems.append(f.get(found, f.lit(0)))
     if texts is not None:
-        found.append(_lone_surrogate(texts, text, options).alias(_LONE))
-    return f.struct(*found)
+        lone = _lone_surrogate(texts, text, options)
+        problems.append(f.when(lone, f.lit("a text has half of a surrogate pair")))
+    return f.coalesce(*problems)
 
 
-def exact_changes(struct: StructType, found: Column) -> Rules:
-    """What is wrong, and on which records, by an exact look.
+def _first(rules: Rules) -> Column:
+    from pyspark.sql import functions as f
 
-    Args:
-        struct: The declared fields.
-        found: From `exact`.
-    """
-    rules: Rules = []
-    decimals = _only(struct, _is_decimal)
-    if decimals is not None:
-        rules.extend(_rules(decimals, found.getField(_DECIMALS), "", None, _changed_decimal))
-    if _only(struct, _is_text) is not None:
-        rules.append(("a text has half of a surrogate pair", found.getField(_LONE)))
-    return rules
+    problem: Column | None = None
+    for message, is_so in rules:
+        problem = (f if problem is None else problem).when(is_so, f.lit(message))
+    return f.lit(None).cast("string") if problem is None else problem
 
 
-def changes(struct: StructType, parsed: Column, text: Column) -> Rules:
+def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str | Column, Column]]:
     """What is wrong, and on which records, by what was parsed.
 
     Args:
@@ -104,7 +100,21 @@ def changes(struct: StructType, parsed: Column, text: Column) -> Rules:
         parsed: As Spark parsed them.
         text: What was parsed.
     """
-    return _rules(struct, parsed, "", None, partial(_changed, text))
+    from pyspark.sql import functions as f
+
+    names: set[str | None] = set()
+    infinite = _rules(struct, parsed, "", None, partial(_infinite, names))
+    rules: list[tuple[str | Column, Column]] = [*_rules(struct, parsed, "", None, _changed)]
+    if infinite:
+        # "Infinity" is taken for what it says. A record that says so may have a number that is too large, too.
+        is_told = text.contains("Infinity") | text.contains("INF")
+        alone = "|".join(re.escape(name) for name in sorted(filter(None, names)))
+        before = r"[:\[,]" if None in names else rf'"(?:{alone})"[ \t\r\n]*:'
+        is_number = text.rlike(rf"{before}[ \t\r\n]*-?[0-9]+(\.[0-9]+)?([eE]\+?[0-9]|(?<=[0-9]{{39}}))")
+        # Once for all fields: Java compiles no method of more than 8,000 bytes.
+        which = _first(infinite)
+        rules.append((which, which.isNotNull() & f.coalesce(~is_told | is_number, f.lit(True))))
+    return rules
 
 
 def _decimal_patterns(data_type: DataType, name: str | None) -> Iterator[str]:
@@ -163,18 +173,24 @@ def _changed_decimal(data_type: DataType, written: Column, name: str | None) -> 
     return [(f"has more digits than {data_type.simpleString().upper()} holds", has_more)]
 
 
-def _changed(text: Column, data_type: DataType, column: Column, name: str | None) -> Rules:
+def _infinite(names: set[str | None], data_type: DataType, column: Column, name: str | None) -> Rules:
+    """Where a number is infinite; adds the field's name to the names."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import DoubleType, FloatType
+
+    if not isinstance(data_type, (DoubleType, FloatType)):
+        return []
+    names.add(name)
+    is_infinite = f.abs(column) == f.lit(float("inf")).cast(data_type)
+    return [(f"is beyond the range of {data_type.simpleString().upper()}", is_infinite)]
+
+
+def _changed(data_type: DataType, column: Column, name: str | None) -> Rules:
     """What is wrong with a value, by what was parsed."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import DoubleType, FloatType, MapType, TimestampNTZType, TimestampType
+    from pyspark.sql.types import MapType, TimestampNTZType, TimestampType
 
-    if isinstance(data_type, (DoubleType, FloatType)):
-        is_infinite = f.abs(column) == f.lit(float("inf")).cast(data_type)
-        # "Infinity" is taken for what it says. A record that says so may have a number that is too large, too.
-        before = r"[:\[,]" if name is None else f'"{re.escape(name)}"[ \t\r\n]*:'
-        is_number = text.rlike(rf"{before}[ \t\r\n]*-?[0-9]+(\.[0-9]+)?([eE]\+?[0-9]|(?<=[0-9]{{39}}))")
-        is_told = text.contains("Infinity") | text.contains("INF")
-        return [(f"is beyond the range of {data_type.simpleString().upper()}", is_infinite & (~is_told | is_number))]
+    del name
     if isinstance(data_type, MapType):
         keys = f.map_keys(column)
         return [("has a key twice", f.size(keys) != f.size(f.array_distinct(keys)))]
