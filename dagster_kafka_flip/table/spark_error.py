@@ -24,19 +24,29 @@ _NOT_THERE = frozenset(
 _ALREADY_THERE = frozenset({"TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS"})
 
 # Delta's names for "somebody else changed the table meanwhile"; our own fence is the one that ends in Transaction.
-_CONFLICTS = (
-    "ConcurrentAppendException",
-    "ConcurrentDeleteReadException",
-    "ConcurrentDeleteDeleteException",
-    "ConcurrentWriteException",
-    "MetadataChangedException",
-    "ProtocolChangedException",
-    "DELTA_CONCURRENT_APPEND",
-    "DELTA_CONCURRENT_DELETE_READ",
-    "DELTA_CONCURRENT_DELETE_DELETE",
-    "DELTA_CONCURRENT_WRITE",
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
+_CONFLICTS = frozenset(
+    {
+        "ConcurrentAppendException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentWriteException",
+        "MetadataChangedException",
+        "ProtocolChangedException",
+        "DELTA_CONCURRENT_APPEND",
+        "DELTA_CONCURRENT_DELETE_READ",
+        "DELTA_CONCURRENT_DELETE_DELETE",
+        "DELTA_CONCURRENT_WRITE",
+        "DELTA_METADATA_CHANGED",
+        "DELTA_PROTOCOL_CHANGED",
+    }
+)
+
+_FENCED_OUT = frozenset({"ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION"})
+
+# The class and the condition that a text begins with: behind py4j's "An error occurred while calling o1.save.", or in
+# Spark Connect's brackets. Further on a text may repeat what a user's own function raised.
+_BEGINNING = re.compile(
+    r"\A(?:An error occurred while calling \S+\s*:\s*)?\(?(?:[\w$]+\.)*(\w*Exception)?\)?:?\s*(?:\[([A-Z_]+)[\].])?"
 )
 
 # What may go away by itself, by the names that Kafka's Java client, Java's network classes, object stores' clients and
@@ -66,6 +76,7 @@ _TRANSIENT = re.compile(
 )
 # What a user's own function raises is the user's to try again.
 _USERS_OWN = "PythonException"
+_RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 _SPARK_IS_GONE = "Py4JNetworkError"
 
 _SAYS_NOTHING = ("An error occurred while calling", "An exception was thrown from the Python worker")
@@ -84,14 +95,12 @@ def is_already_there(error: BaseException) -> bool:
 
 def is_conflict(error: BaseException) -> bool:
     """Whether somebody else's change came in between, so that nothing was written and another try makes sense."""
-    text = f"{type(error).__name__} {error}"
-    return any(name in text for name in _CONFLICTS)
+    return not _names(error).isdisjoint(_CONFLICTS)
 
 
 def is_fenced_out(error: BaseException) -> bool:
     """Whether another write with the same transaction id came first."""
-    text = f"{type(error).__name__} {error}"
-    return "ConcurrentTransactionException" in text or "DELTA_CONCURRENT_TRANSACTION" in text
+    return not _names(error).isdisjoint(_FENCED_OUT)
 
 
 def is_outside_of_predicate(error: BaseException) -> bool:
@@ -105,10 +114,12 @@ def is_transient(error: BaseException | None) -> bool:
 
     Only what Spark tells of Kafka, of a store or of itself: that Spark is gone is nothing to wait for.
     """
+    if error is None:
+        return False
     kinds = type(error).__mro__
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in kinds):
         return False
-    if {_USERS_OWN, _SPARK_IS_GONE} & {kind.__name__ for kind in kinds}:
+    if _condition(error) == _RAISED_IN_SQL or {_USERS_OWN, _SPARK_IS_GONE} & {kind.__name__ for kind in kinds}:
         return False
     return _TRANSIENT.search(str(error)) is not None
 
@@ -126,6 +137,11 @@ def telling_line(error: BaseException) -> str:
         from_java = [line for line in lines[1:] if line.startswith("Caused by:")]
         lines = [(from_python or from_java or lines[1:2] or lines)[-1]]
     return f"{type(error).__name__}: {lines[0]}"
+
+
+def _names(error: BaseException) -> set[str | None]:
+    beginning = _BEGINNING.match(str(error))
+    return {type(error).__name__, _condition(error), *(() if beginning is None else beginning.groups())}
 
 
 def _condition(error: BaseException) -> str | None:

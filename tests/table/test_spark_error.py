@@ -56,6 +56,22 @@ def test_somebody_elses_change_is_told_from_our_own_fence():
     assert is_conflict(RuntimeError("[DELTA_METADATA_CHANGED] MetadataChangedException: ..."))
     assert is_conflict(RuntimeError("io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND] ..."))
     assert not is_conflict(RuntimeError("[DELTA_CONCURRENT_TRANSACTION] ConcurrentTransactionException: ..."))
+    assert is_conflict(
+        RuntimeError(
+            "An error occurred while calling o93.save.\n: io.delta.exceptions.ConcurrentAppendException: "
+            "[DELTA_CONCURRENT_APPEND] ConcurrentAppendException: Files were added to the root of the table"
+        )
+    )
+    assert is_conflict(RuntimeError("(io.delta.exceptions.ConcurrentWriteException) [DELTA_CONCURRENT_WRITE] ..."))
+    # What a user's function says is no conflict of Delta's.
+    raised = "ValueError: io.delta.exceptions.ConcurrentAppendException: [DELTA_CONCURRENT_APPEND] mine"
+    for text in (
+        f"\n  An exception was thrown from the Python worker. Please see the stack trace below.\n{raised}",
+        "[USER_RAISED_EXCEPTION] io.delta.exceptions.ConcurrentAppendException SQLSTATE: P0001",
+        f"Job aborted due to stage failure: Task 0 in stage 1.0 failed: {raised}",
+        "An error occurred while calling o9.save.\n: org.apache.spark.SparkException: ConcurrentAppendException",
+    ):
+        assert not is_conflict(RuntimeError(text)), text
     assert not is_conflict(RuntimeError("No space left on device"))
 
 
