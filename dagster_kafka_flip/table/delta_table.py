@@ -281,7 +281,20 @@ class DeltaTable:
 
     def no_rows(self) -> DataFrame:
         """A batch without rows that fits the table."""
-        return self._spark.createDataFrame([], self._spark.table(self._target.identifier).schema)
+        return self._spark.createDataFrame([], self._schema())
+
+    def _schema(self) -> StructType:
+        try:
+            return self._spark.table(self._target.identifier).schema
+        except Exception as error:
+            if not is_not_there(error):
+                raise
+            msg = (
+                f"the table {self._target} is gone; it was there when this run began. Nothing of this batch was "
+                "written. Put the table back, with its _delta_log, and run again; without it the next run makes a new "
+                "one and starts where the source says"
+            )
+            raise TableError(msg) from error
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
         """Refuses a stream that would read what another stream of the same table reads.
@@ -367,6 +380,9 @@ class DeltaTable:
             TableError: The table can't be created.
         """
         target = self._target
+        if target.local_path is not None and target.local_path.is_file():
+            msg = f"{target} is a file, and a Delta table is a folder; nothing was written. Name another path"
+            raise TableError(msg)
         clauses = [f"CREATE TABLE {target.identifier} ({all_nullable(schema).toDDL()}) USING delta"]
         if target.partition_by:
             clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")
@@ -418,7 +434,7 @@ class DeltaTable:
         Raises:
             SchemaMismatchError: They don't fit.
         """
-        existing = self._spark.table(self._target.identifier).schema
+        existing = self._schema()
         check_schema(schema, existing, str(self._target), may_add=self._target.schema_evolution)
         known = {field.name.lower() for field in existing.fields}
         added = [field for field in schema.fields if field.name.lower() not in known]

@@ -53,12 +53,14 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         return
     # Two spellings of one path, through a link or with `..`, have to meet at one lock.
     path = Path(os.path.realpath(os.path.normpath(path)))
-    path.parent.mkdir(parents=True, exist_ok=True)
     file = path.parent / f".{path.name}.dagster-kafka-flip.lock"
-    # Not of one thread alone: a write that outlives an interrupt lets go of it, and not the thread that took it.
-    lock = FileLock(file, mode=_mode_in(path.parent), thread_local=False)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = _mode_in(path.parent)
+        # Not of one thread alone: a write that outlives an interrupt lets go of it, and not the thread that took it.
+        lock = FileLock(file, mode=mode, thread_local=False)
         _refuse_a_link(file)
+        _make(file, mode)
         _acquire(lock, file, location)
     except OSError as error:
         msg = (
@@ -71,6 +73,16 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         yield
     finally:
         lock.release()
+
+
+def _make(file: Path, mode: int) -> None:
+    # FileLock would wait for ever where a file can't be made, such as under /proc.
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
 
 
 def _acquire(lock: FileLock, file: Path, location: str) -> None:

@@ -50,6 +50,15 @@ def test_two_processes_exclude_each_other(tmp_path):
     assert counter.read_text() == "400"
 
 
+@pytest.mark.parametrize("table", ["/proc/no-table", "/dev/null/table"])
+def test_a_place_where_no_file_can_be_made_is_told_at_once(table):
+    with (
+        pytest.raises(TableError, match=f"^the table {table} can't be locked, so nothing was written: "),
+        store_lock(table, is_remote=False),
+    ):
+        pass
+
+
 def test_who_waits_for_the_lock_says_for_whom_and_not_for_ever(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(module, "_FIRST_WORD_SECONDS", 0.05)
     monkeypatch.setattr(module, "_NEXT_WORD_SECONDS", 0.05)
