@@ -394,7 +394,7 @@ def test_a_watermark_that_is_too_old_fails_on_a_cluster_that_goes_by_a_name_too(
     kafka.produce(topic, [(None, "new")])
     stale = checked.one("watermark_fresh")
     assert (stale.passed, stale.severity) == (False, AssetCheckSeverity.WARN)
-    assert "the table has got to 2023-11-14T22:13:20+00:00" in said(stale)
+    assert "the table has got to 2023-11-14T22:13:20Z" in said(stale)
     assert values(stale)["delay_seconds"] == pytest.approx(time.time() - 1_700_000_000, abs=3600)
     assert values(stale)["max_delay_seconds"] == 3600
     with pytest.raises(ClusterUnreachableError):

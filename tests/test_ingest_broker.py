@@ -266,7 +266,8 @@ def test_a_known_position_is_believed_only_when_it_is_this_streams_and_fresh(kaf
 
     idle = run(known=known(table_rows=17), spark=_no_spark)
     assert (idle.is_idle, idle.started_spark, idle.rows, idle.records, idle.lag_after) == (True, False, 0, 0, 0)
-    assert idle.known == known(table_rows=17)
+    # There is no log of the table that would show how many rows it has now.
+    assert idle.known == known(table_rows=None)
     assert idle.location == Path(table).as_uri()
 
     tp = TopicPartition(topic, 0)
