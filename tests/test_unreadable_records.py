@@ -19,7 +19,7 @@ from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.source import unreadable
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.unreadable import LATEST_MS
-from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import HOUR, START, hours
 
@@ -194,6 +194,25 @@ def test_windows_leave_out_what_has_no_time_that_spark_can_hold(kafka, spark_of,
     )
     assert rows("kafka_offset", of=f"{table}-tiled") == [(0,), (1,), (2,)]
     assert tiled.stragglers == 0
+
+
+def test_a_range_that_ends_beyond_any_calendar_is_repaired(kafka, land, rows, spark_of, connection, table, topic):
+    kafka.create(topic, **_ANY_TIME)
+    put(kafka, topic, START, START * 1000, _NANOSECONDS)
+    land(tolerate=_TOLERANT)
+    [result] = rewrite_windows(
+        KafkaSource(topics=(topic,)),
+        table,
+        [Window("beyond", START * 1000 - 1, 2**63 - 1)],
+        rules=Windows(repair=True),
+        transform=lambda records: records.selectExpr("* EXCEPT (kafka_value)", "'again' AS kafka_value"),
+        tolerate=_TOLERANT,
+        spark=spark_of,
+        connection=connection,
+        value_format=StringFormat(),
+    )
+    assert [incident.error for incident in result.plan.incidents] == ["TimestampOutOfRangeError"]
+    assert rows("kafka_offset", "kafka_value") == [(0, str(START)), (1, "again"), (2, str(_NANOSECONDS))]
 
 
 def test_a_record_of_the_year_55000_is_landed_and_reported(kafka, broker, rows, spark, table, topic):

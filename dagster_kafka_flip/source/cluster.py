@@ -21,6 +21,7 @@ from dagster_kafka_flip.errors import (
     ClusterRequestError,
     ClusterUnreachableError,
     ConfigurationError,
+    EndBeforePositionError,
     GroupCommitError,
     KafkaFlipError,
     TopicNotFoundError,
@@ -517,6 +518,7 @@ class KafkaCluster:
         Raises:
             ClusterUnreachableError: Nothing came for as long as one request may take.
             ClusterRequestError: A broker answered with an error.
+            EndBeforePositionError: A log ends before its range does.
         """
         for message in self._messages(ranges, isolation_level):
             tp = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -528,6 +530,7 @@ class KafkaCluster:
         Raises:
             ClusterUnreachableError: Nothing came for as long as one request may take.
             ClusterRequestError: A broker answered with an error.
+            EndBeforePositionError: A log ends before its range does.
         """
         for message in self._messages(ranges, isolation_level):
             timestamp_type, timestamp_ms = message.timestamp()
@@ -545,7 +548,7 @@ class KafkaCluster:
     def _messages(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[confluent_kafka.Message]:
-        from dagster_kafka_flip.source.record_reading import read_messages
+        from dagster_kafka_flip.source.record_reading import LogEndedError, read_messages
         from dagster_kafka_flip.source.record_search import NoAnswerError
 
         with self._reading(isolation_level, "records") as config:
@@ -554,6 +557,13 @@ class KafkaCluster:
             except NoAnswerError:
                 some = ", ".join(sorted({str(each.topic_partition) for each in ranges})[:3])
                 raise self._unreachable(f"records ({some})", "timed out") from None
+            except LogEndedError as error:
+                msg = (
+                    f"{error.topic_partition}: the log ends at offset {error.end}, and records up to {error.stop} were "
+                    "to be read: it was truncated meanwhile, or it is another topic. Nothing of the batch was written. "
+                    "Run again"
+                )
+                raise EndBeforePositionError(msg) from None
 
     @contextlib.contextmanager
     def _reading(self, isolation_level: str, what: str) -> Generator[dict[str, Any]]:

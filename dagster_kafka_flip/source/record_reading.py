@@ -27,6 +27,22 @@ _CONSUMER = {
 }
 
 
+class LogEndedError(Exception):
+    """A log ends before the range that was to be read of it.
+
+    Attributes:
+        topic_partition: Which one.
+        end: Where it ends.
+        stop: Where the range ends.
+    """
+
+    def __init__(self, topic_partition: TopicPartition, end: int, stop: int) -> None:
+        super().__init__(f"{topic_partition}: {end} < {stop}")
+        self.topic_partition = topic_partition
+        self.end = end
+        self.stop = stop
+
+
 def read_messages(
     config: Mapping[str, Any], ranges: Sequence[KafkaPartitionSplit], seconds: float
 ) -> Iterator[confluent_kafka.Message]:
@@ -39,6 +55,7 @@ def read_messages(
 
     Raises:
         NoAnswerError: No message came for so long.
+        LogEndedError: A log ends before its range does.
     """
     consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
     try:
@@ -68,9 +85,10 @@ def _read(
         if error is not None and error.name() != "_PARTITION_EOF":
             raise confluent_kafka.KafkaException(error)
         offset = message.offset() or 0
-        if error is None and offset < stop:
+        if error is not None and offset < stop:
+            raise LogEndedError(tp, offset, stop)
+        if offset < stop:
             yield message
-        # The log's end: what is left of the range are markers and holes.
         if error is not None or offset >= stop - 1:
             del left[tp]
             consumer.incremental_unassign([_at(tp)])

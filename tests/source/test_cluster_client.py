@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.broker import LocalBroker
-from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
+from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError, EndBeforePositionError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -86,6 +87,34 @@ def test_a_record_behind_a_long_hole_is_found_by_the_sample(kafka, connection, t
     tp = TopicPartition(topic, 0)
     sample = cluster.sample([KafkaPartitionSplit(tp, 0, 150)], "read_committed")[tp]
     assert (sample.records > 0, sample.bytes / sample.records) == (True, 5)
+
+
+def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, connection, hasty, topic):
+    kafka.create(topic, 2)
+    kafka.produce(topic, [("k", "0"), (None, None)], timestamp=5, headers=[("h", b"1"), ("e", None)])
+    # A record, a marker, an aborted record, a marker: offsets 2 to 5.
+    kafka.open_transaction(topic, [(None, "2")]).commit()
+    kafka.open_transaction(topic, [(None, "aborted")]).abort()
+    kafka.produce(topic, [("k", "other")], partition=1)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with contextlib.closing(KafkaCluster(connection)) as cluster:
+        ranges = [KafkaPartitionSplit(first, *ends) for ends in ((0, 2), (2, 3), (4, 6))]
+        found = list(cluster.records([*ranges, KafkaPartitionSplit(second, 0, 1)], "read_committed"))
+        assert sorted((record.topic_partition, record.offset, record.value) for record in found) == [
+            (first, 0, b"0"),
+            (first, 1, None),
+            (first, 2, b"2"),
+            (second, 0, b"other"),
+        ]
+        record = next(record for record in found if record.topic_partition == first and record.offset == 0)
+        assert record[2:] == (5, 0, b"k", b"0", (("h", b"1"), ("e", None)))
+        times = [time for _, time in cluster.record_times([KafkaPartitionSplit(first, 1, 6)], "read_uncommitted")]
+        assert [time.offset for time in times] == [1, 2, 4]
+        assert times[0].timestamp_ms == 5
+        with pytest.raises(EndBeforePositionError, match=rf"{topic}-1: the log ends at offset 1, and records up to 3"):
+            list(cluster.records([KafkaPartitionSplit(second, 0, 3)], "read_committed"))
+    with pytest.raises(ClusterUnreachableError, match=r"no answer from Kafka at .* when asked for records \("):
+        list(hasty.records([KafkaPartitionSplit(first, 0, 2)], "read_committed"))
 
 
 def test_an_error_from_before_an_answer_is_not_given_as_the_cause_of_a_later_one(broker):
