@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 _DEFINITIONS = """
 import os
 
-from dagster import Definitions, EnvVar
+from dagster import Definitions, EnvVar, in_process_executor
 from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
 from tests.faults.ingesting import SPARK_CONFIG
 
@@ -37,6 +37,8 @@ defs = Definitions(
         "kafka": KafkaResource(bootstrap_servers=EnvVar("KAFKA_BOOTSTRAP_SERVERS")),
         "spark": SparkResource(master="local[1]", config=SPARK_CONFIG),
     }},
+    # One Spark for each run, and not for each asset.
+    executor=in_process_executor,
 )
 """
 
