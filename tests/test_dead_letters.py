@@ -709,7 +709,7 @@ def test_one_table_under_several_names_holds_each_dead_letter_once(kafka, land, 
         assert land(into=main, dead_letter=letters, starting_offsets=earliest).dead_letters == 0
     assert offsets(dead) == [(0, 1), (0, 3)]
     kafka.produce(topic, [(None, _GOOD)])
-    with pytest.raises(ConfigurationError, match=r"is the stream's own table .* by another name"):
+    with pytest.raises(ConfigurationError, match="is the stream's own table"):
         land(dead_letter=DeadLetters(table=f"{tmp_path}/main-link", stream="other"))
 
 
