@@ -13,6 +13,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,29 +24,22 @@ import click
 from benchmarks.report import make_console, print_table, write_json
 from benchmarks.topics import create_topics, produce
 from dagster_kafka_flip import KafkaSource, LocalBroker, build_session, ingest
-from dagster_kafka_flip.reader.kafka_reader import read_kafka
-from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.source import tasks
-from dagster_kafka_flip.source.api import Boundedness, SplitAssignment
-from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
+from dagster_kafka_flip.source import api, tasks
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
+from dagster_kafka_flip.source.tasks import TaskPlan
 from examples.progress import busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from dagster_kafka_flip.source.api import SplitEnumeratorContext
-    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
-    from dagster_kafka_flip.source.state import EnumeratorState
 
-    Deal = Callable[[Sequence[KafkaPartitionSplit], int], TaskPlan]
-    """Splits and the number of tasks that can run at once, to tasks."""
+    Way = Callable[[], AbstractContextManager[object]]
+    """Within it, splits are dealt out to tasks in a certain way."""
 
 _MASTER = "local[2]"
 # Spark keeps each batch's consumers, with what they have fetched ahead, for five minutes: landing after landing they
@@ -101,66 +95,18 @@ class _Run:
     rows: int
 
 
-@dataclass(frozen=True)
-class DealtSource:
-    """A Kafka source whose splits are dealt out otherwise.
-
-    Attributes:
-        kafka: What to read.
-        deal: How it is dealt out.
-    """
-
-    kafka: KafkaSource
-    deal: Deal
-
-    @property
-    def boundedness(self) -> Boundedness:
-        """As the Kafka source."""
-        return self.kafka.boundedness
-
-    def create_enumerator(self, context: SplitEnumeratorContext) -> KafkaSourceEnumerator:
-        """An enumerator for a stream that never ran."""
-        return _Dealing(self, context, None)
-
-    def restore_enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState) -> KafkaSourceEnumerator:
-        """An enumerator for a stream that stands somewhere."""
-        return _Dealing(self, context, state)
-
-    def __str__(self) -> str:
-        return str(self.kafka)
-
-
-class _Dealing(KafkaSourceEnumerator):
-    def __init__(self, source: DealtSource, context: SplitEnumeratorContext, state: EnumeratorState | None) -> None:
-        cluster = KafkaCluster(source.kafka.required_connection(), source.kafka.librdkafka_config())
-        super().__init__(source.kafka, cluster, context, state)
-        self._deal = source.deal
-
-    def _assignment(self, batch: ReadPlan) -> SplitAssignment:
-        return SplitAssignment(batch, self._deal(batch.splits, self._context.current_parallelism))
-
-
-def _read(source: DealtSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-    return read_kafka(source.kafka, spark, assignment)
-
-
-read.register(DealtSource, _read)
-
-
 def one_for_each(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskPlan:
     """One task for each topic partition, however large or small."""
     del parallelism
     return TaskPlan(tuple(splits), (), records_per_task=max((split.offset_span for split in splits), default=1))
 
 
-def with_constants(min_records_per_task: int, tasks_per_core: int) -> Deal:
+def with_constants(min_records_per_task: int, tasks_per_core: int) -> Way:
     """As it is, but with other constants in `source/tasks.py`."""
+    return lambda: mock.patch.multiple(tasks, MIN_RECORDS_PER_TASK=min_records_per_task, _TASKS_PER_CORE=tasks_per_core)
 
-    def deal(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskPlan:
-        with mock.patch.multiple(tasks, MIN_RECORDS_PER_TASK=min_records_per_task, _TASKS_PER_CORE=tasks_per_core):
-            return plan_tasks(splits, parallelism)
 
-    return deal
+WAYS: dict[str, Way] = {AS_IT_IS: nullcontext, ONE_FOR_EACH: lambda: mock.patch.object(api, "plan_tasks", one_for_each)}
 
 
 class Landing:
@@ -178,24 +124,24 @@ class Landing:
         self._folder = folder
         self._numbers = itertools.count()
 
-    def land(self, topic: str, deal: Deal | None) -> _Run:
+    def land(self, topic: str, way: Way) -> _Run:
         """Lands a topic once.
 
         Args:
             topic: Its name.
-            deal: How it is dealt out to tasks; None is as it is.
+            way: How it is dealt out to tasks.
         """
-        kafka = KafkaSource.builder().set_bootstrap_servers(self._bootstrap_servers).set_topics(topic).build()
+        source = KafkaSource.builder().set_bootstrap_servers(self._bootstrap_servers).set_topics(topic).build()
         table = self._folder / f"{topic}-{next(self._numbers)}"
-        source = kafka if deal is None else DealtSource(kafka, deal)
         begin = time.monotonic()
-        result = ingest(source, str(table), spark=lambda: self._spark)
+        with way():
+            result = ingest(source, str(table), spark=lambda: self._spark)
         seconds = time.monotonic() - begin
         shutil.rmtree(table)
         (batch,) = result.batches
         return _Run(seconds, batch.read_and_write_seconds, batch.tasks, batch.committed.files or 0, result.rows or 0)
 
-    def compare(self, topic: str, ways: Mapping[str, Deal | None], rounds: int, warm_up: int) -> list[Measurement]:
+    def compare(self, topic: str, ways: Mapping[str, Way], rounds: int, warm_up: int) -> list[Measurement]:
         """Lands a topic each way in turn.
 
         Args:
@@ -305,8 +251,7 @@ def main(
 ) -> None:
     """Measure how long it takes to land a skewed topic and one of very many topic partitions."""
     console = make_console()
-    ways: dict[str, Deal | None] = {AS_IT_IS: None, ONE_FOR_EACH: one_for_each}
-    ways |= {
+    ways = WAYS | {
         f"at least {least:,}, {per_core} for each core": with_constants(least, per_core)
         for least, per_core in alternative
     }

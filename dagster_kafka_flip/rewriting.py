@@ -17,6 +17,7 @@ from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.interrupts import keep_interrupts
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.session import parallelism
 from dagster_kafka_flip.settings import expect
@@ -171,6 +172,7 @@ class _Run:
         # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
         self._enumerator.discover()
         clock = Clock()
+        keep_interrupts()
         self._session = session = self.spark()
         self.context.current_parallelism = parallelism(session)
         self.log.info(

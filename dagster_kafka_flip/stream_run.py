@@ -26,6 +26,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.facts import facts, total
+from dagster_kafka_flip.interrupts import keep_interrupts
 from dagster_kafka_flip.landing import Landing, Read
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition, Unreported
@@ -280,6 +281,7 @@ class StreamRun:
     def open(self) -> None:
         """Looks up in the table where the stream stands, and plans from there; makes the table if there is none."""
         clock = Clock()
+        keep_interrupts()
         self._session = self.spark()
         self._spark_seconds = clock.lap()
         self.context.current_parallelism = parallelism(self._session)

@@ -198,14 +198,19 @@ class KafkaCluster:
             ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
             ClusterUnreachableError: No broker answered.
         """
-        if self._reached:
-            return
+        if not self._reached:
+            self._first_contact()
+
+    def _first_contact(self) -> str | None:
+        """The cluster's id, which is what is asked for."""
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
         while not future.done():
             self._client.poll(0.05)
             self._give_up_if_hopeless()
-        self._result(future, "the cluster's id")
+        cluster_id = self._result(future, "the cluster's id").cluster_id
         self._reached = True
+        self.forget_connection_errors()
+        return cluster_id
 
     def _give_up_if_hopeless(self) -> None:
         addresses = len(self._connection.bootstrap_servers.split(","))
@@ -233,16 +238,21 @@ class KafkaCluster:
                 f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
                 "was written. Correct sasl_mechanism, sasl_username and sasl_password, and run again"
             )
-        from dagster_kafka_flip.source.handshake import explain_failed_handshake
+        from dagster_kafka_flip.source.handshake import explain_failed_handshake, is_open, speaks_tls
 
-        explained = explain_failed_handshake(self._connection, _address(said))
+        address = _address(said)
+        explained = explain_failed_handshake(self._connection, address)
+        if explained is None and is_open(address) and not speaks_tls(address):
+            protocol = self._connection.security_protocol
+            plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
+            explained = f"the listener doesn't speak TLS, and security_protocol is {protocol}; set it to {plain}"
         if explained is None and "alert" in said and self._connection.ssl_certificate_location is None:
             explained = (
                 f"the broker asks for a client certificate ({_reason(said)}); set ssl_certificate_location and "
                 "ssl_key_location"
             )
         reason = explained or f"{_reason(said)}; check security_protocol and the ssl_ fields"
-        return ClusterAccessError(f"{where}: no TLS connection to {_address(said)}: {reason}. Nothing was written")
+        return ClusterAccessError(f"{where}: no TLS connection to {address}: {reason}. Nothing was written")
 
     def _hung_up(self) -> KafkaFlipError:
         from dagster_kafka_flip.source.handshake import speaks_tls
@@ -275,13 +285,17 @@ class KafkaCluster:
         if not summary or self._last_error is None:
             self._last_error = said
 
-    @_until_answered
     def cluster_id(self) -> str | None:
         """The cluster's id.
 
         Raises:
+            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
             ClusterUnreachableError: No broker answered.
         """
+        return self._ask_for_cluster_id() if self._reached else self._first_contact()
+
+    @_until_answered
+    def _ask_for_cluster_id(self) -> str | None:
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
         return self._result(future, "the cluster's id").cluster_id
 

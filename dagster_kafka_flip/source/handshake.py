@@ -41,6 +41,16 @@ def explain_failed_handshake(connection: KafkaConnection, address: str) -> str |
     return None
 
 
+def is_open(address: str) -> bool:
+    """Whether anything listens at an address."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def speaks_tls(address: str) -> bool:
     """Whether a listener answers a TLS handshake, whatever its certificate says."""
     host, _, port = address.rpartition(":")

@@ -40,7 +40,7 @@ def secured(tmp_path_factory):
         ("no certificate", ClusterAccessError, "set ssl_certificate_location and ssl_key_location"),
         ("no TLS", ClusterAccessError, "speaks TLS, and security_protocol is PLAINTEXT"),
         ("no SASL", ClusterUnreachableError, "expects another security_protocol than PLAINTEXT"),
-        ("TLS", ClusterAccessError, "connecting to a PLAINTEXT broker listener?"),
+        ("TLS", ClusterAccessError, "doesn't speak TLS, and security_protocol is SSL; set it to PLAINTEXT"),
         ("name", ClusterUnreachableError, "can't be found: Failed to resolve 'nowhere.invalid:9092'"),
     ],
 )
