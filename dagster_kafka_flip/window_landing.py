@@ -26,6 +26,7 @@ from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.reader_failures import reader_failures
 from dagster_kafka_flip.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found, incident_of
@@ -233,7 +234,9 @@ class WindowLanding:
         document = self._document(batch, attempt)
         # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
         if not (self._rules.repair and not plan.splits):
-            batch.done = retries(self._log, f"the write to {self._target}")(lambda: self._write(batch, document))
+            check = reader_failures(self._source, self._context, plan.splits)
+            retrying = retries(self._log, f"the write to {self._target}", check)
+            batch.done = retrying(lambda: self._write(batch, document))
         return batch
 
     def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
@@ -316,7 +319,9 @@ class WindowLanding:
         return None
 
     def _compacted(self, plan: WindowPlan, scoped: _Scoped) -> KafkaFlipError | None:
-        topics = sorted(plan.compacted & {tp.topic for tp in plan.stops})
+        read = {tp.topic for tp in plan.stops}
+        unknown = plan.maybe_compacted & read
+        topics = sorted(plan.compacted & read) or sorted(unknown)
         if not topics or not scoped.predicate:
             return None
         name = self._decoder.columns.name("topic")
@@ -326,11 +331,16 @@ class WindowLanding:
         if not self._table.has_rows(predicate):
             return None
         first, last = plan.windows[0].window, plan.windows[-1].window
+        what, grant = f"the topic {topics[0]} is compacted (cleanup.policy)", ""
+        if topics[0] in unknown:
+            what = f"Kafka does not tell this client whether the topic {topics[0]} is compacted (cleanup.policy)"
+            grant = f"Grant DESCRIBE_CONFIGS on the topic {topics[0]} and run again. "
         return WindowBeyondRetentionError(
-            f"the topic {topics[0]} is compacted (cleanup.policy), and the table {self._target} has rows of the "
+            f"{what}, and the table {self._target} has rows of the "
             f"windows from {first.start} to {last.stop}: the records behind them may be gone from the log, because "
-            "later ones have the same key. Nothing was written, and the rows stay. Land windows that the table does "
-            "not have yet; to put what is left in the place of these rows, tolerate WindowBeyondRetentionError"
+            f"later ones have the same key. Nothing was written, and the rows stay. {grant}Land windows that the "
+            "table does not have yet; to put what is left in the place of these rows, tolerate "
+            "WindowBeyondRetentionError"
         )
 
     def _result(self, batch: _Batch, plan_seconds: float, seconds: float, spark_ui: str | None) -> WindowsResult:

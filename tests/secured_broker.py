@@ -1,6 +1,7 @@
-"""A broker that asks for credentials: one listener each for mutual TLS, SASL/PLAIN and SASL/SCRAM over TLS.
+"""A broker that asks for credentials: one listener each for mutual TLS, SASL/PLAIN and both SCRAMs over TLS.
 
-One more has a certificate that has expired.
+One more has a certificate that has expired. Rights are by ACL: `ann` and the certificate `client` may do everything,
+whoever logs in without credentials is the administrator, and users that a test adds have no right until it grants one.
 """
 
 from __future__ import annotations
@@ -10,13 +11,24 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from dagster_kafka_flip.broker import LocalBroker
 from tests.kafka_topic import QUIET
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
+
+Right = tuple[str, str, str]
 
 _MODULES = "org.apache.kafka.common.security"
 _HOST = "127.0.0.1"
@@ -35,13 +47,16 @@ class SecuredBroker(LocalBroker):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._ports = dict(zip(("TLS", "PLAINSASL", "SCRAMSASL", "EXPIRED"), _free_ports(4), strict=True))
+        names = ("TLS", "PLAINSASL", "SCRAMSASL", "SCRAM512SASL", "EXPIRED")
+        self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self._certificates = folder / "certificates"
         self._certificates.mkdir()
         _make_certificates(self._certificates)
         super().__init__(
             folder / "kafka",
             properties={
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:ANONYMOUS;User:ann;User:CN=client",
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.location": str(self._certificates / "server.both.pem"),
                 "ssl.truststore.type": "PEM",
@@ -56,6 +71,10 @@ class SecuredBroker(LocalBroker):
                 "listener.name.scramsasl.scram-sha-256.sasl.jaas.config": (
                     f"{_MODULES}.scram.ScramLoginModule required;"
                 ),
+                "listener.name.scram512sasl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "listener.name.scram512sasl.scram-sha-512.sasl.jaas.config": (
+                    f"{_MODULES}.scram.ScramLoginModule required;"
+                ),
             },
         )
 
@@ -64,15 +83,80 @@ class SecuredBroker(LocalBroker):
         addresses = "".join(f",{name}://{_HOST}:{number}" for name, number in self._ports.items())
         settings["listeners"] += addresses
         settings["advertised.listeners"] += addresses
-        settings["listener.security.protocol.map"] += ",TLS:SSL,EXPIRED:SSL,PLAINSASL:SASL_PLAINTEXT,SCRAMSASL:SASL_SSL"
+        settings["listener.security.protocol.map"] += (
+            ",TLS:SSL,EXPIRED:SSL,PLAINSASL:SASL_PLAINTEXT,SCRAMSASL:SASL_SSL,SCRAM512SASL:SASL_SSL"
+        )
         return settings
 
-    def add_user(self) -> None:
-        """Makes the user of SCRAM known."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, **QUIET})
-        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        change = UserScramCredentialUpsertion("ann", credentials, SCRAM_PASSWORD.encode())
-        admin.alter_user_scram_credentials([change])["ann"].result(30)
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, **QUIET})
+
+    def add_user(self, name: str = "ann", mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256) -> None:
+        """Makes a user of SCRAM known."""
+        change = UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), SCRAM_PASSWORD.encode())
+        # Held, because the client ends with the last reference to it.
+        admin = self._admin()
+        admin.alter_user_scram_credentials([change])[name].result(30)
+
+    def scram_512(self, user: str) -> dict[str, Any]:
+        """Fields of a KafkaConnection of a new user, who logs in with SCRAM-SHA-512 and has no right."""
+        self.add_user(user, ScramMechanism.SCRAM_SHA_512)
+        return {
+            "bootstrap_servers": f"{_HOST}:{self._ports['SCRAM512SASL']}",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": user,
+            "sasl_password": SCRAM_PASSWORD,
+            "ssl_ca_location": str(self._certificates / "ca.pem"),
+        }
+
+    def mutual_tls(self, user: str) -> dict[str, Any]:
+        """Fields of a KafkaConnection of a new user, `CN=<user>`, who logs in with a certificate and has no right."""
+        _make_certificate(self._certificates, user)
+        return {
+            "bootstrap_servers": f"{_HOST}:{self._ports['TLS']}",
+            "security_protocol": "SSL",
+            "ssl_ca_location": str(self._certificates / "ca.pem"),
+            "ssl_certificate_location": str(self._certificates / f"{user}.pem"),
+            "ssl_key_location": str(self._certificates / f"{user}.key"),
+        }
+
+    def grant(self, user: str, rights: Collection[Right]) -> None:
+        """Gives a user rights, and waits until the broker knows of them.
+
+        Args:
+            user: As the broker calls it, such as `CN=reader` for a certificate.
+            rights: An operation and a kind of resource, in the words of Kafka's ACLs, and the name; a `*` at the end
+                stands for what names may go on with.
+        """
+        admin, principal = self._admin(), f"User:{user}"
+        bindings = [
+            AclBinding(
+                ResourceType[kind],
+                name.rstrip("*"),
+                ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL,
+                principal,
+                "*",
+                AclOperation[operation],
+                AclPermissionType.ALLOW,
+            )
+            for operation, kind, name in rights
+        ]
+        for future in admin.create_acls(bindings).values():
+            future.result(30)
+        anything: Any = None
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            anything,
+            ResourcePatternType.ANY,
+            principal,
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        for attempt in Retrying(wait=wait_fixed(0.02), stop=stop_after_delay(30)):
+            with attempt:
+                assert len(admin.describe_acls(everything).result(30)) == len(bindings)
 
     def connections(self) -> dict[str, dict[str, Any]]:
         """Fields of a KafkaConnection or a KafkaResource, by the way to log in; with the last, nobody gets in."""
@@ -160,20 +244,27 @@ def _free_ports(count: int) -> list[int]:
             one.close()
 
 
-def _make_certificates(folder: Path) -> None:
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+def _openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
-    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2")
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+def _make_certificate(folder: Path, name: str, days: str = "2") -> None:
+    subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{_HOST}")
+    _openssl(folder, "req", *_NEW_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", *subject)
+    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days, "-copy_extensions", "copy")
+    _openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+
+
+def _make_certificates(folder: Path) -> None:
+    _openssl(folder, "req", "-x509", *_NEW_KEY, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2")
     for name, days in (("server", "2"), ("expired", "-1"), ("client", "2")):
-        subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{_HOST}")
-        openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", *subject)
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days, "-copy_extensions", "copy")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+        _make_certificate(folder, name, days)
     # As OpenSSL encrypts by default; Java 17 can't decrypt it.
     way = ("-topk8", "-v2", "aes-256-cbc", "-passout", f"pass:{KEY_PASSWORD}")
-    openssl("pkcs8", *way, "-in", "client.key", "-out", "client.encrypted.key")
+    _openssl(folder, "pkcs8", *way, "-in", "client.key", "-out", "client.encrypted.key")
     for name in ("server", "expired"):
         both = [(folder / f"{name}.{kind}").read_text() for kind in ("key", "pem")]
         (folder / f"{name}.both.pem").write_text("".join(both))

@@ -128,9 +128,9 @@ def test_spark_is_never_asked_for_its_jvm():
 
 
 def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
-    allowed = {Path(f"source/{name}.py") for name in ("cluster", "record_reading", "record_search", "sampling")} | {
-        Path("broker.py")
-    }
+    allowed = {
+        Path(f"source/{name}.py") for name in ("cluster", "groupless", "record_reading", "record_search", "sampling")
+    } | {Path("broker.py")}
     wrong = {
         path.relative_to(_ROOT)
         for path in _ROOT.rglob("*.py")

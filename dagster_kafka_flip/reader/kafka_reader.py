@@ -32,6 +32,10 @@ _BATCH_FETCHES = {
     "fetch.max.wait.ms": "1",
 }
 
+# As long as one request may take by default: Java refuses less. Its own default of a minute would be spent at each try
+# where a broker's address can't be reached.
+_API_TIMEOUT_MS = "30000"
+
 # What is fetched behind the end of a range is fetched for nothing, so a small range gets small fetches. The broker
 # gives a whole batch, however large, even where that is more (KIP-74).
 _LEAST_FETCH_BYTES = 256 * 1024
@@ -94,6 +98,8 @@ def reader_options(
         **connection.java_config(),
         **source.java_config(),
     }
+    if "request.timeout.ms" not in consumer:
+        consumer.setdefault("default.api.timeout.ms", _API_TIMEOUT_MS)
     return {
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starts),

@@ -28,7 +28,7 @@ from dagster_kafka_flip.source.tasks import TaskPlan, plan_tasks
 from dagster_kafka_flip.source.unreadable import within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.plan import ReadPlan
@@ -242,6 +242,18 @@ class SplitEnumerator(ABC):
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
         """Average size of the records of a plan, by a bounded sample; None where the source has no way to take one."""
         del plan
+
+    def reached_brokers(self, partitions: Collection[TopicPartition]) -> tuple[str, ...]:
+        """Where the brokers say that they are; none where the source knows of no such thing.
+
+        Args:
+            partitions: What is asked for, so that it is known that all who have it can be reached.
+
+        Raises:
+            ClusterUnreachableError: Somebody does not answer.
+        """
+        del partitions
+        return ()
 
     def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
         """The records of splits that Spark can't read; None where the source knows of no such records."""

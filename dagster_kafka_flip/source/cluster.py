@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import confluent_kafka
 import tenacity
@@ -71,14 +71,16 @@ _UNREACHABLE = frozenset(
 _REFUSED_SECONDS = 2.0
 _NOBODY_SECONDS = 5.0
 
-# The right that an error of Kafka's is about: what to grant, on what.
-_RIGHTS = {
-    "TOPIC_AUTHORIZATION_FAILED": "DESCRIBE (and to read, READ) on the topic",
-    "GROUP_AUTHORIZATION_FAILED": "READ on the consumer group",
-    "CLUSTER_AUTHORIZATION_FAILED": "DESCRIBE on the cluster",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "DESCRIBE on the transactional id",
+# Kafka's errors about a missing right, and the kind of resource that it is a right on.
+_REFUSED_RIGHTS = {
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "GROUP_AUTHORIZATION_FAILED": "consumer group",
+    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
 }
 
+
+# How long the first request for a group's offsets waits before the client looks whether the group is refused.
+_COMMITTED_SECONDS = 1.0
 
 _TRANSIENT = frozenset(
     {
@@ -116,6 +118,29 @@ class _TransientError(Exception):
     def __init__(self, final: KafkaFlipError) -> None:
         super().__init__(str(final))
         self.final = final
+
+
+class _Asked(NamedTuple):
+    """What is asked of a cluster, and the right that this takes.
+
+    Attributes:
+        what: In words.
+        operation: In the words of Kafka's ACLs.
+        topic: The topic that it is about, if it is about one.
+        group: The consumer group that it is about, if it is about one.
+        is_after_commit: Whether a batch may be committed by then.
+    """
+
+    what: str
+    operation: str = "DESCRIBE"
+    topic: str | None = None
+    group: str | None = None
+    is_after_commit: bool = False
+
+    def right(self, kind: str) -> str:
+        """The right on a kind of resource that it takes."""
+        name = {"topic": self.topic, "consumer group": self.group}.get(kind)
+        return f"{self.operation} on the {kind}{'' if name is None else f' {name}'}"
 
 
 def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
@@ -207,7 +232,7 @@ class KafkaCluster:
         while not future.done():
             self._client.poll(0.05)
             self._give_up_if_hopeless()
-        cluster_id = self._result(future, "the cluster's id").cluster_id
+        cluster_id = self._result(future, _Asked("the cluster's id")).cluster_id
         self._reached = True
         self.forget_connection_errors()
         return cluster_id
@@ -297,7 +322,18 @@ class KafkaCluster:
     @_until_answered
     def _ask_for_cluster_id(self) -> str | None:
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
-        return self._result(future, "the cluster's id").cluster_id
+        return self._result(future, _Asked("the cluster's id")).cluster_id
+
+    @_until_answered
+    def broker_addresses(self) -> tuple[str, ...]:
+        """The addresses that the brokers advertise to this client.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+        """
+        future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
+        nodes = self._result(future, _Asked("the brokers' addresses")).nodes
+        return tuple(sorted(f"{node.host}:{node.port}" for node in nodes))
 
     @_until_answered
     def list_topics(self) -> tuple[str, ...]:
@@ -309,7 +345,7 @@ class KafkaCluster:
         try:
             metadata = self._client.list_topics(timeout=self._connection.request_timeout)
         except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], "the topics") from None
+            raise self._translate(error.args[0], _Asked("the topics")) from None
         return tuple(metadata.topics)
 
     @_until_answered
@@ -330,7 +366,7 @@ class KafkaCluster:
         found: dict[str, TopicMetadata] = {}
         for topic, future in futures.items():
             try:
-                description = self._result(future, f"the topic {topic}")
+                description = self._result(future, _Asked(f"the topic {topic}", topic=topic))
             except TopicNotFoundError:
                 if skip_missing:
                     continue
@@ -416,8 +452,10 @@ class KafkaCluster:
         found: dict[str, TopicSettings] = {}
         for resource, future in futures.items():
             try:
-                entries = self._result(future, f"the settings of the topic {resource.name}")
-            except ClusterRequestError:
+                asked = _Asked(f"the settings of the topic {resource.name}", "DESCRIBE_CONFIGS", resource.name)
+                entries = self._result(future, asked)
+            except ClusterRequestError as error:
+                _logger.info("settings are not known: %s", error)
                 continue
             values = {name: entries[name].value for name in _SETTINGS if name in entries}
             if len(values) == len(_SETTINGS):
@@ -493,7 +531,8 @@ class KafkaCluster:
             ClusterUnreachableError: Nothing came for as long as one request may take.
             ClusterRequestError: A broker answered with an error.
         """
-        from dagster_kafka_flip.source.record_search import NoAnswerError, search_records
+        from dagster_kafka_flip.source.groupless import NoAnswerError
+        from dagster_kafka_flip.source.record_search import search_records
 
         if not searches:
             return {}
@@ -562,8 +601,8 @@ class KafkaCluster:
     def _messages(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[confluent_kafka.Message]:
+        from dagster_kafka_flip.source.groupless import NoAnswerError
         from dagster_kafka_flip.source.record_reading import LogEndedError, read_messages
-        from dagster_kafka_flip.source.record_search import NoAnswerError
 
         with self._reading(isolation_level, "records") as config:
             try:
@@ -582,10 +621,13 @@ class KafkaCluster:
     @contextlib.contextmanager
     def _reading(self, isolation_level: str, what: str) -> Generator[dict[str, Any]]:
         """Settings of a consumer that reads for this cluster; its errors are told as this cluster's."""
+        from dagster_kafka_flip.source.groupless import ReadFailedError
+
         try:
             yield self._config | {"isolation.level": isolation_level} | self._callbacks
-        except confluent_kafka.KafkaException as error:
-            failure = self._translate(error.args[0], what)
+        except ReadFailedError as failed:
+            tp = failed.topic_partition
+            failure = self._translate(failed.error, _Asked(f"{what} of {tp}", "READ", tp.topic))
             # Not asked again: it has read for as long as one request may take.
             raise (failure.final if isinstance(failure, _TransientError) else failure) from None
 
@@ -610,22 +652,38 @@ class KafkaCluster:
         """
         # A consumer that never joins. The admin client's request ends the process with SIGSEGV while the group's
         # coordinator is loading, or __consumer_offsets is not there yet (librdkafka issue 5040).
-        what = f"the offsets of the consumer group {group_id}"
+        asked = _Asked(f"the offsets of the consumer group {group_id}", group=group_id)
         config = self._config | _GROUP_READER | {"group.id": group_id} | self._callbacks
         consumer = confluent_kafka.Consumer(config)
         try:
-            answer = consumer.committed(_to_client(partitions), timeout=self.request_timeout)
-        except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], what) from None
+            answer = self._committed(consumer, partitions, asked)
         finally:
             consumer.close()
         found: dict[TopicPartition, int] = {}
         for entry in answer:
             if entry.error is not None:
-                raise self._translate(entry.error, what)
+                raise self._translate(entry.error, asked._replace(topic=entry.topic))
             if entry.offset >= 0:
                 found[TopicPartition(entry.topic, entry.partition)] = entry.offset
         return found
+
+    def _committed(
+        self, consumer: confluent_kafka.Consumer, partitions: Collection[TopicPartition], asked: _Asked
+    ) -> list[confluent_kafka.TopicPartition]:
+        deadline, patience = time.monotonic() + self.request_timeout, _COMMITTED_SECONDS
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return consumer.committed(_to_client(partitions), timeout=max(0.0, min(patience, left)))
+            except confluent_kafka.KafkaException as error:
+                # Without a right on the group no coordinator is found, and only the consumer's events say why.
+                event = consumer.poll(0)
+                told = None if event is None else event.error()
+                if told is not None and told.name() in _REFUSED_RIGHTS:
+                    raise self._translate(told, asked) from None
+                if left <= patience or error.args[0].name() != "_TIMED_OUT":
+                    raise self._translate(error.args[0], asked) from None
+            patience *= 2
 
     @_until_answered
     def commit_offsets(self, position: Position, group_id: str) -> None:
@@ -637,9 +695,9 @@ class KafkaCluster:
             ClusterRequestError: The broker answered with an error.
         """
         timeout = self._connection.request_timeout
-        what = f"the consumer group {group_id}"
+        asked = _Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
-            self._client.describe_consumer_groups([group_id], request_timeout=timeout)[group_id], what
+            self._client.describe_consumer_groups([group_id], request_timeout=timeout)[group_id], asked
         )
         if description.members:
             msg = (
@@ -650,9 +708,10 @@ class KafkaCluster:
         offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in position.items()]
         request = confluent_kafka.ConsumerGroupTopicPartitions(group_id, offsets)
         future = self._client.alter_consumer_group_offsets([request], request_timeout=timeout)[group_id]
-        for entry in self._result(future, what).topic_partitions:
+        for entry in self._result(future, asked).topic_partitions:
             if entry.error is not None:
-                raise self._translate(entry.error, f"the offset of {entry.topic}-{entry.partition} in {what}")
+                commit = f"a commit of the offset of {entry.topic}-{entry.partition} to {asked.what}"
+                raise self._translate(entry.error, asked._replace(what=commit, topic=entry.topic))
 
     def _offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
@@ -683,7 +742,7 @@ class KafkaCluster:
     def _answered(self, futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, Any]:
         found = {
             TopicPartition(key.topic, key.partition): self._result(
-                future, f"the offsets of {key.topic}-{key.partition}"
+                future, _Asked(f"the offsets of {key.topic}-{key.partition}", topic=key.topic)
             )
             for key, future in futures.items()
         }
@@ -693,13 +752,14 @@ class KafkaCluster:
                 raise _TransientError(self._unreachable(f"the offsets of {tp}", "timed out"))
         return found
 
-    def _result(self, future: Future[T], what: str) -> T:
+    def _result(self, future: Future[T], asked: _Asked) -> T:
         try:
             return future.result()
         except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], what) from None
+            raise self._translate(error.args[0], asked) from None
 
-    def _translate(self, error: confluent_kafka.KafkaError, what: str) -> Exception:
+    def _translate(self, error: confluent_kafka.KafkaError, asked: _Asked) -> Exception:
+        what = asked.what
         # librdkafka hands its own diagnosis ("Connect to ... failed") to a callback, and only when polled.
         self._client.poll(0)
         if error.name() == "UNKNOWN_TOPIC_OR_PART":
@@ -710,18 +770,23 @@ class KafkaCluster:
             return TopicNotFoundError(msg)
         if error.name() in _UNREACHABLE:
             return self._unreachable(what, error.str())
-        if error.name() in _RIGHTS:
-            user = self._connection.sasl_username or "this client"
-            msg = (
-                f"Kafka at {self._connection.bootstrap_servers} refuses to tell {user} {what}: {error.name()}. Nothing "
-                f"was written. Grant {_RIGHTS[error.name()]}, and run again"
-            )
-            return ClusterAccessError(msg)
+        if error.name() in _REFUSED_RIGHTS:
+            return self._refused(error.name(), asked)
         if error.name() in _BROKEN:
             return _TransientError(self._unreachable(what, error.str()))
         msg = f"Kafka at {self._connection.bootstrap_servers} refused to tell {what}: {error.name()}: {error.str()}"
         refused = ClusterRequestError(msg)
         return _TransientError(refused) if error.name() in _TRANSIENT else refused
+
+    def _refused(self, name: str, asked: _Asked) -> ClusterAccessError:
+        kind = _REFUSED_RIGHTS[name]
+        # Whoever may not see a topic is not told either whether there is one.
+        or_else = ", or correct the topic's name," if kind == "topic" and asked.operation == "DESCRIBE" else ""
+        nothing = "" if asked.is_after_commit else "Nothing was written. "
+        return ClusterAccessError(
+            f"Kafka at {self._connection.bootstrap_servers} refuses {self._connection.user} {asked.what}: "
+            f"{name}. {nothing}Grant {asked.right(kind)}{or_else} and run again"
+        )
 
     def _unreachable(self, what: str, said: str) -> ClusterUnreachableError:
         return ClusterUnreachableError(

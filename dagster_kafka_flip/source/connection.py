@@ -150,6 +150,15 @@ class KafkaConnection(Settings):
                 )
                 raise ConfigurationError(msg)
 
+    @property
+    def user(self) -> str:
+        """Who logs in, in words, as far as that is known here."""
+        if self.sasl_username is not None:
+            return f"the user {self.sasl_username}"
+        if self.ssl_certificate_location is not None:
+            return f"the owner of the certificate {self.ssl_certificate_location}"
+        return "this client"
+
     def librdkafka_config(self) -> dict[str, Any]:
         """Settings of a librdkafka client. Holds secrets: for the client's constructor only."""
         config: dict[str, Any] = {

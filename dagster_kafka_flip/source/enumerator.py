@@ -238,6 +238,11 @@ class KafkaSourceEnumerator(SplitEnumerator):
         """A few records of each split; splits without a record are left out."""
         return self._cluster.sample(splits, self._source.isolation_level)
 
+    def reached_brokers(self, partitions: Collection[TopicPartition]) -> tuple[str, ...]:
+        """The addresses that the brokers advertise, after the leaders of topic partitions have answered."""
+        self._cluster.end_offsets(partitions, self._source.isolation_level)
+        return self._cluster.broker_addresses()
+
     def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
         """The records whose timestamps no Spark TIMESTAMP can hold. Reads the splits from the first one on."""
         return unreadable_records(self._cluster, tuple(splits), self._source.isolation_level)

@@ -98,6 +98,10 @@ class Cluster(TopicDirectory, Protocol):
         """Commits a consumer group's offsets."""
         ...
 
+    def broker_addresses(self) -> tuple[str, ...]:
+        """The addresses that the brokers advertise to this client."""
+        ...
+
     def close(self) -> None:
         """Lets go of the client."""
         ...

@@ -7,24 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from dagster_kafka_flip.source.record_search import NoAnswerError
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.groupless import NoAnswerError, groupless_consumer, next_message
 from dagster_kafka_flip.source.unreadable import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit
-
-# librdkafka wants the name of a group even of a consumer that joins none.
-_CONSUMER = {
-    "group.id": "dagster-kafka-flip-reading",
-    "enable.auto.commit": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "queued.max.messages.kbytes": 32 * 1024,
-    "log_level": 0,
-}
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
 
 class LogEndedError(Exception):
@@ -54,10 +43,11 @@ def read_messages(
         seconds: How long to wait for the next message.
 
     Raises:
+        ReadFailedError: A topic partition can't be read.
         NoAnswerError: No message came for so long.
         LogEndedError: A log ends before its range does.
     """
-    consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
+    consumer = groupless_consumer(config, queued_max_messages_kbytes=32 * 1024)
     try:
         for each in rounds(ranges):
             yield from _read(consumer, each, seconds)
@@ -72,18 +62,14 @@ def _read(
     consumer.assign([_at(each.topic_partition, each.starting_offset) for each in ranges if not each.is_empty])
     deadline = time.monotonic() + seconds
     while left:
-        message = consumer.poll(max(0.0, deadline - time.monotonic()))
-        if message is None:
+        came = next_message(consumer, deadline - time.monotonic(), left)
+        if came is None:
             if time.monotonic() < deadline:
                 continue
             raise NoAnswerError
-        tp = TopicPartition(message.topic() or "", message.partition() or 0)
-        stop = left.get(tp)
-        if stop is None:
-            continue
+        tp, message = came
+        stop = left[tp]
         error = message.error()
-        if error is not None and error.name() != "_PARTITION_EOF":
-            raise confluent_kafka.KafkaException(error)
         offset = message.offset() or 0
         if error is not None and offset < stop:
             raise LogEndedError(tp, offset, stop)

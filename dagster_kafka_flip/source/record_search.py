@@ -12,36 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
+from dagster_kafka_flip.source.groupless import NoAnswerError, groupless_consumer, next_message
 from dagster_kafka_flip.source.sample import RecordSearch, TimestampedOffset
-from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-# librdkafka wants the name of a group even of a consumer that joins none.
-_CONSUMER = {
-    "group.id": "dagster-kafka-flip-search",
-    "enable.auto.commit": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "log_level": 0,
-}
+    from dagster_kafka_flip.source.split import TopicPartition
 
 # Most searches end at the very record that they begin at. So the first round fetches little and prefetches nothing.
 # A topic partition whose batch is larger than a fetch is answered in a fetch of its own (KIP-74).
-_FIRST_ROUND = {"fetch.message.max.bytes": 32 * 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
+_FIRST_ROUND = {"fetch_message_max_bytes": 32 * 1024, "queued_min_messages": 1, "fetch_queue_backoff_ms": 0}
 _FIRST_ROUND_OFFSETS = 200
-_SECOND_ROUND = {"fetch.message.max.bytes": 1024 * 1024, "queued.max.messages.kbytes": 32 * 1024}
+_SECOND_ROUND = {"fetch_message_max_bytes": 1024 * 1024, "queued_max_messages_kbytes": 32 * 1024}
 
 # Reading on over a few records is quicker than a fetch from another offset.
 _READ_ON = 100
 
 
 Found = dict[RecordSearch, TimestampedOffset | None]
-
-
-class NoAnswerError(Exception):
-    """Nothing came for as long as one request may take."""
 
 
 def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch], seconds: float) -> Found:
@@ -55,29 +44,32 @@ def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch]
         seconds: How long to wait for the next message.
 
     Raises:
+        ReadFailedError: A topic partition can't be read.
         NoAnswerError: No message came for so long. Nothing is known then.
     """
     found: Found = {search: None for search in searches if search.start >= search.stop}
     wanted = [search for search in searches if search.start < search.stop]
     short = {search: search._replace(stop=min(search.stop, search.start + _FIRST_ROUND_OFFSETS)) for search in wanted}
-    first = _round({**config, **_CONSUMER, **_FIRST_ROUND}, set(short.values()), seconds)
+    first = _round(config, _FIRST_ROUND, set(short.values()), seconds)
     found |= {search: first[one] for search, one in short.items()}
     rest = {
         search: search._replace(start=one.stop)
         for search, one in short.items()
         if found[search] is None and one.stop < search.stop
     }
-    second = _round({**config, **_CONSUMER, **_SECOND_ROUND}, set(rest.values()), seconds)
+    second = _round(config, _SECOND_ROUND, set(rest.values()), seconds)
     return found | {search: second[one] for search, one in rest.items()}
 
 
-def _round(config: Mapping[str, Any], searches: Collection[RecordSearch], seconds: float) -> Found:
+def _round(
+    config: Mapping[str, Any], settings: Mapping[str, int], searches: Collection[RecordSearch], seconds: float
+) -> Found:
     if not searches:
         return {}
     by_log: dict[TopicPartition, list[RecordSearch]] = {}
     for search in searches:
         by_log.setdefault(search.topic_partition, []).append(search)
-    consumer = confluent_kafka.Consumer(dict(config))
+    consumer = groupless_consumer(config, **settings)
     try:
         return _read(consumer, {tp: _LogSearch(each) for tp, each in by_log.items()}, seconds)
     finally:
@@ -91,20 +83,15 @@ def _read(consumer: confluent_kafka.Consumer, logs: Mapping[TopicPartition, _Log
     deadline = time.monotonic() + seconds
     while left:
         # One by one: a request for many waits for all of them.
-        message = consumer.poll(max(0.0, deadline - time.monotonic()))
-        if message is None:
+        came = next_message(consumer, deadline - time.monotonic(), left)
+        if came is None:
             if time.monotonic() < deadline:
                 continue
             raise NoAnswerError
-        tp = TopicPartition(message.topic() or "", message.partition() or 0)
-        log = left.get(tp)
-        if log is None:
-            continue
+        tp, message = came
+        log = left[tp]
         deadline = time.monotonic() + seconds
-        error = message.error()
-        if error is not None and error.name() != "_PARTITION_EOF":
-            raise confluent_kafka.KafkaException(error)
-        if error is not None:
+        if message.error() is not None:
             log.end()
         else:
             log.see(message.offset() or 0, message.timestamp()[1])

@@ -8,27 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
+from dagster_kafka_flip.source.groupless import groupless_consumer, next_message
 from dagster_kafka_flip.source.sample import SplitSample
-from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
 # Offsets looked at on either end of a split. The last ones may be control records or holes; that many rarely all are.
 _OFFSETS_AT_EITHER_END = 50
-
-# librdkafka wants the name of a group even of a consumer that joins none.
-_CONSUMER = {
-    "group.id": "dagster-kafka-flip-sample",
-    "enable.auto.commit": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "fetch.message.max.bytes": 256 * 1024,
-    "queued.max.messages.kbytes": 16 * 1024,
-    "log_level": 0,
-}
 
 
 @dataclass
@@ -65,7 +54,7 @@ def sample_splits(
     seen = {split.topic_partition: _Seen() for split in splits}
     stops = {split.topic_partition: split.stopping_offset for split in splits}
     deadline = time.monotonic() + seconds
-    consumer = confluent_kafka.Consumer({**config, **_CONSUMER})
+    consumer = groupless_consumer(config, fetch_message_max_bytes=256 * 1024, queued_max_messages_kbytes=16 * 1024)
     try:
         heads = {
             split.topic_partition: (
@@ -134,15 +123,10 @@ def _messages(
     consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, start) for tp, start in starts.items()])
     while left and (remaining := deadline - time.monotonic()) > 0:
         # One by one: a request for many waits for all of them.
-        message = consumer.poll(remaining)
-        if message is None:
+        came = next_message(consumer, remaining, left)
+        if came is None:
             continue
-        tp = TopicPartition(message.topic() or "", message.partition() or 0)
-        error = message.error()
-        if error is not None and error.name() != "_PARTITION_EOF":
-            raise confluent_kafka.KafkaException(error)
-        if tp not in left:
-            continue
-        yield tp, message if error is None else None
+        tp, message = came
+        yield tp, message if message.error() is None else None
         if tp not in left:
             consumer.incremental_unassign([confluent_kafka.TopicPartition(tp.topic, tp.partition)])

@@ -112,7 +112,8 @@ class TopicPatternSubscription:
         if not matching:
             msg = (
                 f"no topic matches the pattern {self.pattern!r} (the whole name has to match, and internal topics are "
-                "left out); correct the pattern, or create a topic that it matches"
+                "left out, and so are topics that this client may not describe); correct the pattern, create a topic "
+                "that it matches, or grant DESCRIBE on such topics"
             )
             raise TopicNotFoundError(msg)
         return matching

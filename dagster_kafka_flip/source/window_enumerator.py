@@ -230,6 +230,7 @@ class _Planning:
             set_by_broker=self._set_by_broker,
             incidents=tuple(self._incidents),
             compacted=frozenset(topic for topic, settings in self._settings.items() if settings.is_compacted),
+            maybe_compacted=frozenset(topics) - self._settings.keys(),
             made_again=self._made_again,
         )
 

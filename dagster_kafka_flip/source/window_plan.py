@@ -57,6 +57,7 @@ class WindowPlan:
             them can be late.
         incidents: What would have ended the run here, and is tolerated.
         compacted: Topics that keep only the last record of each key, and all that aren't compacted yet.
+        maybe_compacted: Topics of which Kafka does not tell this client whether they are compacted.
         made_again: Topics that are others than those which the table has rows of; that is tolerated.
     """
 
@@ -69,6 +70,7 @@ class WindowPlan:
     set_by_broker: frozenset[str] = frozenset()
     incidents: tuple[Incident, ...] = ()
     compacted: frozenset[str] = frozenset()
+    maybe_compacted: frozenset[str] = frozenset()
     made_again: frozenset[str] = frozenset()
 
     @property

@@ -122,6 +122,11 @@ _KEEPS_ROWS = frozenset(
         "Deletion Vector Tombstones",
         "Empty Commit",
         "UPDATE",
+        # What delta-rs calls its own.
+        "ADD COLUMN",
+        "ADD FEATURE",
+        "UPDATE FIELD METADATA",
+        "UPDATE TABLE METADATA",
     }
 )
 _CREATES = frozenset({"CREATE TABLE", "CREATE TABLE AS SELECT"})

@@ -11,13 +11,18 @@ from dagster_kafka_flip.table.spark_error import is_transient, telling_line
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Callable
 
 TRIES = 5
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 15.0
 
 
-def retries(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> tenacity.Retrying:
+def retries(
+    log: logging.Logger | logging.LoggerAdapter[Any],
+    what: str,
+    check: Callable[[BaseException, float, bool], None] | None = None,
+) -> tenacity.Retrying:
     """Repeats what failed for a reason that may pass, up to five times in all, and says so each time.
 
     The pauses are 1, 2, 4 and 8 seconds long. What fails for good is not repeated; the last error is raised.
@@ -25,7 +30,17 @@ def retries(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> tena
     Args:
         log: Where to tell.
         what: What is tried, for the log.
+        check: Is told of each failure, for how many seconds there were tries, and whether this was the last one. It may
+            raise an error that says more, which ends the tries.
     """
+
+    def is_worth_another(state: tenacity.RetryCallState) -> bool:
+        error = None if state.outcome is None else state.outcome.exception()
+        if error is None:
+            return False
+        if check is not None:
+            check(error, state.seconds_since_start or 0.0, state.attempt_number >= TRIES)
+        return _may_pass(error)
 
     def tell(state: tenacity.RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
@@ -40,7 +55,7 @@ def retries(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> tena
         )
 
     return tenacity.Retrying(
-        retry=tenacity.retry_if_exception(_may_pass),
+        retry=is_worth_another,
         wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
         stop=tenacity.stop_after_attempt(TRIES),
         before_sleep=tell,

@@ -114,14 +114,15 @@ def is_transient(error: BaseException | None) -> bool:
 
     Only what Spark tells of Kafka, of a store or of itself: that Spark is gone is nothing to wait for.
     """
-    if error is None:
-        return False
+    return error is not None and is_sparks_own(error) and _TRANSIENT.search(str(error)) is not None
+
+
+def is_sparks_own(error: BaseException) -> bool:
+    """Whether Spark tells what it met itself, and not what a user's function raised or that Spark is gone."""
     kinds = type(error).__mro__
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in kinds):
         return False
-    if _condition(error) == _RAISED_IN_SQL or {_USERS_OWN, _SPARK_IS_GONE} & {kind.__name__ for kind in kinds}:
-        return False
-    return _TRANSIENT.search(str(error)) is not None
+    return _condition(error) != _RAISED_IN_SQL and not {_USERS_OWN, _SPARK_IS_GONE} & {kind.__name__ for kind in kinds}
 
 
 def telling_line(error: BaseException) -> str:

@@ -48,6 +48,7 @@ class Network:
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._is_cut = False
+        self._is_cut_for_java = False
         self._flows = threading.Event()
         self._flows.set()
         self._connections: set[socket.socket] = set()
@@ -76,6 +77,14 @@ class Network:
                 _reset(connection)
             self._connections.clear()
 
+    def cut_java(self) -> None:
+        """Resets all connections, and each new one of Kafka's Java client: Spark's reader is cut off, nobody else."""
+        with self._lock:
+            self._is_cut_for_java = True
+            for connection in self._connections:
+                _reset(connection)
+            self._connections.clear()
+
     def silence(self) -> None:
         """Holds back all that is sent, as where packets get lost: connections stay open, and nothing arrives."""
         self._flows.clear()
@@ -83,7 +92,7 @@ class Network:
     def heal(self) -> None:
         """Forwards as before, also what was held back meanwhile."""
         with self._lock:
-            self._is_cut = False
+            self._is_cut = self._is_cut_for_java = False
         self._flows.set()
 
     def _accept(self) -> None:
@@ -110,6 +119,9 @@ class Network:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self._flows.wait()
+                # Clients say who they are in their first request (KIP-511).
+                if self._is_cut_for_java and b"apache-kafka-java" in data:
+                    break
                 sink.sendall(data)
         with self._lock:
             for connection in (source, sink):

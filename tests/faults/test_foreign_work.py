@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import deltalake
 import pytest
+from deltalake.schema import PrimitiveType
 
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
@@ -150,6 +152,26 @@ def test_what_others_do_in_the_middle_of_each_write_neither_loses_nor_doubles_a_
     assert result.state.position == {TopicPartition(topic, 0): end}
     foreign = spark.read.format("delta").load(table).where("kafka_topic = 'foreign'").select("kafka_offset", "note")
     assert sorted(map(tuple, foreign.collect())) == [(0, "seen"), (2, "new")]
+    assert land().is_idle
+
+
+def test_what_delta_rs_changes_in_the_tables_description_does_not_stop_the_stream(
+    kafka, spark, land, offsets, topic, table
+):
+    kafka.create(topic)
+    _produce(kafka, topic, 1)
+    land()
+    alter = deltalake.DeltaTable(table).alter
+    alter.add_columns([deltalake.Field("note", PrimitiveType("string"))])
+    alter.set_column_metadata("note", {"comment": "of others"})
+    alter.set_table_description("flights")
+    alter.add_feature(deltalake.TableFeatures.AppendOnly, allow_protocol_versions_increase=True)
+    _produce(kafka, topic, 1)
+    assert land().rows == _BATCH
+    assert offsets() == list(range(2 * _BATCH))
+    assert spark.read.format("delta").load(table).where("note IS NOT NULL").count() == 0
+    history = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()]
+    assert history[1:5] == ["ADD FEATURE", "UPDATE TABLE METADATA", "UPDATE FIELD METADATA", "ADD COLUMN"]
     assert land().is_idle
 
 

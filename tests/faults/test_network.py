@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_kafka_flip import reader_failures
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -125,6 +126,23 @@ def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
     assert _offsets(spark, table) == list(range(RECORDS))
     history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
     assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
+
+
+def test_a_reader_that_is_cut_off_while_planning_is_not_is_told_with_the_brokers_addresses(
+    distant, connection, source, spark_of, table, monkeypatch
+):
+    # What a try takes with these timeouts, in the place of a minute.
+    monkeypatch.setattr(reader_failures, "_PATIENCE_SECONDS", 3.0)
+    distant.network.cut_java()
+    with pytest.raises(ClusterUnreachableError) as unreachable:
+        ingest(source, table, spark=spark_of, connection=connection)
+    message = str(unreachable.value)
+    assert message.startswith("Spark's Kafka reader got no connection to the brokers in ")
+    assert f"tell clients to connect to {distant.distant_servers} (their advertised.listeners)" in message
+    assert "TimeoutException" in message
+
+    distant.network.heal()
+    assert ingest(source, table, spark=spark_of, connection=connection).rows == RECORDS
 
 
 @_WAYS

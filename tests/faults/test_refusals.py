@@ -23,7 +23,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.session import check_session
-from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.cluster import KafkaCluster, _Asked
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -47,13 +47,14 @@ def test_a_session_that_can_not_write_delta_is_refused():
 def test_what_a_broker_refuses_to_tell_is_named():
     # Nothing listens on port 1, and nothing is asked of it.
     cluster = KafkaCluster(KafkaConnection(bootstrap_servers="127.0.0.1:1"))
-    error = cluster._translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), "the end offsets")
+    asked = _Asked("the end offsets")
+    error = cluster._translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), asked)
     assert isinstance(error, ClusterAccessError)
     assert str(error) == (
-        "Kafka at 127.0.0.1:1 refuses to tell this client the end offsets: CLUSTER_AUTHORIZATION_FAILED. Nothing was "
-        "written. Grant DESCRIBE on the cluster, and run again"
+        "Kafka at 127.0.0.1:1 refuses this client the end offsets: CLUSTER_AUTHORIZATION_FAILED. Nothing was written. "
+        "Grant DESCRIBE on the cluster and run again"
     )
-    error = cluster._translate(KafkaError(KafkaError.INVALID_REQUEST), "the end offsets")
+    error = cluster._translate(KafkaError(KafkaError.INVALID_REQUEST), asked)
     assert isinstance(error, ClusterRequestError)
     assert not isinstance(error, ClusterAccessError)
     assert str(error).startswith("Kafka at 127.0.0.1:1 refused to tell the end offsets: INVALID_REQUEST: ")

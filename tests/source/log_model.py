@@ -72,6 +72,9 @@ class ClusterModel:
         self.requests += 1
         return self.id
 
+    def broker_addresses(self):
+        return ("kafka:9092",)
+
     def list_topics(self):
         self.requests += 1
         return {tp.topic for tp in self.logs}

@@ -49,8 +49,9 @@ def test_a_pattern_that_matches_nothing_is_an_error(pattern):
     with pytest.raises(TopicNotFoundError) as error:
         TopicPatternSubscription(pattern).describe(_CLUSTER)
     assert str(error.value) == (
-        f"no topic matches the pattern {pattern!r} (the whole name has to match, and internal topics are left out); "
-        "correct the pattern, or create a topic that it matches"
+        f"no topic matches the pattern {pattern!r} (the whole name has to match, and internal topics are left out, "
+        "and so are topics that this client may not describe); correct the pattern, create a topic that it matches, or "
+        "grant DESCRIBE on such topics"
     )
 
 
