@@ -24,7 +24,7 @@ _NO_CONNECTION = re.compile(r"\borg\.apache\.kafka\.common\.errors\.(Timeout|Dis
 # The same, when it could not even begin to; trying again makes no difference.
 _NO_ADDRESS = re.compile(r"\bNo resolvable bootstrap urls\b|\bDNS resolution failed for url\b")
 _REFUSED = re.compile(
-    r"\b(Topic|Group)AuthorizationException: Not authorized to access (?:topics|group): \[?([^\]\n]*)"
+    r"\b(Topic|Group)AuthorizationException\)?:? Not authorized to access (?:topics|group): \[?([^\]\n]*)"
 )
 
 

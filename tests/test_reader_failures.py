@@ -1,0 +1,73 @@
+"""What is made of a failure of Spark's Kafka reader. The texts are such as Spark 4.0 prints; no broker is there."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PythonException, SparkRuntimeException
+
+from dagster_kafka_flip.errors import ClusterAccessError, WriteFailedError
+from dagster_kafka_flip.reader_failures import reader_failures
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+
+_REFUSED = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [orders]"
+_REFUSED_BY_CONNECT = _REFUSED.replace("org.", "(org.").replace(": Not", ") Not")
+_TIMED_OUT = (
+    "java.util.concurrent.ExecutionException: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for "
+    "a node assignment. Call: describeTopics"
+)
+
+
+def _check(cause: BaseException, seconds: float = 100.0) -> None:
+    # Nothing listens on port 1.
+    connection = KafkaConnection(
+        bootstrap_servers="127.0.0.1:1",
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="ann",
+        sasl_password="pa55word",  # type: ignore[arg-type]
+        request_timeout=0.2,
+    )
+    source = KafkaSource(topics=("orders",), connection=connection)
+    failed = WriteFailedError("the write failed")
+    failed.__cause__ = cause
+    splits = [KafkaPartitionSplit(TopicPartition("orders", 0), 0, 10)]
+    reader_failures(source, SplitEnumeratorContext(2), splits)(failed, seconds, False)
+
+
+@pytest.mark.parametrize("text", [_REFUSED, _REFUSED_BY_CONNECT])
+def test_a_right_that_only_spark_misses_is_named(text):
+    with pytest.raises(ClusterAccessError) as refused:
+        _check(SparkRuntimeException(f"Job aborted due to stage failure: ... {text}\n\tat org.apache..."))
+    assert str(refused.value) == (
+        "Kafka at 127.0.0.1:1 refuses the user ann records of the topic orders, when Spark reads them. Nothing of the "
+        "batch was written. Grant READ on the topic orders and run again"
+    )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        # Nobody reaches the brokers: the error stays as it is.
+        SparkRuntimeException(_TIMED_OUT),
+        SparkRuntimeException("org.apache.kafka.common.config.ConfigException: No resolvable bootstrap urls given"),
+        # What a user's own function says.
+        PythonException(_REFUSED),
+        ValueError(_REFUSED),
+        SparkRuntimeException("[DIVIDE_BY_ZERO] Division by zero."),
+    ],
+)
+def test_other_failures_stay_as_they_are(cause):
+    _check(cause)
+
+
+def test_a_reader_without_a_connection_is_given_time_before_the_brokers_are_asked(monkeypatch):
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(KafkaSource, "create_enumerator", fail)
+    _check(SparkRuntimeException(_TIMED_OUT), seconds=31.0)
+    with pytest.raises(AssertionError):
+        _check(SparkRuntimeException(_TIMED_OUT), seconds=61.0)
