@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterAccessError, ClusterUnreachableError, KafkaFlipError, WriteFailedError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.table.retries import TRIES
 from dagster_kafka_flip.table.spark_error import is_sparks_own, telling_line
 
 if TYPE_CHECKING:
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitEnumeratorContext
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
-# Longer than one try of Spark's driver takes, so that a broker that was restarted meanwhile is tried once more.
-_PATIENCE_SECONDS = 45.0
+# After one failure a broker may have been restarted meanwhile; then the next try finds it.
+_FAILURES = 2
+# How long a try may take that finds no connection, beside the time for records, and in how many tries of one task.
+# One that took longer had a connection, and has read something.
+_OTHER_SECONDS = 45.0
+_TRIES_OF_A_TASK = 4
 
 # Kafka's Java client, when it got no connection for as long as it tried.
 _NO_CONNECTION = re.compile(r"\borg\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b")
@@ -30,10 +35,10 @@ _REFUSED = re.compile(
 
 def reader_failures(
     source: Source, context: SplitEnumeratorContext, splits: Iterable[KafkaPartitionSplit]
-) -> Callable[[BaseException, float, bool], None]:
+) -> Callable[[BaseException, int, float], None]:
     """What to ask of a write that failed, before it is tried again.
 
-    It is told the error, for how many seconds the write was tried, and whether this was the last try. It raises
+    It is told the error, the number of the try, and how many seconds it took. It raises
     ClusterAccessError or ClusterUnreachableError where it knows more, and that another try is of no use.
 
     Args:
@@ -43,7 +48,7 @@ def reader_failures(
     """
     partitions = {split.topic_partition for split in splits}
 
-    def check(error: BaseException, seconds: float, is_last: bool) -> None:
+    def check(error: BaseException, attempt: int, seconds: float) -> None:
         cause = error.__cause__ if isinstance(error, WriteFailedError) else error
         if not isinstance(source, KafkaSource) or cause is None or not partitions or not is_sparks_own(cause):
             return
@@ -57,7 +62,11 @@ def reader_failures(
             )
             raise ClusterAccessError(msg) from error
         is_unknown = _NO_ADDRESS.search(text) is not None
-        if not is_unknown and (_NO_CONNECTION.search(text) is None or not (is_last or seconds > _PATIENCE_SECONDS)):
+        if not is_unknown and not (
+            _NO_CONNECTION.search(text) is not None
+            and attempt >= _FAILURES
+            and (attempt >= TRIES or seconds <= _TRIES_OF_A_TASK * (connection.read_timeout + _OTHER_SECONDS))
+        ):
             return
         try:
             with contextlib.closing(source.create_enumerator(context)) as enumerator:
@@ -66,7 +75,8 @@ def reader_failures(
             # Nobody reaches them.
             return
         msg = (
-            f"Spark's Kafka reader got no connection to the brokers in {seconds:.0f} s, and this process has one. "
+            f"Spark's Kafka reader found no connection to the brokers, or lost it, in {attempt} "
+            f"{'try' if attempt == 1 else 'tries'}, and this process has one. "
             f"Nothing of the batch was written. The brokers tell clients to connect to {', '.join(addresses)} (their "
             f"advertised.listeners), after a first contact at {connection.bootstrap_servers}: Spark's driver and its "
             "executors have to find and reach all of these addresses. Check DNS, routes and firewalls on the machines "

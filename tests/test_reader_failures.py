@@ -20,7 +20,7 @@ _TIMED_OUT = (
 )
 
 
-def _check(cause: BaseException, seconds: float = 100.0) -> None:
+def _check(cause: BaseException, attempt: int = 2, seconds: float = 31.0) -> None:
     # Nothing listens on port 1.
     connection = KafkaConnection(
         bootstrap_servers="127.0.0.1:1",
@@ -34,7 +34,7 @@ def _check(cause: BaseException, seconds: float = 100.0) -> None:
     failed = WriteFailedError("the write failed")
     failed.__cause__ = cause
     splits = [KafkaPartitionSplit(TopicPartition("orders", 0), 0, 10)]
-    reader_failures(source, SplitEnumeratorContext(2), splits)(failed, seconds, False)
+    reader_failures(source, SplitEnumeratorContext(2), splits)(failed, attempt, seconds)
 
 
 @pytest.mark.parametrize("text", [_REFUSED, _REFUSED_BY_CONNECT])
@@ -63,11 +63,19 @@ def test_other_failures_stay_as_they_are(cause):
     _check(cause)
 
 
-def test_a_reader_without_a_connection_is_given_time_before_the_brokers_are_asked(monkeypatch):
-    def fail(*_: object) -> None:
-        raise AssertionError
+def test_the_brokers_are_asked_after_a_second_failure_of_a_try_that_can_not_have_read_much(monkeypatch):
+    class AskedError(Exception):
+        pass
 
-    monkeypatch.setattr(KafkaSource, "create_enumerator", fail)
-    _check(SparkRuntimeException(_TIMED_OUT), seconds=31.0)
-    with pytest.raises(AssertionError):
-        _check(SparkRuntimeException(_TIMED_OUT), seconds=61.0)
+    def ask(*_: object) -> None:
+        raise AskedError
+
+    monkeypatch.setattr(KafkaSource, "create_enumerator", ask)
+    _check(SparkRuntimeException(_TIMED_OUT), attempt=1)
+    # With a connection, or it would have failed sooner.
+    _check(SparkRuntimeException(_TIMED_OUT), seconds=3600.0)
+    for attempt, seconds in ((2, 31.0), (2, 600.0), (5, 3600.0)):
+        with pytest.raises(AskedError):
+            _check(SparkRuntimeException(_TIMED_OUT), attempt=attempt, seconds=seconds)
+    with pytest.raises(AskedError):
+        _check(SparkRuntimeException("ConfigException: No resolvable bootstrap urls given"), attempt=1)

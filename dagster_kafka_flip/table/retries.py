@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import tenacity
@@ -21,7 +22,7 @@ _LONGEST_WAIT_SECONDS = 15.0
 def retries(
     log: logging.Logger | logging.LoggerAdapter[Any],
     what: str,
-    check: Callable[[BaseException, float, bool], None] | None = None,
+    check: Callable[[BaseException, int, float], None] | None = None,
 ) -> tenacity.Retrying:
     """Repeats what failed for a reason that may pass, up to five times in all, and says so each time.
 
@@ -30,16 +31,20 @@ def retries(
     Args:
         log: Where to tell.
         what: What is tried, for the log.
-        check: Is told of each failure, for how many seconds there were tries, and whether this was the last one. It may
-            raise an error that says more, which ends the tries.
+        check: Is told of each failure, the number of the try, and how many seconds it took. It may raise an error that
+            says more, which ends the tries.
     """
+    begun = [time.monotonic()]
+
+    def begin(_: tenacity.RetryCallState) -> None:
+        begun[0] = time.monotonic()
 
     def is_worth_another(state: tenacity.RetryCallState) -> bool:
         error = None if state.outcome is None else state.outcome.exception()
         if error is None:
             return False
         if check is not None:
-            check(error, state.seconds_since_start or 0.0, state.attempt_number >= TRIES)
+            check(error, state.attempt_number, time.monotonic() - begun[0])
         return _may_pass(error)
 
     def tell(state: tenacity.RetryCallState) -> None:
@@ -55,6 +60,7 @@ def retries(
         )
 
     return tenacity.Retrying(
+        before=begin,
         retry=is_worth_another,
         wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
         stop=tenacity.stop_after_attempt(TRIES),
