@@ -14,7 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kafka_topic import Kafka
-from tests.processes import QUICK_JVM
+from tests.processes import LIGHT_SPARK, QUICK_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +41,11 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 _counter = itertools.count()
+
+# Where Spark is as users have it: records are decoded, filtered and counted by code that it generates.
+_READS_AND_DECODES = re.compile(
+    r"tests/(formats/|reader/|windows/test_exact|test_(ingest|ingest_broker|observation|unreadable_records)\.py)"
+)
 
 # What takes longest comes first, so that no worker is left alone with it at the end.
 _SLOWEST_FIRST = ("ui", "slow", "spark", "kafka")
@@ -97,7 +102,7 @@ def connection(broker: str) -> KafkaConnection:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session's Spark, made as a user's would be."""
+    """The session's Spark, made as a user's would be, with settings for small tables."""
     from dagster_kafka_flip.session import build_session
 
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +115,7 @@ def spark() -> Iterator[SparkSession]:
                     "spark.ui.enabled": "false",
                     "spark.sql.warehouse.dir": folder,
                     "spark.log.level": "FATAL",
-                    "spark.sql.shuffle.partitions": "2",
+                    **LIGHT_SPARK,
                     # For versions whose jars can't all be had by name; see scripts/newest_jars.py.
                     **({"spark.jars": jars} if (jars := os.environ.get("TEST_SPARK_JARS")) else {}),
                     # RESTORE, VACUUM and CONVERT look at files in this many tasks: 10,000, unless told otherwise.
@@ -119,6 +124,26 @@ def spark() -> Iterator[SparkSession]:
             )
         yield session
         session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _as_users_run(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark generates code and plans adaptively, as it does for users, in the tests of what reads and decodes."""
+    if request.node.get_closest_marker("spark") is None or not _READS_AND_DECODES.search(request.node.nodeid):
+        yield
+        return
+    from dagster_kafka_flip.session import session_settings
+
+    conf = request.getfixturevalue("spark").conf
+    ours = session_settings()
+    for name in LIGHT_SPARK:
+        if name in ours:
+            conf.set(name, ours[name])
+        else:
+            conf.unset(name)
+    yield
+    for name, value in LIGHT_SPARK.items():
+        conf.set(name, value)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from dagster_kafka_flip.session import fetch_jars
 from tests.processes import QUICK_JVM_OPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -28,13 +29,14 @@ class ConnectServer:
 
     Args:
         folder: For its log, and what Spark leaves.
+        more: Further Spark settings.
 
     Attributes:
         process: The server's JVM.
         log: What it has written.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
             "spark.master": "local[2]",
@@ -49,6 +51,7 @@ class ConnectServer:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            **(more or {}),
         }
         home = Path(pyspark.__file__).parent
         command = [

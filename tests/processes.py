@@ -16,6 +16,18 @@ QUICK_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # For PYSPARK_SUBMIT_ARGS.
 QUICK_JVM = f'--driver-java-options "{QUICK_JVM_OPTIONS}" pyspark-shell'
 
+# What tables of ten rows need none of, and what users have. Spark otherwise spends more on making code for each new
+# plan, on planning anew between its stages, and on describing plans for a UI, than on the rows. These can be changed
+# while a session runs: tests/conftest.py tells which tests have what users have.
+LIGHT_SPARK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
 
 @dataclass(frozen=True)
 class Process:

@@ -239,11 +239,14 @@ def test_on_cron_asks_at_its_tick_and_waits_for_what_was_not_observed_since(kafk
 
 
 _PROJECT = """
-from dagster import AutomationCondition, AutomationConditionSensorDefinition, DefaultSensorStatus, Definitions
+from dagster import (
+    AutomationCondition, AutomationConditionSensorDefinition, DefaultSensorStatus, Definitions, in_process_executor,
+)
 
 from dagster_kafka_flip import (
     KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, kafka_topic_asset,
 )
+from tests.faults.ingesting import SPARK_CONFIG
 
 def stream(name, topic, condition):
     source = KafkaSource(topics=(topic,))
@@ -264,8 +267,10 @@ defs = Definitions(
     ],
     resources={
         "kafka": KafkaResource(bootstrap_servers="BROKER"),
-        "spark": SparkResource(master="local[2]", config={"spark.ui.enabled": "false"}),
+        "spark": SparkResource(master="local[2]", config=SPARK_CONFIG),
     },
+    # One process for each run, and not for its step too.
+    executor=in_process_executor,
 )
 """
 

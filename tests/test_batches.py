@@ -11,6 +11,7 @@ from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.split import TopicPartition
+from tests import landed as read_back
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -30,9 +31,8 @@ def offsets(spark, table):
     """Topic partition number to the offsets that are in the test's table, in order."""
 
     def read():
-        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
         found: dict[int, list[int]] = {}
-        for partition, offset in sorted(rows):
+        for partition, offset in read_back.rows(table, "kafka_partition", "kafka_offset"):
             found.setdefault(partition, []).append(offset)
         return found
 

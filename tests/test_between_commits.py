@@ -23,6 +23,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.together import TogetherTable, ingest_together
+from tests import landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -42,7 +43,7 @@ def offsets(spark, table):
     """The offsets of a table's rows."""
 
     def read(path=table):
-        return sorted(row[0] for row in spark.read.format("delta").load(path).select("kafka_offset").collect())
+        return landed.values(path, "kafka_offset")
 
     return read
 

@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     TopicRecreatedError,
 )
 from dagster_kafka_flip.source.split import TopicPartition
+from tests import landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -46,9 +47,8 @@ def where(broker, table):
     return ("--table", table, "--bootstrap-servers", broker, "--reason", "a test")
 
 
-def _offsets(spark, table):
-    rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
-    return sorted(tuple(row) for row in rows)
+def _offsets(table):
+    return landed.rows(table, "kafka_partition", "kafka_offset")
 
 
 def _newest(spark, table):
@@ -70,7 +70,7 @@ def test_offsets_move_what_they_name_and_the_reason_is_in_the_history(spark, lan
     document = json.loads(_newest(spark, table)["userMetadata"])
     assert (document["reason"], document["state"]["position"]) == ("a test", {topic: [3, 3]})
     assert land().rows == 2
-    assert _offsets(spark, table) == sorted([(0, n) for n in (0, 1, 2, 3, 3, 4, 4)] + [(1, n) for n in range(3)])
+    assert _offsets(table) == sorted([(0, n) for n in (0, 1, 2, 3, 3, 4, 4)] + [(1, n) for n in range(3)])
 
 
 def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
@@ -106,7 +106,7 @@ def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
     run("set", *to, *where, "--yes")
     kafka.produce(given, [(None, "y")])
     assert (land("other", given).rows, land("main", kept).is_idle) == (1, True)
-    assert spark.read.format("delta").load(table).count() == 7
+    assert landed.count(table) == 7
 
 
 def test_a_dry_run_and_a_no_change_nothing(spark, land, where, table):
@@ -138,7 +138,7 @@ def test_a_run_in_flight_is_fenced_out(kafka, spark, land, where, topic, table):
 
     with pytest.raises(ConcurrentIngestionError):
         land(transform=meanwhile)
-    assert len(_offsets(spark, table)) == 8
+    assert len(_offsets(table)) == 8
     assert land().rows == 9, "from the beginning, as the operator said"
 
 
@@ -151,7 +151,7 @@ def test_a_wiped_table_is_gone_on_with_as_the_operator_says(spark, land, where, 
     assert "stop: the table" in output
     assert "was replaced or wiped" in output
     assert land().rows == 8
-    assert len(_offsets(spark, table)) == 8
+    assert len(_offsets(table)) == 8
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(kafka, spark, land, where, topic, table):

@@ -48,6 +48,7 @@ from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed as read_back
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -84,8 +85,7 @@ def offsets(spark):
     """(partition, offset) of all rows of a table, sorted."""
 
     def read(table):
-        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
-        return sorted(tuple(row) for row in rows)
+        return read_back.rows(table, "kafka_partition", "kafka_offset")
 
     return read
 

@@ -25,6 +25,7 @@ from dagster_kafka_flip import (
     topic_asset_key,
 )
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
+from tests import landed
 
 RAW, TYPED = AssetKey("raw"), AssetKey("typed")
 REPLACE_ALL = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
@@ -56,9 +57,8 @@ def _told(result) -> dict[AssetKey, dict[str, Any]]:
     }
 
 
-def _offsets(spark, path: str) -> list[tuple[int, int]]:
-    rows = spark.read.format("delta").load(path).select("kafka_partition", "kafka_offset").collect()
-    return sorted((row[0], row[1]) for row in rows)
+def _offsets(path: str) -> list[tuple[Any, ...]]:
+    return landed.rows(path, "kafka_partition", "kafka_offset")
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
     }
     assert both[TYPED]["kafka/lag_before"] == 5
     everything = [(0, offset) for offset in range(4)] + [(1, offset) for offset in range(4)]
-    assert _offsets(spark, f"{table}/raw") == _offsets(spark, f"{table}/typed") == everything
+    assert _offsets(f"{table}/raw") == _offsets(f"{table}/typed") == everything
 
 
 @pytest.mark.kafka
@@ -122,7 +122,7 @@ def test_the_topic_is_read_once_for_all_tables(kafka, spark, instance, resources
     assets = build_kafka_delta_multi_asset(name="once", source=source, tables=_tables(table, transform=trimmed))
     result = _run(assets, instance, resources)
     assert result.success
-    assert _offsets(spark, f"{table}/typed") == _offsets(spark, f"{table}/raw") == [(0, 0), (0, 1), (1, 0)]
+    assert _offsets(f"{table}/typed") == _offsets(f"{table}/raw") == [(0, 0), (0, 1), (1, 0)]
     # It was taken indeed: a table that begins now finds nothing.
     late = _tables(f"{table}/late")[:1]
     again = _told(
@@ -151,8 +151,8 @@ def test_what_fails_for_one_table_fails_the_run_when_the_others_are_landed(
     (step,) = failed.get_step_failure_events()
     assert RecordsRejectedError.__name__ in str(step.step_failure_data.error)
     assert f"{topic}-0 offset 2" in str(step.step_failure_data.error)
-    assert len(_offsets(spark, f"{table}/raw")) == 5
-    assert len(_offsets(spark, f"{table}/typed")) == 3
+    assert len(_offsets(f"{table}/raw")) == 5
+    assert len(_offsets(f"{table}/typed")) == 3
 
     mended = build_kafka_delta_multi_asset(
         name="apart",
@@ -167,7 +167,7 @@ def test_what_fails_for_one_table_fails_the_run_when_the_others_are_landed(
     told = _told(_run(mended, instance, resources))
     assert (told[TYPED]["kafka/records_read"], told[TYPED]["kafka/dead_letters"]) == (2, 1)
     assert told[RAW]["kafka/idle"]
-    assert len(_offsets(spark, f"{table}/typed")) == 4
+    assert len(_offsets(f"{table}/typed")) == 4
 
 
 def test_what_dagster_shows_and_goes_by_passes_through(source_of_no_topic):
@@ -250,11 +250,11 @@ def test_a_range_is_replaced_in_each_table_that_is_selected_and_positions_stay(
 
     told = _told(_run(assets, instance, resources, selection=[TYPED], **REPLACE_ALL))
     assert {key: one["delta/rows_written"] for key, one in told.items()} == {TYPED: 3}
-    assert (_offsets(spark, f"{table}/raw"), _offsets(spark, f"{table}/typed")) == ([(0, 1)], everything)
+    assert (_offsets(f"{table}/raw"), _offsets(f"{table}/typed")) == ([(0, 1)], everything)
 
     told = _told(_run(assets, instance, resources, **REPLACE_ALL))
     assert {key: one["delta/rows_written"] for key, one in told.items()} == {RAW: 3, TYPED: 3}
-    assert _offsets(spark, f"{table}/raw") == _offsets(spark, f"{table}/typed") == everything
+    assert _offsets(f"{table}/raw") == _offsets(f"{table}/typed") == everything
 
     went_on = _told(_run(assets, instance, resources, verify=True))
     assert {key: one["kafka/records_read"] for key, one in went_on.items()} == {RAW: 0, TYPED: 0}
@@ -273,7 +273,7 @@ def test_a_range_that_can_not_be_replaced_in_one_table_is_replaced_in_the_others
     (step,) = failed.get_step_failure_events()
     assert "KafkaColumns leaves out topic" in str(step.step_failure_data.error)
     assert list(_told(failed)) == [TYPED]
-    assert _offsets(spark, f"{table}/typed") == [(0, 0), (0, 1), (1, 0)]
+    assert _offsets(f"{table}/typed") == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_a_mode_that_is_none_ends_the_run_at_once(source_of_no_topic, instance, unused_resources):
@@ -296,6 +296,7 @@ def unused_resources():
 _TWO_OF_ONE_STREAM = """
 from dagster import Definitions
 from dagster_kafka_flip import *
+from tests import landed
 
 source = KafkaSource.builder().set_topics("orders").build()
 one = build_kafka_delta_asset(name="one", source=source, table="warehouse/shared")

@@ -19,6 +19,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed as read_back
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -66,8 +67,8 @@ def land(kafka, topic, other, connection, spark_of, table):
     return run
 
 
-def values(spark, table):
-    return sorted(row["value"] for row in spark.read.format("delta").load(table).collect())
+def values(table):
+    return read_back.values(table, "value")
 
 
 def numbered(what, numbers):
@@ -84,7 +85,7 @@ def test_a_topic_that_is_made_again_while_a_run_reads_stops_it_and_the_printed_w
     assert f"version 2 of {table}" in message
     assert f"{topic}-0 [50, 100)" in message
     assert f"{other}-0" not in message, "it is the same, and no doubt is about it"
-    assert values(spark, table) == sorted(
+    assert values(table) == sorted(
         numbered("old", range(50)) + numbered("new", range(50, 100)) + numbered("other", range(10))
     )
 
@@ -105,7 +106,7 @@ def test_a_topic_that_is_made_again_while_a_run_reads_stops_it_and_the_printed_w
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     land()
-    assert values(spark, table) == sorted(
+    assert values(table) == sorted(
         numbered("old", range(50)) + numbered("new", range(100)) + numbered("other", range(10))
     )
 
@@ -125,7 +126,7 @@ def test_a_topic_that_was_made_again_between_runs_is_landed_by_the_printed_comma
     done = CliRunner().invoke(main, ["position", "set", *where, "--to", command[1]])
     assert done.exit_code == 0, done.output
     land()
-    assert values(spark, table) == sorted(
+    assert values(table) == sorted(
         numbered("old", range(100)) + numbered("new", range(2)) + numbered("other", range(10))
     )
 
@@ -200,8 +201,8 @@ def land_day(topic, connection, spark_of, table):
     return run
 
 
-def landed(spark, table):
-    return sorted(row["kafka_value"] for row in spark.read.format("delta").load(table).collect())
+def landed(table):
+    return read_back.values(table, "kafka_value")
 
 
 def test_a_topic_that_is_made_again_while_a_window_is_read_is_told_and_the_printed_way_out_works(
@@ -216,13 +217,13 @@ def test_a_topic_that_is_made_again_while_a_window_is_read_is_told_and_the_print
     assert message.startswith(f"the topic {topic} was deleted and made again: the position is of topic id")
     restore = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", message)
     assert restore is not None
-    assert landed(spark, table) == ["new"] * 3, "under the ids of the old topic"
+    assert landed(table) == ["new"] * 3, "under the ids of the old topic"
     spark.sql(restore[0])
-    assert landed(spark, table) == ["old"] * 3
+    assert landed(table) == ["old"] * 3
     with pytest.raises(TopicRecreatedError, match=r"the rows that the table has stay. Land the new topic in another"):
         land_day()
     land_day(tolerate=(TopicRecreatedError,))
-    assert landed(spark, table) == ["new"] * 3
+    assert landed(table) == ["new"] * 3
 
 
 def test_a_window_of_no_records_is_not_believed_where_the_topic_was_made_again_meanwhile(
@@ -241,7 +242,7 @@ def test_a_window_of_no_records_is_not_believed_where_the_topic_was_made_again_m
 
     with pytest.raises(LogChangedError, match=r"Nothing was written. To put what the new log holds in their place"):
         land_day(empty)
-    assert landed(spark, table) == []
+    assert landed(table) == []
 
 
 def test_a_topic_that_is_made_again_while_a_range_is_repaired_is_told(
@@ -255,7 +256,7 @@ def test_a_topic_that_is_made_again_while_a_range_is_repaired_is_told(
     restore = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", str(stopped.value))
     assert restore is not None
     spark.sql(restore[0])
-    assert landed(spark, table) == ["old"] * 3
+    assert landed(table) == ["old"] * 3
 
 
 def test_a_topic_that_is_made_again_while_dead_letters_are_read_is_told_and_the_printed_way_out_works(

@@ -31,6 +31,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.tolerance import CHECKS
+from tests import landed as read
 from tests.kafka_topic import Kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -84,17 +85,14 @@ class _Landed:
         return str(refused.value)
 
     def history(self):
-        if not Path(self.table).exists():
-            return []
-        return [row["operation"] for row in self.spark.sql(f"DESCRIBE HISTORY delta.`{self.table}`").collect()]
+        return read.operations(self.table) if Path(self.table).exists() else []
 
     def newest_document(self):
-        row = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.table}` LIMIT 1").first()
-        return json.loads(row["userMetadata"])
+        (newest,) = read.history(self.table, 1)
+        return json.loads(newest["userMetadata"])
 
     def values(self):
-        rows = self.spark.read.format("delta").load(self.table).select("kafka_value").collect()
-        return sorted(row[0] for row in rows)
+        return read.values(self.table, "kafka_value")
 
 
 @pytest.fixture

@@ -13,18 +13,20 @@ from tests.processes import wait_until
 
 
 class Ingester(OrderedProcess):
-    """A process that ingests topics into tables when it is told to, with a Spark of its own.
+    """A process that ingests topics into tables when it is told to, with a Spark of its own or as a server's client.
 
     Args:
         folder: For its log and the note of the step that it has got to.
         name: Tells its files from those of others.
         bootstrap_servers: The broker.
+        remote: The Spark Connect server. Default: a Spark of its own.
     """
 
-    def __init__(self, folder: Path, name: str, *, bootstrap_servers: str) -> None:
+    def __init__(self, folder: Path, name: str, *, bootstrap_servers: str, remote: str | None = None) -> None:
         self._note = folder / f"{name}.step"
         self._java: int | None = None
-        super().__init__(folder / f"{name}.log", "tests.faults.ingesting", bootstrap_servers, str(self._note))
+        arguments = [bootstrap_servers, str(self._note), *([remote] if remote else [])]
+        super().__init__(folder / f"{name}.log", "tests.faults.ingesting", *arguments)
 
     def wait_until_ready(self) -> None:
         """Waits for its Spark."""
@@ -101,23 +103,35 @@ class Ingesters:
     Args:
         folder: For their files.
         bootstrap_servers: The broker.
+        number: How many will be taken.
+        remote: The Spark Connect server that they are clients of. Default: each has a Spark of its own.
     """
 
-    def __init__(self, folder: Path, bootstrap_servers: str) -> None:
+    def __init__(self, folder: Path, bootstrap_servers: str, number: int, remote: str | None = None) -> None:
         self._folder = folder
         self._bootstrap_servers = bootstrap_servers
+        self._number = number
+        self._remote = remote
         self._started = 0
-        self._next = self._start()
+        self._next: Ingester | None = self._start()
 
     def take(self) -> Ingester:
         """One that is on its way; the caller ends it."""
-        taken, self._next = self._next, self._start()
+        taken, self._next = self._next or self._start(), None
+        if self._started < self._number:
+            self._next = self._start()
         return taken
 
     def end(self) -> None:
         """Ends the one that nobody has taken."""
-        self._next.end()
+        if self._next is not None:
+            self._next.end()
 
     def _start(self) -> Ingester:
         self._started += 1
-        return Ingester(self._folder, f"ingester-{self._started}", bootstrap_servers=self._bootstrap_servers)
+        return Ingester(
+            self._folder,
+            f"ingester-{self._started}",
+            bootstrap_servers=self._bootstrap_servers,
+            remote=self._remote,
+        )

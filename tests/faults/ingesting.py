@@ -36,7 +36,7 @@ from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.together import TogetherTable, ingest_together
-from tests.processes import descendants
+from tests.processes import LIGHT_SPARK, QUICK_JVM_OPTIONS, descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,10 +67,10 @@ STEPS = (POSITION_READ, PLANNED, TABLE_MADE, BEFORE_WRITE, WRITING, COMMITTED, C
 SPARK_CONFIG = {
     "spark.ui.enabled": "false",
     "spark.log.level": "FATAL",
-    "spark.sql.shuffle.partitions": "2",
+    **LIGHT_SPARK,
     "spark.driver.memory": "512m",
     # A short life: what makes a JVM fast in the long run only costs it time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK_JVM_OPTIONS,
     # Two topic partitions are two tasks, of which the one core does one after the other.
     "spark.default.parallelism": "2",
 }
@@ -247,10 +247,10 @@ def land(
     return summary(result)
 
 
-def main(bootstrap_servers: str, note: str) -> None:
-    """Starts Spark, says so, and carries out orders."""
-    session = build_session(master="local[1]", config=SPARK_CONFIG)
-    java = next(process.pid for process in descendants(os.getpid()) if "java" in process.command)
+def main(bootstrap_servers: str, note: str, remote: str | None = None) -> None:
+    """Starts Spark or connects to a server, says so, and carries out orders."""
+    session = build_session(remote=remote) if remote else build_session(master="local[1]", config=SPARK_CONFIG)
+    java = next((process.pid for process in descendants(os.getpid()) if "java" in process.command), None)
     steps = Steps(Path(note))
     steps.wrap_all()
     print(f"@{json.dumps({'java': java})}", flush=True)

@@ -12,11 +12,12 @@ import pytest
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
+from tests import landed as read
 from tests.connect_server import ConnectServer
 from tests.faults.connect_ingesting import ConnectIngester
 from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
 from tests.kafka_topic import Kafka
-from tests.processes import descendants, wait_until
+from tests.processes import LIGHT_SPARK, descendants, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -28,7 +29,7 @@ _RECORDS = 50
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server that outlives all that the tests of this module do to its clients."""
-    with ConnectServer(tmp_path_factory.mktemp("server")) as started:
+    with ConnectServer(tmp_path_factory.mktemp("server"), LIGHT_SPARK) as started:
         yield started
 
 
@@ -60,20 +61,16 @@ def clients(server, tmp_path_factory):
 
 
 @pytest.fixture
-def landed(spark, table):
+def landed(table):
     """Topic partition and offset of each row."""
 
-    def read():
-        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
-        return sorted(tuple(row) for row in rows)
-
-    return read
+    return lambda: read.rows(table, "kafka_partition", "kafka_offset")
 
 
 @pytest.fixture
-def operations(spark, table):
+def operations(table):
     """What the table's history tells, oldest first."""
-    return lambda: [row["operation"] for row in reversed(spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect())]
+    return lambda: read.operations(table)
 
 
 @pytest.fixture

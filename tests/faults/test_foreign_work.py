@@ -14,6 +14,7 @@ from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.split import TopicPartition
+from tests import landed
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -117,14 +118,10 @@ def land(connection, spark_of, topic, table):
 
 
 @pytest.fixture
-def offsets(spark, table, topic):
+def offsets(table, topic):
     """The offsets of the stream's rows."""
 
-    def read():
-        rows = spark.read.format("delta").load(table).where(f"kafka_topic = '{topic}'").select("kafka_offset").collect()
-        return sorted(row[0] for row in rows)
-
-    return read
+    return lambda: [offset for (offset,) in landed.rows(table, "kafka_offset", where=f"kafka_topic = '{topic}'")]
 
 
 def _produce(kafka, topic, batches):
@@ -150,8 +147,8 @@ def test_what_others_do_in_the_middle_of_each_write_neither_loses_nor_doubles_a_
     assert result.rows == _BATCHES * _BATCH
     assert offsets() == list(range(end))
     assert result.state.position == {TopicPartition(topic, 0): end}
-    foreign = spark.read.format("delta").load(table).where("kafka_topic = 'foreign'").select("kafka_offset", "note")
-    assert sorted(map(tuple, foreign.collect())) == [(0, "seen"), (2, "new")]
+    foreign = landed.rows(table, "kafka_offset", "note", where="kafka_topic = 'foreign'")
+    assert foreign == [(0, "seen"), (2, "new")]
     assert land().is_idle
 
 

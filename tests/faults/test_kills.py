@@ -12,6 +12,8 @@ from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
+from tests import landed as read
+from tests.connect_server import ConnectServer
 from tests.faults.ingester import Ingesters
 from tests.faults.ingesting import (
     BEFORE_WRITE,
@@ -24,6 +26,7 @@ from tests.faults.ingesting import (
     TABLE_MADE,
     WRITING,
 )
+from tests.processes import LIGHT_SPARK
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -37,10 +40,19 @@ _FIRST_RUNS = (PLANNED, TABLE_MADE, COMMITTED)
 
 @pytest.fixture(scope="module")
 def ingesters(broker, tmp_path_factory):
-    """Processes to be killed."""
-    made = Ingesters(tmp_path_factory.mktemp("ingesters"), broker)
+    """Processes to be killed while their Spark writes, whose JVM dies with them or in their place."""
+    made = Ingesters(tmp_path_factory.mktemp("ingesters"), broker, 2)
     yield made
     made.end()
+
+
+@pytest.fixture(scope="module")
+def clients(broker, tmp_path_factory):
+    """Processes to be killed where Spark has nothing to do: their session is a Connect server's, which lives on."""
+    with ConnectServer(tmp_path_factory.mktemp("server"), LIGHT_SPARK) as server:
+        made = Ingesters(tmp_path_factory.mktemp("clients"), broker, len(STEPS) - 1, server.remote)
+        yield made
+        made.end()
 
 
 @pytest.fixture
@@ -51,20 +63,16 @@ def land(connection, spark_of, topic, table):
 
 
 @pytest.fixture
-def landed(spark, table):
+def landed(table):
     """Topic partition, offset, and value of each row."""
 
-    def read():
-        rows = spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset", "kafka_value").collect()
-        return sorted(tuple(row) for row in rows)
-
-    return read
+    return lambda: read.rows(table, "kafka_partition", "kafka_offset", "kafka_value")
 
 
 @pytest.fixture
-def operations(spark, table):
+def operations(table):
     """What the table's history tells, oldest first."""
-    return lambda: [row["operation"] for row in reversed(spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect())]
+    return lambda: read.operations(table)
 
 
 def _produce(kafka, topic, begin, end):
@@ -83,11 +91,12 @@ def test_every_step_is_killed_at():
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_record_once(
-    step, kafka, ingesters, land, landed, operations, topic, table
+    step, kafka, request, land, landed, operations, topic, table
 ):
     kafka.create(topic, partitions=2)
     end = _LATER
-    with ingesters.take() as killed:
+    processes = request.getfixturevalue("ingesters" if step == WRITING else "clients")
+    with processes.take() as killed:
         if step not in _FIRST_RUNS:
             _produce(kafka, topic, 0, _EARLIER)
             assert land().rows == 2 * _EARLIER

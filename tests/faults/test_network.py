@@ -15,6 +15,7 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
+from tests import landed
 from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
 from tests.kafka_topic import Kafka
 from tests.processes import wait_until
@@ -97,8 +98,8 @@ def _while_spark_reads(then, reading: Path, cut: Path):
         waiting.join()
 
 
-def _offsets(spark, table):
-    return sorted(row[0] for row in spark.read.format("delta").load(table).select("kafka_offset").collect())
+def _offsets(table):
+    return landed.values(table, "kafka_offset")
 
 
 @_WAYS
@@ -122,7 +123,7 @@ def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
     assert healer.told[0].startswith(f"the write to {table} failed for a reason that may pass (try 1 of 5)")
     assert result.rows == RECORDS
     assert result.state.position == {TopicPartition(topic, 0): RECORDS}
-    assert _offsets(spark, table) == list(range(RECORDS))
+    assert _offsets(table) == list(range(RECORDS))
     history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
     assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
 
@@ -164,4 +165,4 @@ def test_a_network_that_is_cut_between_two_requests_of_the_plan_leaves_nothing_b
 
     distant.network.heal()
     assert ingest(source, table, spark=spark_of, connection=connection).rows == RECORDS
-    assert _offsets(spark, table) == list(range(RECORDS))
+    assert _offsets(table) == list(range(RECORDS))

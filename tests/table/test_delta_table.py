@@ -29,6 +29,7 @@ from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.transaction_log import TransactionLog
+from tests import landed
 from tests.source.plans import make_plan
 
 pytestmark = pytest.mark.spark
@@ -68,12 +69,8 @@ def _rows(spark, *ids):
     return spark.createDataFrame([(number, f"n{number}") for number in ids], _SCHEMA)
 
 
-def _ids(spark, path):
-    return sorted(row["id"] for row in spark.read.format("delta").load(path).collect())
-
-
-def _version(spark, path):
-    return spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").first()["version"]
+def _ids(path):
+    return landed.values(path, "id")
 
 
 # --- creation -----------------------------------------------------------------------------------------------------
@@ -145,7 +142,7 @@ def test_the_loser_of_a_race_for_a_path_changes_nothing(spark, table):
     anchor = winner.anchor()
     winner.commit(_rows(spark, 1), _document(anchor, "a"))
     winner.create(_struct(_SCHEMA))
-    assert (_ids(spark, table), _version(spark, table)) == ([1], 1)
+    assert (_ids(table), landed.version(table)) == ([1], 1)
 
 
 def test_what_can_not_be_made_is_told(spark, tmp_path):
@@ -192,7 +189,7 @@ def test_of_two_batches_from_one_anchor_one_wins_and_a_known_attempt_is_found_ag
     )
     again = two.commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
     assert (again.version, again.rows) == (1, 2), "the same attempt is the same commit"
-    assert (_ids(spark, table), _version(spark, table)) == ([1, 2], 1)
+    assert (_ids(table), landed.version(table)) == ([1, 2], 1)
 
     later = one.anchor()
     assert later is not None
@@ -203,7 +200,7 @@ def test_of_two_batches_from_one_anchor_one_wins_and_a_known_attempt_is_found_ag
         2,
     )
     assert two.commit(_rows(spark, 3), _document(later, "c", offset=3)).version == 2
-    assert _ids(spark, table) == [1, 2, 3]
+    assert _ids(table) == [1, 2, 3]
 
 
 def test_an_append_of_somebody_else_between_look_and_write_is_fine_and_counted(spark, table):
@@ -241,7 +238,7 @@ def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_
     assert restored is not None
     assert (restored.state, restored.version, restored.table_rows) == (None, 4, None)
     stream.commit(_rows(spark, 1, 2), _document(replace(restored, table_rows=0), "c", offset=2))
-    assert _ids(spark, table) == [1, 2]
+    assert _ids(table) == [1, 2]
 
 
 def test_what_a_restore_undid_is_written_again_and_not_skipped_as_often_as_it_happens(spark, table):
@@ -253,9 +250,9 @@ def test_what_a_restore_undid_is_written_again_and_not_skipped_as_often_as_it_ha
         anchor = stream.anchor()
         assert anchor is not None
         assert anchor.state == EnumeratorState({_T0: 1})
-        assert anchor.version == _version(spark, table)
+        assert anchor.version == landed.version(table)
         stream.commit(_rows(spark, 2), _document(anchor, f"again {number}", offset=2))
-        assert _ids(spark, table) == [1, 2]
+        assert _ids(table) == [1, 2]
 
 
 def _restore_to_the_time_of(spark, path, version):
@@ -283,11 +280,11 @@ def test_a_restore_to_a_time_is_followed_by_the_files_it_left(spark, table):
         anchor = stream.anchor()
         assert anchor is not None
         assert anchor.state == (None if offset is None else EnumeratorState({_T0: offset}))
-        assert (anchor.version, _ids(spark, table)) == (_version(spark, table), ids)
+        assert (anchor.version, _ids(table)) == (landed.version(table), ids)
     stream.commit(_rows(spark, 3), _document(stream.anchor(), "c", offset=3))
     _restore_to_the_time_of(spark, table, 1)
     stream.commit(_rows(spark, 2), _document(stream.anchor(), "d", offset=2))
-    assert _ids(spark, table) == [1, 2]
+    assert _ids(table) == [1, 2]
     last = stream.anchor()
     assert last is not None
     assert last.state == EnumeratorState({_T0: 2})
@@ -333,7 +330,7 @@ def test_maintenance_leaves_the_position_where_it_is(spark, table):
     assert anchor is not None
     assert (anchor.state, anchor.version) == (EnumeratorState({_T0: 2}), 2)
     stream.commit(_rows(spark, 3), _document(replace(anchor, table_rows=1), "b", offset=3))
-    assert _ids(spark, table) == [2, 3]
+    assert _ids(table) == [2, 3]
     assert spark.read.format("delta").load(table).where("note IS NOT NULL").count() == 0
 
 
@@ -351,7 +348,7 @@ def test_an_optimize_right_behind_the_write_does_not_hide_it(spark, table):
     anchor = stream.anchor()
     assert anchor is not None
     assert anchor.state == EnumeratorState({_T0: 3})
-    assert _ids(spark, table) == [1, 2, 3]
+    assert _ids(table) == [1, 2, 3]
 
 
 def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
@@ -369,7 +366,7 @@ def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
     anchor = stream.anchor()
     assert anchor is not None
-    assert (anchor.state, anchor.version, _ids(spark, table)) == (EnumeratorState({_T0: 1}), 4, [1])
+    assert (anchor.state, anchor.version, _ids(table)) == (EnumeratorState({_T0: 1}), 4, [1])
 
 
 @pytest.mark.parametrize(
@@ -407,7 +404,7 @@ def test_a_write_that_is_skipped_without_a_reason_is_told(spark, table):
         f"Delta skipped the write to {table} without an error, and no commit of the stream 'main' explains it: its "
         "transaction version is at or above 0. "
     )
-    assert _ids(spark, table) == []
+    assert _ids(table) == []
 
 
 def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
@@ -418,7 +415,7 @@ def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
     message = str(error.value)
     assert message.startswith(f"the write to {table} failed and nothing of it was committed: ")
     assert "Division by zero" in message
-    assert (_ids(spark, table), _version(spark, table)) == ([], 0)
+    assert (_ids(table), landed.version(table)) == ([], 0)
 
 
 # --- two streams --------------------------------------------------------------------------------------------------
@@ -436,7 +433,7 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
     assert (anchor_one.version, anchor_one.state, anchor_one.other_streams) == (1, state_one, {"two": state_two})
     assert (anchor_two.version, anchor_two.state) == (2, state_two)
     assert one.commit(_rows(spark, 3), _document(anchor_one, "c", offset=2)).version == 3
-    assert _ids(spark, table) == [1, 2, 3]
+    assert _ids(table) == [1, 2, 3]
 
     one.check_overlap(anchor_one, make_plan({0: (0, 1)}))
     with pytest.raises(StreamOverlapError) as error:
@@ -455,7 +452,7 @@ def test_of_two_streams_that_begin_at_once_the_second_finds_the_first_before_it_
     one.commit(_rows(spark, 1), _document(begin_one, "a"), [_T0])
     with pytest.raises(StreamOverlapError, match=r"t-0: the stream 'main' of .* reads it since version 1"):
         two.commit(_rows(spark, 1), _document(begin_two, "b", stream="two"), [_T0])
-    assert _ids(spark, table) == [1]
+    assert _ids(table) == [1]
     # Where no lock keeps them apart, the read-back finds it.
     with pytest.raises(TableChangedError, match=r"versions 1 .* and 2 .* are both of t-0"):
         two.commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
@@ -530,7 +527,7 @@ def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
     stream = _stream(spark, path)
     stream.commit(_rows(spark, 1), _document(stream.anchor(), "a"))
     assert TransactionLog(spark, path, path).transaction_version("dagster-kafka-flip/main", 1) == 0
-    assert _ids(spark, path) == [1]
+    assert _ids(path) == [1]
 
 
 def test_the_log_tells_without_spark_whether_a_stream_still_stands_where_it_stood(spark, table, tmp_path):
@@ -612,7 +609,7 @@ def test_a_batch_that_does_not_fit_is_told_before_it_is_written(spark, table, ba
     with pytest.raises(SchemaMismatchError) as error:
         stream.check_schema(_struct(batch))
     assert str(error.value) == message.format(table=table)
-    assert _version(spark, table) == 0
+    assert landed.version(table) == 0
 
 
 def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not_matter(spark, table):
@@ -620,7 +617,7 @@ def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not
     rows = _rows(spark, 1).selectExpr("id AS ID")
     assert stream.check_schema(rows.schema) == (("id", "bigint"), ("name", "string"))
     stream.commit(rows, _document(stream.anchor(), "a"))
-    assert [tuple(row) for row in spark.read.format("delta").load(table).collect()] == [(1, None)]
+    assert landed.rows(table, "id", "name") == [(1, None)]
 
 
 def test_schema_evolution_adds_columns_and_keeps_document_and_fence(spark, table):
@@ -637,5 +634,5 @@ def test_schema_evolution_adds_columns_and_keeps_document_and_fence(spark, table
     found = stream.anchor()
     assert found is not None
     assert (found.state, found.version, found.table_rows) == (EnumeratorState({_T0: 2}), 2, 2)
-    landed = spark.read.format("delta").load(table).orderBy("id").selectExpr("id", "name", "added.a", "added.b")
-    assert [tuple(row) for row in landed.collect()] == [(1, None, 1, None), (2, "n2", 2, 3)]
+    rows = spark.read.format("delta").load(table).orderBy("id").selectExpr("id", "name", "added.a", "added.b")
+    assert [tuple(row) for row in rows.collect()] == [(1, None, 1, None), (2, "n2", 2, 3)]

@@ -11,6 +11,7 @@ from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,11 +49,11 @@ def rewrite(connection, spark_of, table, topic) -> Callable[..., list[WindowsRes
 
 
 @pytest.fixture
-def rows(spark, table) -> Callable[[], list[tuple[Any, ...]]]:
+def rows(table) -> Callable[[], list[tuple[Any, ...]]]:
     """Window, topic partition, offset and value of all rows of the test's table, sorted."""
 
     def read() -> list[tuple[Any, ...]]:
         columns = ("kafka_window", "kafka_partition", "kafka_offset", "kafka_value")
-        return sorted(tuple(row) for row in spark.read.format("delta").load(table).select(*columns).collect())
+        return landed.rows(table, *columns)
 
     return read
