@@ -28,6 +28,9 @@ LIGHT_SPARK = {
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 
+# For PYSPARK_SUBMIT_ARGS of programs whose Spark is not what is tested.
+LIGHT_JVM = " ".join([*(f"--conf {name}={value}" for name, value in LIGHT_SPARK.items()), QUICK_JVM])
+
 
 @dataclass(frozen=True)
 class Process:

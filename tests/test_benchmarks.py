@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.processes import LIGHT_JVM
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -22,6 +25,7 @@ def run(name: str, folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
     finished = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *options, "--json", str(results)],
         cwd=ROOT,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": LIGHT_JVM},
         capture_output=True,
         text=True,
         check=False,

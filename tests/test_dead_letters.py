@@ -104,9 +104,9 @@ def whole(kafka, topic, table, dead, offsets):
 
 
 @pytest.fixture
-def versions(spark):
+def versions():
     """Number of versions of a table besides the first."""
-    return lambda table: spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()["version"]
+    return read_back.version
 
 
 class Crash(BaseException):

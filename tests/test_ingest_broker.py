@@ -31,6 +31,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed as read
 
 pytestmark = pytest.mark.kafka
 
@@ -61,9 +62,9 @@ def landed(spark, table):
 
 
 @pytest.fixture
-def version(spark, table):
+def version(table):
     """The test's table's newest version."""
-    return lambda: spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()["version"]
+    return lambda: read.version(table)
 
 
 def _no_spark():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[2]
 
-# A start of Spark on a machine that does five of them at once.
+# A start of Spark on a machine that does several of them at once.
 PATIENCE_SECONDS = 240.0
 
 

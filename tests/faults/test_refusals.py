@@ -28,6 +28,7 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
 
 
 class _PlainSession:
@@ -71,8 +72,7 @@ def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, to
         return ingest(source, DeltaTarget(table=table, stream=stream), spark=spark_of, connection=connection, **options)
 
     def history():
-        rows = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").select("version", "operation").collect()
-        return [tuple(row) for row in rows]
+        return landed.operations(table)
 
     assert land().rows == 3
     # Its end is marked by the broker, at a time that is later than its records'.

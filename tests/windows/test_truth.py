@@ -26,6 +26,7 @@ from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windowed_table import WindowedTable
+from tests import landed
 from tests.windows.conftest import HOUR, START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -35,8 +36,8 @@ def values(rows):
     return sorted(row[3] for row in rows)
 
 
-def history(spark, table):
-    return spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
+def history(table):
+    return len(landed.history(table))
 
 
 def recent(key="recent", hours_ago=2):
@@ -249,7 +250,7 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
         ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
     kafka.produce(topic, [(None, "x")], timestamp=START + 1)
     rewrite(hours(0, 1))
-    before = history(spark, table)
+    before = history(table)
     with pytest.raises(WindowsChangedError, match=r"it was made for hours, and the asset has days"):
         rewrite(hours(0, 1), definition="days")
     with pytest.raises(WindowsChangedError, match=r"is a table of windows \(version 1 landed some\)"):
@@ -258,7 +259,7 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     kafka.create(topic)
     with pytest.raises(TopicRecreatedError, match=r"was deleted and made again"):
         rewrite(hours(0, 1))
-    assert (history(spark, table), values(rows())) == (before, ["x"])
+    assert (history(table), values(rows())) == (before, ["x"])
 
 
 def test_a_table_of_a_stream_is_no_table_of_windows(kafka, rewrite, spark, spark_of, connection, table, topic):
