@@ -311,8 +311,6 @@ class BatchObservation:
             for index, (topic, partition) in enumerate(self._watched or ())
         ]
         self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
-        for watch in self._fields:
-            staged = watch.marked(staged)
         return staged.observe(
             self._observation,
             f.count(f.lit(1)).alias("records"),

@@ -23,8 +23,6 @@ REJECTED = "[dagster-kafka-flip: record rejected]"
 
 _KEY = "_dagster_kafka_flip_key"
 _VALUE = "_dagster_kafka_flip_value"
-_KEY_LOOK = "_dagster_kafka_flip_key_look"
-_VALUE_LOOK = "_dagster_kafka_flip_value_look"
 _KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
 _VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
 
@@ -62,23 +60,15 @@ class Decoder:
         from pyspark.sql import functions as f
 
         key, value = f.col("key"), f.col("value")
-        looks = {_KEY_LOOK: self.key_format.second_look(key), _VALUE_LOOK: self.value_format.second_look(value)}
-        taken = {name: look for name, look in looks.items() if look is not None}
-        # Two steps, so that Spark parses each record once although parsed form and problem both use it. All that parses
-        # JSON is in the first one: it can't be compiled together with the rest.
-        staged = records.select(
-            "*",
-            self.key_format.parse(key).alias(_KEY),
-            self.value_format.parse(value).alias(_VALUE),
-            *(look.alias(name) for name, look in taken.items()),
+        # Two steps, so that Spark parses each record once although parsed form and problem both use it.
+        parsed = records.select(
+            "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
         )
-        key_problem = _problem(self.key_format, key, _KEY, _KEY_LOOK if _KEY_LOOK in taken else None)
-        value_problem = _problem(self.value_format, value, _VALUE, _VALUE_LOOK if _VALUE_LOOK in taken else None)
-        return staged.select(
+        return parsed.select(
             "*",
-            f.concat(f.lit("key: "), key_problem).alias(_KEY_PROBLEM),
-            value_problem.alias(_VALUE_PROBLEM),
-        ).drop(*taken)
+            f.concat(f.lit("key: "), _problem(self.key_format, key, f.col(_KEY))).alias(_KEY_PROBLEM),
+            _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM),
+        )
 
     def problem(self) -> Column:
         """On a staged DataFrame: what is wrong with a record, null if nothing is."""
@@ -178,12 +168,12 @@ class Decoder:
         return landed
 
 
-def _problem(form: Format, data: Column, parsed: str, look: str | None) -> Column:
+def _problem(form: Format, data: Column, parsed: Column) -> Column:
     """What is wrong with a key or a value, by the first look at it and by the second."""
     from pyspark.sql import functions as f
 
-    found = [form.problem(data, f.col(parsed)), None if look is None else f.col(look)]
-    return f.coalesce(*(problem for problem in found if problem is not None), f.lit(None).cast("string"))
+    looks = (form.problem(data, parsed), form.second_look(data, parsed))
+    return f.coalesce(*(problem for problem in looks if problem is not None), f.lit(None).cast("string"))
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
-
-# Fields that fit into one BIGINT, a bit for each.
-_BITS = 60
-
-_MASK = "_dagster_kafka_flip_fields"
+    from pyspark.sql import Column
 
 # To find undeclared fields the record is parsed once more. So only about that many records of a batch are.
 _SAMPLED = 1000
@@ -132,33 +126,22 @@ class FieldWatch:
         self._is_decoded = is_decoded
         self._each = max(1, span // _SAMPLED)
         self._prefix = prefix
-        self._masks = [f"{_MASK}_{prefix.rstrip('.')}{number}" for number, _ in enumerate(_parts(fields))]
-        self._decoded, self._names = f"{prefix.rstrip('.')}decoded", f"{prefix.rstrip('.')}undeclared"
-
-    def marked(self, staged: DataFrame) -> DataFrame:
-        """The records with a bit for each field that they have.
-
-        As columns, because Spark compiles them together with the parsing; what is observed it compiles by itself.
-
-        Args:
-            staged: Records as the decoder has staged them.
-        """
-        from pyspark.sql import functions as f
-
-        masks: list[Column] = []
-        for name, part in zip(self._masks, _parts(self._fields), strict=True):
-            bits = (f.when(column.isNotNull(), 1 << bit).otherwise(0).cast("bigint") for bit, (_, column) in part)
-            mask = reduce(lambda one, other: one.bitwiseOR(other), bits)
-            masks.append(f.when(self._is_decoded, mask).alias(name))
-        return staged.select("*", *masks)
+        # Names of the metrics.
+        side = prefix.rstrip(".")
+        self._decoded, self._names = f"{side}decoded", f"{side}undeclared"
+        self._counts = [f"{side}field{number}" for number, _ in enumerate(fields)]
 
     def metrics(self) -> list[Column]:
-        """What is to be observed, of marked records."""
+        """What is to be observed, of records as the decoder has staged them."""
         from pyspark.sql import functions as f
 
-        found = [f.count(self._masks[0]).alias(self._decoded), *(f.bit_or(mask).alias(mask) for mask in self._masks)]
+        found = [f.count(f.when(self._is_decoded, f.lit(1))).alias(self._decoded)]
+        found.extend(
+            f.count(f.when(self._is_decoded, column)).alias(name)
+            for name, (_, column) in zip(self._counts, self._fields, strict=True)
+        )
         if self._undeclared is not None:
-            is_sampled = f.col(self._masks[0]).isNotNull() & (f.col("offset") % f.lit(self._each) == f.lit(0))
+            is_sampled = self._is_decoded & (f.col("offset") % f.lit(self._each) == f.lit(0))
             # Of the record that has most of them: to gather the names of all records has no bound. As text, because an
             # Observation can't answer with an array.
             number = f.lpad(f.size(self._undeclared).cast("string"), 6, "0")
@@ -177,9 +160,8 @@ class FieldWatch:
             return FieldsSeen(0)
         never = tuple(
             self._prefix + name
-            for mask, part in zip(self._masks, _parts(self._fields), strict=True)
-            for bit, (name, _) in part
-            if not answer[mask] & (1 << bit)
+            for count, (name, _) in zip(self._counts, self._fields, strict=True)
+            if not answer[count]
         )
         undeclared: list[str] = json.loads((answer.get(self._names) or "000000[]")[6:])
         return FieldsSeen(
@@ -188,10 +170,6 @@ class FieldWatch:
             tuple(self._prefix + name[:_LONGEST_NAME] for name in undeclared),
             is_any=len(never) < len(self._fields),
         )
-
-
-def _parts(fields: Sequence[tuple[str, Column]]) -> list[list[tuple[int, tuple[str, Column]]]]:
-    return [list(enumerate(fields[start : start + _BITS])) for start in range(0, len(fields), _BITS)]
 
 
 def _letters(name: str) -> str:

@@ -38,12 +38,12 @@ class Format(Settings, ABC):
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """Why a record can't be decoded, as a string column that is null where it can; None if it always can."""
 
-    def second_look(self, data: Column) -> Column | None:
+    def second_look(self, data: Column, parsed: Column) -> Column | None:
         """What is wrong with a record of which `problem` knows nothing wrong, in the same form.
 
-        It is computed together with `parse`. Must not fail on any bytes.
+        Must not fail on any bytes.
         """
-        del data
+        del data, parsed
         return None
 
     def as_one(self, parsed: Column) -> Column:

@@ -10,7 +10,7 @@ from pydantic import field_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.ddl import check_ddl
 from dagster_kafka_flip.formats.format import Format, OnError
-from dagster_kafka_flip.formats.json_changes import changes, doubt, exact
+from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -83,8 +83,8 @@ class JsonFormat(Format):
         from pyspark.sql import functions as f
         from pyspark.sql.types import StringType, StructField, StructType
 
-        struct = self.struct()
-        with_corrupt = StructType([*struct.fields, StructField(_CORRUPT, StringType())])
+        roomy = cast("StructType", with_room(self.struct()))
+        with_corrupt = StructType([*roomy.fields, StructField(_CORRUPT, StringType())])
         return f.from_json(data.cast("string"), with_corrupt, _OPTIONS)
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
@@ -109,12 +109,12 @@ class JsonFormat(Format):
             problem = problem.when(is_so, f.lit(message))
         return f.when(data.isNotNull(), problem)
 
-    def second_look(self, data: Column) -> Column | None:
-        """The first value that Spark changes, as far as only the text tells."""
+    def second_look(self, data: Column, parsed: Column) -> Column | None:
+        """The first value that Spark changes, as far as the text has to tell."""
         from pyspark.sql import functions as f
 
         struct, text = self.struct(), data.cast("string")
-        is_doubtful = doubt(struct, text)
+        is_doubtful = doubt(struct, text, parsed)
         return None if is_doubtful is None else f.when(is_doubtful, exact(struct, text, _OPTIONS))
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
@@ -130,13 +130,15 @@ class JsonFormat(Format):
 
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """One column for each declared field."""
-        return [(field.name, parsed.getField(field.name)) for field in self.struct().fields]
+        return [
+            (field.name, as_declared(field.dataType, parsed.getField(field.name))) for field in self.struct().fields
+        ]
 
     def as_one(self, parsed: Column) -> Column:
         """The parsed struct without the field for what could not be parsed."""
         from pyspark.sql import functions as f
 
-        return f.when(parsed.isNotNull(), parsed.dropFields(_CORRUPT))
+        return f.when(parsed.isNotNull(), as_declared(self.struct(), parsed.dropFields(_CORRUPT)))
 
 
 def _fields(struct: StructType, parent: Column, prefix: str) -> list[tuple[str, Column]]:

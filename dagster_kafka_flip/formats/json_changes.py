@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     Look = Callable[[DataType, Column, str | None], Rules]
 
 _MOST_DIGITS = 38
+_MOST_DIGITS_OF_LONG = 18
+
+# With fewer zeros or nines to look for, too many records that are right would be suspected.
+_LEAST_ROOM = 8
 
 # A JSON text up to its next number outside of strings, and that number. Possessive, so that Java neither goes back nor
 # recurses, however long the text.
@@ -38,15 +42,54 @@ _LONE_SURROGATE = (
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@$-]+")
 
 
-def doubt(struct: StructType, text: Column) -> Column | None:
-    """Whether a value may have been changed, by a record's text; None if no declared type has values that can be.
+def with_room(data_type: DataType) -> DataType:
+    """The type to parse with: a decimal has room for digits that would be rounded away, so that they show.
+
+    Args:
+        data_type: What is declared.
+    """
+    from pyspark.sql.types import ArrayType, DecimalType, StructField, StructType
+
+    if isinstance(data_type, StructType):
+        return StructType([StructField(field.name, with_room(field.dataType)) for field in data_type.fields])
+    if isinstance(data_type, ArrayType):
+        return ArrayType(with_room(data_type.elementType))
+    if isinstance(data_type, DecimalType):
+        room = _room(data_type)
+        return DecimalType(data_type.precision + room, data_type.scale + room)
+    # Spark does not compare maps.
+    return _with_leaves(data_type, lambda leaf: leaf)
+
+
+def as_declared(data_type: DataType, parsed: Column) -> Column:
+    """A value that was parsed with room, in the type that was declared. Digits that don't fit make it a null.
+
+    Args:
+        data_type: What is declared.
+        parsed: As it was parsed.
+    """
+    declared = _with_leaves(data_type, lambda leaf: leaf)
+    return parsed if declared == with_room(data_type) else parsed.try_cast(declared)
+
+
+def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
+    """Whether a value may have been changed; None if no declared type has values that can be.
 
     Args:
         struct: The declared fields.
-        text: What is parsed.
+        text: What was parsed.
+        parsed: As it was parsed, with room.
     """
     doubts: list[Column] = []
-    patterns = list(dict.fromkeys(_decimal_patterns(struct, None)))
+    if rooms := [room for _, _, room in _decimals(struct, None) if room]:
+        doubts.append(_is_rounded(struct, parsed))
+        # What is so close to a number of the declared scale that the room does not show it has, behind that scale, as
+        # many zeros or nines as there is room; or an exponent puts it there.
+        zeros, nines = "0" * min(rooms), "9" * min(rooms)
+        many = text.contains(zeros) | text.contains(nines)
+        doubts.append(many & text.rlike(rf"\.[0-9]*(?:{zeros}|{nines})"))
+        doubts.append((text.contains("e-") | text.contains("E-")) & text.rlike(r'[":\[, \t\r\n][+-]?[0-9.]++[eE]-'))
+    patterns = dict.fromkeys(decimal_pattern(each, name) for each, name, room in _decimals(struct, None) if not room)
     if patterns:
         # A name that is written with escapes, such as "pr\u0069ce", is not found by its letters.
         doubts.append(text.contains("\\u00") & text.rlike(r"\\u00[2-7]"))
@@ -54,6 +97,20 @@ def doubt(struct: StructType, text: Column) -> Column | None:
     if _only(struct, _is_text) is not None:
         doubts.append(text.contains("\\u") & text.rlike(r"\\u[dD][89a-fA-F]"))
     return reduce(lambda one, other: one | other, doubts) if doubts else None
+
+
+def _is_rounded(struct: StructType, parsed: Column) -> Column:
+    """Whether a decimal has digits in the room that was made for them."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    fields = [
+        field for field in struct.fields if with_room(field.dataType) != _with_leaves(field.dataType, lambda leaf: leaf)
+    ]
+    declared = StructType(fields)
+    # As one value: Java compiles no method of more than 8,000 bytes, and Spark makes one of its own for it.
+    roomy = f.struct(*(parsed.getField(field.name).alias(field.name) for field in fields))
+    return ~roomy.eqNullSafe(as_declared(declared, roomy).try_cast(with_room(declared)))
 
 
 def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
@@ -72,7 +129,7 @@ def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
     if decimals is not None:
         # As a STRING field takes a number, Spark would write the nearest double; of a string it changes nothing.
         quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
-        written = f.from_json(quoted, _leaves_as(decimals, StringType()), options)  # pyright: ignore[reportArgumentType]
+        written = f.from_json(quoted, _with_leaves(decimals, lambda _: StringType()), options)  # pyright: ignore[reportArgumentType]
         # A transform, so that this is parsed once for all fields, and is no part of the code that Spark makes for each
         # record: Java compiles no method of more than 8,000 bytes.
         found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _changed_decimal)))
@@ -117,24 +174,29 @@ def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str 
     return rules
 
 
-def _decimal_patterns(data_type: DataType, name: str | None) -> Iterator[str]:
-    """Patterns that find each decimal whose digits may be too many.
-
-    Args:
-        data_type: What is declared.
-        name: The name by which it is found; None if it is an element of an array or of a map.
-    """
+def _decimals(
+    data_type: DataType, name: str | None, *, is_in_map: bool = False
+) -> Iterator[tuple[DecimalType, str | None, int]]:
+    """Each decimal, the name of its field (None if it is an element of an array or of a map), and its room."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
     if isinstance(data_type, DecimalType):
-        yield decimal_pattern(data_type, name)
+        yield data_type, name, 0 if is_in_map else _room(data_type)
     elif isinstance(data_type, StructType):
         for field in data_type.fields:
-            yield from _decimal_patterns(field.dataType, field.name)
+            yield from _decimals(field.dataType, field.name, is_in_map=is_in_map)
     elif isinstance(data_type, ArrayType):
-        yield from _decimal_patterns(data_type.elementType, None)
+        yield from _decimals(data_type.elementType, None, is_in_map=is_in_map)
     elif isinstance(data_type, MapType):
-        yield from _decimal_patterns(data_type.valueType, None)
+        yield from _decimals(data_type.valueType, None, is_in_map=True)
+
+
+def _room(data_type: DecimalType) -> int:
+    """How many more digits behind the point are parsed; 0 if there is no room for enough of them."""
+    for most in (_MOST_DIGITS_OF_LONG, _MOST_DIGITS):
+        if (room := most - data_type.precision) >= _LEAST_ROOM:
+            return room
+    return 0
 
 
 def decimal_pattern(data_type: DecimalType, name: str | None) -> str:
@@ -277,14 +339,14 @@ def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType |
     return None
 
 
-def _leaves_as(data_type: DataType, leaf: DataType) -> DataType:
-    """The type with another one in place of all that is not nested."""
+def _with_leaves(data_type: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """The type with others in place of what is not nested, and nothing required."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if isinstance(data_type, StructType):
-        return StructType([StructField(field.name, _leaves_as(field.dataType, leaf)) for field in data_type.fields])
+        return StructType([StructField(field.name, _with_leaves(field.dataType, change)) for field in data_type.fields])
     if isinstance(data_type, ArrayType):
-        return ArrayType(_leaves_as(data_type.elementType, leaf))
+        return ArrayType(_with_leaves(data_type.elementType, change))
     if isinstance(data_type, MapType):
-        return MapType(data_type.keyType, _leaves_as(data_type.valueType, leaf))
-    return leaf
+        return MapType(data_type.keyType, _with_leaves(data_type.valueType, change))
+    return change(data_type)
