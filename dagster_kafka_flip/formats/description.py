@@ -28,6 +28,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _PROCESS = uuid.uuid4().hex
 
+# Objects that are described by their address. They are kept, because Python would give the address to another object.
+_described: dict[int, Any] = {}
+
 
 def describe_decoder(decoder: Decoder) -> dict[str, Any]:
     """What decides which records a decoder rejects, as JSON; secrets are masked."""
@@ -77,6 +80,7 @@ def _plain_object(value: Any) -> Any:
     if not _ADDRESS.search(text):
         return text
     # Its text says nothing but where it is: the same object is the same, and no other one, nor one of another process.
+    _described[id(value)] = value
     return f"{_ADDRESS.sub('', text)} {_PROCESS}-{id(value)}"
 
 

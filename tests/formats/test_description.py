@@ -96,3 +96,9 @@ def test_a_setting_that_is_not_known_here_is_not_passed_over():
     described = _described(_decoder(StringFormat()))
     described["value"]["encoding"] = "latin1"
     assert decoder_of(described, _decoder(StringFormat())) is None
+
+
+def test_an_object_in_the_place_of_one_that_is_gone_is_another():
+    # Python gives the address of what is gone to the next object of the same size.
+    described = [_described(_decoder(_Own(lookup=object()))) for _ in range(50)]
+    assert len({json.dumps(each) for each in described}) == 50
