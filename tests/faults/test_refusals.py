@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     SparkSessionError,
     StreamOverlapError,
+    TableError,
     TopicNotFoundError,
 )
 from dagster_kafka_flip.ingestion import ingest
@@ -127,3 +130,34 @@ def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, to
     with pytest.raises(DocumentVersionError, match="document version 99; this installation reads up to 1"):
         land()
     assert history() == before
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_table_that_goes_away_in_mid_run_and_a_file_in_its_place_are_told(kafka, spark_of, connection, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a")] * 3)
+    source = KafkaSource(topics=(topic,))
+
+    def land(transform=None, *, path=table):
+        return ingest(source, path, spark=spark_of, connection=connection, transform=transform)
+
+    def removing(records):
+        shutil.rmtree(table)
+        return records
+
+    assert land().rows == 3
+    kafka.produce(topic, [(None, "b")] * 2)
+    with pytest.raises(
+        TableError, match=r"is gone; it was there when this run began\. Nothing of this batch was written"
+    ):
+        land(removing)
+    assert not Path(table).exists()
+    # What the message says of the next run.
+    assert land().rows == 5
+
+    occupied = Path(f"{table}-file")
+    occupied.write_text("notes")
+    with pytest.raises(TableError, match=r"is a file, and a Delta table is a folder; nothing was written"):
+        land(path=str(occupied))
+    assert occupied.read_text() == "notes"
