@@ -28,6 +28,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.facts import facts, total
 from dagster_kafka_flip.interrupts import keep_interrupts
 from dagster_kafka_flip.landing import Landing, Read
+from dagster_kafka_flip.next_step import set_position
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition, Unreported
 from dagster_kafka_flip.session import parallelism
@@ -735,9 +736,9 @@ def _doubt(error: KafkaFlipError, document: CommitDocument, committed: Committed
     ranges = ", ".join(str(split) for split in splits[:_SHOWN_SPLITS])
     more = "" if len(splits) <= _SHOWN_SPLITS else f" and {len(splits) - _SHOWN_SPLITS} more"
     start = (
-        f"--to '{OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics})}'"
+        str(OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics}))
         if recreated
-        else "--to earliest"
+        else "earliest"
     )
     return (
         f"{found(error)} That happened while version {committed.version} of {target} was read and written. Its rows of "
@@ -745,8 +746,7 @@ def _doubt(error: KafkaFlipError, document: CommitDocument, committed: Committed
         f"and no run of the stream goes on before you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF "
         f"{committed.version - 1} takes the rows of that commit out. Leave it out only if you know that they are of "
         "the old log, which can't be read again. 2. Have the next run read the new log from its start: "
-        f"dagster-kafka-flip position set --table {target} --stream {target.stream} --bootstrap-servers <host:port> "
-        f"{start} --reason <why>"
+        f"{set_position(str(target), target.stream, to=start)}"
     )
 
 

@@ -21,6 +21,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.next_step import set_position
 from dagster_kafka_flip.observation import BatchObservation, Observed, WholeBatch, observed_metrics, tell_unknown
 from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
@@ -201,7 +202,8 @@ class WindowLanding:
             windows = f"the windows from {first.start} to {last.stop}"
             begin = f"{found(error)} That happened while {windows} were read for {self._target}"
             again = (
-                "Set the stream's position first (dagster-kafka-flip position set), and repair the range then"
+                f"Set the stream's position first ({set_position(str(self._target), self._target.stream)}), and repair "
+                "the range then"
                 if self._rules.repair
                 else "To put what the new log holds in their place, land the windows again and tolerate "
                 f"{type(error).__name__}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
+from dagster_kafka_flip.next_step import set_position
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.subscription import TopicDirectory
 
@@ -104,9 +105,9 @@ def recreated_topics(
 def _recreated(topic: str, what: str) -> TopicRecreatedError:
     return TopicRecreatedError(
         f"the topic {topic} was deleted and made again: {what}. Offsets of the old topic mean nothing in the new one. "
-        "Nothing was read. To read the new topic from its start and go on with the others: dagster-kafka-flip position "
-        f"set (with --asset or --table) --to '{_start_of(topic)}'. If the last run was killed while it wrote, look "
-        "first whether its last commit holds rows of the new topic already: they would be there twice",
+        "Nothing was read. To read the new topic from its start and go on with the others: "
+        f"{set_position(to=_start_of(topic))}. If the last run was killed while it wrote, look first whether its last "
+        "commit holds rows of the new topic already: they would be there twice",
         (topic,),
     )
 

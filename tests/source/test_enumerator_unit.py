@@ -375,9 +375,11 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             (
                 "the topic t was deleted and made again: the position is of topic id old-id, and now it is topic-id. "
                 "Offsets of the old topic mean nothing in the new one. Nothing was read. To read the new topic from "
-                "its start and go on with the others: dagster-kafka-flip position set (with --asset or --table) --to "
-                """'offsets:{"t": {"0": 0}}'. If the last run was killed while it wrote, look first whether its last """
-                "commit holds rows of the new topic already: they would be there twice"
+                "its start and go on with the others: dagster-kafka-flip position set --table <table> --stream "
+                """<stream> --bootstrap-servers <host:port> --to 'offsets:{"t": {"0": 0}}' --reason <why>. If """
+                "the last run was killed while it wrote, look first whether its last commit holds rows of the new "
+                "topic already: they "
+                "would be there twice"
             ),
         ),
     ],

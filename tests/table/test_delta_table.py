@@ -442,7 +442,7 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
         f"u-0: the stream 'two' of the table {table} reads it already; the stream 'main' would land the same records a "
         "second time. Nothing was written. Land 'main' in another table, or take the topic out of its source. If 'two' "
         "is to stop reading it, take the topic out of that source, and give up its position: dagster-kafka-flip "
-        "position set --give-up, for the stream 'two'"
+        f"position set --table {table} --stream two --bootstrap-servers <host:port> --give-up --reason <why>"
     )
 
 

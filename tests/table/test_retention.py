@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from dagster_kafka_flip.cli import main
 from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostError, TableError
 from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.next_step import set_position
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.delta_table import DeltaTable, RecordedPosition
 from dagster_kafka_flip.table.document import CommitDocument
@@ -158,7 +159,7 @@ def _lost(table, oldest, reason):
         f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest commit "
         f"is version {oldest}, and no commit of the stream is left. Nothing was read. Delta forgets commits after "
         f"delta.logRetentionDuration. A record can't stand in: {reason}. Look what the table holds, and set the "
-        "position with dagster-kafka-flip position set"
+        f"position: {set_position(str(table), 'main')}"
     )
 
 
