@@ -339,9 +339,10 @@ def test_no_transform_hides_a_rejected_record(kafka, land, version, broken_fligh
     name = broken_flights
     assert str(error.value) == (
         f"6 records can't be decoded, nothing was written: {name}-0 offset 1: not a JSON object; {name}-0 offset 2: "
-        f"not valid JSON, or a value does not fit its field's type; {name}-0 offset 3: the required field carrier is "
+        f"not valid JSON; {name}-0 offset 3: the required field carrier is "
         f"missing or null; {name}-1 offset 0: not a JSON object; {name}-1 offset 1: not valid UTF-8; and 1 more. "
-        "Correct the format or its schema, or set on_error='null' to keep such records with their bytes and the reason"
+        "Correct the format or its schema; or land such records in a table of their own with dead_letter=, or keep "
+        "them with their bytes and the reason with on_error='null'"
     )
     assert error.value.__cause__ is None
     assert version() == 0, "the table was made, and nothing was written to it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.fields import FieldWatch
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+
+_OF_KEY = "key: "
+# More characters than any problem has.
+_WHOLE = 10_000
 
 REJECTED = "[dagster-kafka-flip: record rejected]"
 """Marks Spark's error as ours: a record could not be decoded."""
@@ -66,7 +70,7 @@ class Decoder:
         )
         return parsed.select(
             "*",
-            f.concat(f.lit("key: "), _problem(self.key_format, key, f.col(_KEY))).alias(_KEY_PROBLEM),
+            f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, f.col(_KEY))).alias(_KEY_PROBLEM),
             _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM),
         )
 
@@ -75,6 +79,19 @@ class Decoder:
         from pyspark.sql import functions as f
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
+
+    EXPLAINS: ClassVar[tuple[str, ...]] = ("key", "value", _KEY_PROBLEM, _VALUE_PROBLEM)
+    """Columns of a staged DataFrame that `explained` needs."""
+
+    def explained(self) -> Column:
+        """On a staged DataFrame: as `problem`, in more words. It takes its time: only for records that are named."""
+        from pyspark.sql import functions as f
+
+        key_problem = f.substring(f.col(_KEY_PROBLEM), len(_OF_KEY) + 1, _WHOLE)
+        return f.coalesce(
+            self.value_format.explain(f.col("value"), f.col(_VALUE_PROBLEM)),
+            f.concat(f.lit(_OF_KEY), self.key_format.explain(f.col("key"), key_problem)),
+        )
 
     def fields(self, span: int) -> list[FieldWatch]:
         """On a staged DataFrame: what tells which fields its values and keys have, of formats that declare any.

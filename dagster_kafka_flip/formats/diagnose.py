@@ -42,7 +42,8 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
     records_word = "record" if number == 1 else "records"
     return RecordsRejectedError(
         f"{number} {records_word} can't be decoded, nothing was written: {named}. Correct the format or its "
-        "schema, or set on_error='null' to keep such records with their bytes and the reason"
+        "schema; or land such records in a table of their own with dead_letter=, or keep them with their bytes and the "
+        "reason with on_error='null'"
     )
 
 
@@ -82,18 +83,22 @@ def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:
     from pyspark.sql import functions as f
 
     counted = Observation()
-    first = (
+    rejected = (
         decoder.stage(records)
-        .select("topic", "partition", "offset", decoder.problem().alias("problem"))
+        .withColumn("problem", decoder.problem())
         # Observed before it is filtered: Spark moves no filter past an observation, and so parses each record once.
         .observe(counted, f.count("problem").alias("rejected"))
         .where("problem IS NOT NULL")
         .orderBy("topic", "partition", "offset")
         .limit(_NAMED)
-        .collect()
+        .select("topic", "partition", "offset", *decoder.EXPLAINS)
     )
+    first = rejected.collect()
     if not first:
         return 0, ""
+    # Of these few alone: Spark would explain all records, and take the first of them then.
+    few = records.sparkSession.createDataFrame(first, rejected.schema)
+    first = few.select("topic", "partition", "offset", decoder.explained().alias("problem")).collect()
     number = int(counted.get["rejected"])
     named = "; ".join(f"{row['topic']}-{row['partition']} offset {row['offset']}: {row['problem']}" for row in first)
     return number, named + (f"; and {number - len(first)} more" if number > len(first) else "")

@@ -46,6 +46,11 @@ class Format(Settings, ABC):
         del data, parsed
         return None
 
+    def explain(self, data: Column, problem: Column) -> Column:
+        """What is wrong with a record, in more words than `problem` has; for the few records that a message names."""
+        del data
+        return problem
+
     def as_one(self, parsed: Column) -> Column:
         """The decoded form as one column, as it is landed."""
         return parsed

@@ -14,10 +14,15 @@ from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt,
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 # Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
 _CORRUPT = "_dagster_kafka_flip_corrupt"
+
+_MISFIT = "not valid JSON, or a value does not fit its field's type"
+
+# A longer type, of a STRUCT with many fields, is cut.
+_LONGEST_TYPE = 60
 
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
 
@@ -100,7 +105,7 @@ class JsonFormat(Format):
             .when(~is_object, f.lit("not a JSON object"))
             .when(
                 parsed.isNull() | parsed.getField(_CORRUPT).isNotNull(),
-                f.lit("not valid JSON, or a value does not fit its field's type"),
+                f.lit(_MISFIT),
             )
         )
         for path, is_missing in _required(self.struct(), parsed, ""):
@@ -116,6 +121,27 @@ class JsonFormat(Format):
         struct, text = self.struct(), data.cast("string")
         is_doubtful = doubt(struct, text, parsed)
         return None if is_doubtful is None else f.when(is_doubtful, exact(struct, text, _OPTIONS))
+
+    def explain(self, data: Column, problem: Column) -> Column:
+        """Which fields the values don't fit. It parses the record once for each field."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        text = data.cast("string")
+
+        def is_corrupt(field: StructField) -> Column:
+            alone = f.from_json(text, StructType([field, StructField(_CORRUPT, StringType())]), _OPTIONS)
+            return alone.isNull() | alone.getField(_CORRUPT).isNotNull()
+
+        roomy = cast("StructType", with_room(self.struct()))
+        fits = [
+            f.when(is_corrupt(field), f.lit(f"the value of {field.name} does not fit {_short(declared)}"))
+            for field, declared in zip(roomy.fields, self.struct().fields, strict=True)
+        ]
+        # A text takes any JSON.
+        is_no_json = is_corrupt(StructField(f"{_CORRUPT}_any", StringType()))
+        found = f.when(is_no_json, f.lit("not valid JSON")).otherwise(f.concat_ws(", ", *fits))
+        return f.when((problem == f.lit(_MISFIT)) & (f.length(found) > 0), found).otherwise(problem)
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
         """Each declared field, as it was parsed; of a STRUCT those inside of it."""
@@ -139,6 +165,13 @@ class JsonFormat(Format):
         from pyspark.sql import functions as f
 
         return f.when(parsed.isNotNull(), as_declared(self.struct(), parsed.dropFields(_CORRUPT)))
+
+
+def _short(field: StructField) -> str:
+    name = field.dataType.simpleString()
+    # Names of fields inside of it keep their case.
+    name = name if "<" in name else name.upper()
+    return name if len(name) <= _LONGEST_TYPE else f"{name[:_LONGEST_TYPE]}..."
 
 
 def _fields(struct: StructType, parent: Column, prefix: str) -> list[tuple[str, Column]]:

@@ -298,8 +298,9 @@ def test_the_first_rejected_records_are_named_and_all_are_counted(records):
     given = records((None, b"fine"), *[(None, b"\xff")] * 7)
     named = "; ".join(f"t-3 offset {offset}: not valid UTF-8" for offset in range(1, 6))
     assert str(rejected_records(given, decoder)) == (
-        f"7 records can't be decoded, nothing was written: {named}; and 2 more. Correct the format or its schema, or "
-        "set on_error='null' to keep such records with their bytes and the reason"
+        f"7 records can't be decoded, nothing was written: {named}; and 2 more. Correct the format or its schema; or "
+        "land such records in a table of their own with dead_letter=, or keep them with their bytes and the reason "
+        "with on_error='null'"
     )
     assert str(rejected_records(records((None, b"fine")), decoder)) == (
         "a record was rejected while the batch was written, but reading it once more finds none; nothing was written. "
@@ -455,3 +456,26 @@ def test_a_long_text_with_many_escapes_and_numbers_is_looked_at_whole(records):
     fits, changed = _problems(records(*((None, text) for text in texts)), JsonFormat("d DECIMAL(5,2)"))
     assert fits is None
     assert "has more digits" in (changed or "")
+
+
+@spark_test
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b'{"n": "x", "d": 1.5, "s": "a"}', "the value of n does not fit INT"),
+        (b'{"n": "x", "d": [], "s": "a"}', "the value of n does not fit INT, the value of d does not fit DECIMAL(4,1)"),
+        (b'{"n": 1, "d": 12345}', "the value of d does not fit DECIMAL(4,1)"),
+        (b'{"n": 1, "d": 1.23}', "the value of d has more digits than DECIMAL(4,1) holds"),
+        (b'{"n": 1, "r": {"a": "x"}}', "the value of r does not fit struct<a:int>"),
+        (b'{"n": ', "not valid JSON"),
+        (b"[]", "not a JSON object"),
+    ],
+)
+def test_a_named_record_says_which_field_its_value_does_not_fit(records, value, problem):
+    decoder = Decoder(
+        JsonFormat("k INT"), JsonFormat("n INT, d DECIMAL(4,1), s STRING, r STRUCT<a: INT>"), KafkaColumns()
+    )
+    assert f": t-3 offset 0: {problem}. Correct " in str(rejected_records(records((None, value)), decoder))
+    assert "offset 0: key: the value of k does not fit INT. Correct" in str(
+        rejected_records(records((b'{"k": "x"}', None)), decoder)
+    )

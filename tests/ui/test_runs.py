@@ -11,9 +11,9 @@ from tests.ui.screen import MARKS, Screen
 pytestmark = MARKS
 
 _REJECTED = re.compile(
-    r"RecordsRejectedError: 1 record can't be decoded, nothing was written: flights-\d offset \d+: not valid JSON, or "
-    r"a value does not fit its field's type\. Correct the format or its schema, or set on_error='null' to keep such "
-    r"records with their bytes and the reason"
+    r"RecordsRejectedError: 1 record can't be decoded, nothing was written: flights-\d offset \d+: not valid JSON\. "
+    r"Correct the format or its schema; or land such records in a table of their own with dead_letter=, or keep them "
+    r"with their bytes and the reason with on_error='null'"
 )
 
 
