@@ -11,7 +11,7 @@ from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadata
 
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.checks import Findings, check_names, check_results, failed_checks
-from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage
+from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage, described
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion import ingest
@@ -169,7 +169,7 @@ class Ingestion:
         if not result.is_idle or result.started_spark or self.on_idle == "materialize":
             yield MaterializeResult(
                 asset_key=key,
-                metadata=self._with_lineage(result_metadata(record.noted_in(result), record.materialization)),
+                metadata=self._with_columns(result_metadata(record.noted_in(result), record.materialization)),
                 data_version=data_version(result.state),
             )
         # After it: Dagster takes a check to be about the newest materialization.
@@ -196,7 +196,7 @@ class Ingestion:
         limits = overridden_limits(self.limits, config)
         rules = Windows(repair=True, time_column=config.time_column)
         results = tuple(self._rewrite(context, rules, [window], limits=limits, tolerated=self.tolerated))
-        yield MaterializeResult(asset_key=key, metadata=self._with_lineage(windows_metadata(results)))
+        yield MaterializeResult(asset_key=key, metadata=self._with_columns(windows_metadata(results)))
         yield from check_results(self.checks, key, _findings(results))
 
     def _land_partitions(
@@ -235,21 +235,24 @@ class Ingestion:
                 yield from failed_checks(self.checks, context.asset_key, _findings(results))
             raise
         # Behind what each partition has of its own, and not before it, as the result's would be.
-        of_the_run = self._with_lineage(windows_metadata(results))
+        of_the_run = self._with_columns(windows_metadata(results))
         for partition_key in context.partition_keys:
             context.add_asset_metadata(of_the_run, partition_key=partition_key)
         yield MaterializeResult()
         yield from check_results(self.checks, context.asset_key, _findings(results))
 
-    def _with_lineage(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """The same, and which part of a record each column comes from, as far as no transform comes in between."""
+    def _with_columns(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """The same, with what Dagster shows of the columns; where they come from only without a transform."""
         schema = metadata.get(COLUMN_SCHEMA)
         if isinstance(schema, TableSchemaMetadataValue):
             schema = schema.schema
-        if self.transform is not None or schema is None:
+        if schema is None:
             return metadata
-        lineage = column_lineage(schema, self.columns or KafkaColumns(), upstream_asset_keys(self.source))
-        return {**metadata, COLUMN_LINEAGE: lineage}
+        columns = self.columns or KafkaColumns()
+        metadata = {**metadata, COLUMN_SCHEMA: described(schema, columns)}
+        if self.transform is not None:
+            return metadata
+        return {**metadata, COLUMN_LINEAGE: column_lineage(schema, columns, upstream_asset_keys(self.source))}
 
     def _rewrite(
         self,

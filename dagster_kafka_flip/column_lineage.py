@@ -1,4 +1,4 @@
-"""Which part of a Kafka record each column of a table comes from, where no transform comes in between."""
+"""What Dagster shows of a table's columns: what those of a record's own fields are, and where each comes from."""
 
 from __future__ import annotations
 
@@ -29,9 +29,42 @@ _TYPES: dict[KafkaField, str] = {
 }
 
 
+_DESCRIPTIONS: dict[str, str] = {
+    "key": "The record's key.",
+    "value": "The record's value.",
+    "topic": "The topic that the record is from.",
+    "partition": "Number of the record's topic partition.",
+    "offset": "The record's offset in its topic partition.",
+    "timestamp": "The record's timestamp in Kafka.",
+    "timestamp_type": "Who set the timestamp: 0 the producer, 1 the broker.",
+    "headers": "The record's headers.",
+    "rejected_key": "The bytes of a key that can't be decoded.",
+    "rejected_value": "The bytes of a value that can't be decoded.",
+    "error": "Why the record can't be decoded.",
+}
+
+
 def record_schema() -> TableSchema:
     """The fields of a record, as a topic's columns."""
-    return TableSchema(columns=[TableColumn(field, _TYPES[field]) for field in get_args(KafkaField)])
+    fields: tuple[KafkaField, ...] = get_args(KafkaField)
+    return TableSchema(columns=[TableColumn(field, _TYPES[field], _DESCRIPTIONS[field]) for field in fields])
+
+
+def described(schema: TableSchema, columns: KafkaColumns) -> TableSchema:
+    """The same schema, with descriptions of the columns that come from a record's own fields.
+
+    Args:
+        schema: The table's.
+        columns: Under which names those fields are landed.
+    """
+    texts = {columns.prefix + field: text for field, text in _DESCRIPTIONS.items()}
+    return TableSchema(
+        columns=[
+            TableColumn(each.name, each.type, each.description or texts.get(each.name), each.constraints, each.tags)
+            for each in schema.columns
+        ],
+        constraints=schema.constraints,
+    )
 
 
 def column_lineage(schema: TableSchema, columns: KafkaColumns, topics: Sequence[AssetKey]) -> TableColumnLineage:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster import (
     DataVersion,
@@ -28,7 +28,7 @@ from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dagster import AssetMaterialization
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
+
+T = TypeVar("T")
 
 POSITION = "kafka/position"
 POSITION_SET = "kafka/position_set"
@@ -48,6 +50,9 @@ UNKNOWN = "kafka/unknown"
 
 # More would fill a page, and say no more than their number does.
 _NAMED_PARTITIONS = 20
+
+# Each is a row in Dagster's database, for each run; `kafka/position` has all topic partitions.
+_SHOWN_SPLITS = 100
 
 _SPLIT_COLUMNS = (
     ("topic", "string"),
@@ -287,9 +292,21 @@ def uri(location: str) -> str:
     return location if path.startswith("//") else f"{scheme}://{path}"
 
 
+def first_splits(splits: Iterable[T], offsets: Callable[[T], int]) -> list[T]:
+    """As many splits as a page shows, in their order; of more than that the largest.
+
+    Args:
+        splits: All of them.
+        offsets: How large one is.
+    """
+    given = list(splits)
+    largest = sorted(range(len(given)), key=lambda number: -offsets(given[number]))[:_SHOWN_SPLITS]
+    return [given[number] for number in sorted(largest)]
+
+
 def _splits_table(result: IngestResult) -> TableMetadataValue:
     return MetadataValue.table(
-        records=list(_split_records(result)),
+        records=first_splits(_split_records(result), lambda record: int(record.data["offsets"] or 0)),
         schema=TableSchema(
             columns=[
                 TableColumn(name, type_, constraints=TableColumnConstraints(nullable=False))

@@ -12,6 +12,7 @@ from dagster_kafka_flip.metadata import (
     COLUMN_SCHEMA,
     SPARK_UI,
     fields_metadata,
+    first_splits,
     known_metadata,
     per_second,
     timestamp_metadata,
@@ -156,7 +157,7 @@ def _splits_table(splits: Iterable[KafkaPartitionSplit]) -> Any:
                 "offsets": split.offset_span,
             }
         )
-        for split in splits
+        for split in first_splits(splits, lambda split: split.offset_span)
     ]
     constraints = TableColumnConstraints(nullable=False)
     columns = [TableColumn(name, type_, constraints=constraints) for name, type_ in _SPLIT_COLUMNS]

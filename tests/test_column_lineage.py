@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster import AssetKey, TableColumn, TableColumnDep, TableSchema
 
 from dagster_kafka_flip import KafkaColumns, KafkaSource, kafka_topic_asset, topic_asset_key
-from dagster_kafka_flip.column_lineage import column_lineage, record_schema
+from dagster_kafka_flip.column_lineage import column_lineage, described, record_schema
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 
 TOPIC = topic_asset_key("orders")
@@ -25,6 +25,13 @@ def test_a_records_own_fields_are_told_from_those_of_its_value():
         "k_rejected_value": ["value"],
         "k_error": ["key", "value"],
     }
+
+
+def test_columns_of_a_records_own_fields_are_described_unless_they_are_already():
+    columns = [TableColumn("amount", "int"), TableColumn("k_offset", "bigint"), TableColumn("k_key", "string", "mine")]
+    told = described(TableSchema(columns=columns), KafkaColumns(prefix="k_")).columns
+    assert [(each.name, each.type) for each in told] == [(each.name, each.type) for each in columns]
+    assert [each.description for each in told] == [None, "The record's offset in its topic partition.", "mine"]
 
 
 def test_a_column_comes_from_every_topic_that_is_read():

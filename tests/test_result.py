@@ -42,6 +42,14 @@ def test_a_topic_partition_that_the_position_lacks_is_shown_where_it_was_and_end
     assert [(row.data["partition"], row.data["start"], row.data["stop"]) for row in records] == [(0, 3, 10), (1, 1, 1)]
 
 
+def test_of_many_splits_the_largest_are_shown():
+    ends = {TopicPartition("t", number): number for number in range(3000)}
+    plan = ReadPlan((), EnumeratorState(ends), dict.fromkeys(ends, 0), ends, ends, dict.fromkeys(ends, 0))
+    known = KnownPosition("main", "/t", EnumeratorState(ends), datetime.now(tz=timezone.utc), 1)
+    records = result_metadata(IngestResult(plan, (), known, None), None)["kafka/splits"].records
+    assert [row.data["partition"] for row in records] == list(range(2900, 3000))
+
+
 def test_a_number_of_lost_records_that_nobody_knows_is_not_zero():
     lost = Incident("RetentionOvertookPositionError", "two are gone", 2)
     unknown = Incident("TopicRecreatedError", "another topic", None)
