@@ -12,6 +12,10 @@ WHERE = "<earliest, latest, timestamp:..., or offsets:{...}>"
 """The place of a position that nobody but the reader knows."""
 
 
+TOPIC = ("<topic>",)
+"""The place of the topics of a stream of which nothing is known any more."""
+
+
 def set_position(
     table: str = "<table>", stream: str = "<stream>", *, to: str | None = WHERE, topics: Iterable[str] = ()
 ) -> str:

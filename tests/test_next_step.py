@@ -9,7 +9,7 @@ import click
 import pytest
 
 from dagster_kafka_flip.cli import main
-from dagster_kafka_flip.next_step import set_position
+from dagster_kafka_flip.next_step import TOPIC, set_position
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from dagster_kafka_flip.next_step import set_position
         {},
         {"to": None},
         {"to": "earliest", "topics": ["a", "b"]},
+        {"topics": TOPIC},
         {"table": "/lake/our flights", "stream": "it's", "to": 'offsets:{"t": {"0": 0}}'},
     ],
 )

@@ -20,7 +20,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.instants import utc_time
-from dagster_kafka_flip.next_step import set_position
+from dagster_kafka_flip.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.company import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, check_doubt, find_anchor, other_streams
@@ -248,7 +248,8 @@ class DeltaTable:
             f"the table {self._target} no longer has the history that holds the position of the stream "
             f"{self._target.stream!r}: its oldest commit is version {oldest}, and no commit of the stream is left. "
             f"Nothing was read. Delta forgets commits after {LOG_RETENTION}. A record can't stand in: {reason}. Look "
-            f"what the table holds, and set the position: {set_position(str(self._target), self._target.stream)}"
+            "what the table holds, and set the position: "
+            f"{set_position(str(self._target), self._target.stream, topics=TOPIC)}"
         )
         raise PositionLostError(msg)
 
@@ -367,8 +368,9 @@ class DeltaTable:
             f"{versions[TRANSACTION_PREFIX + stream]}), but history no longer holds a commit of it: the oldest is "
             f"version {oldest}. Whether it reads what the stream {self._target.stream!r} is about to take up can't be "
             f"told, and each record could land twice. Nothing was read. Run the stream {stream!r}, or set its "
-            f"position, so that history holds it again: {set_position(str(self._target), stream)}; then run this one "
-            "again. Or land this stream in another table"
+            "position, so that history holds it again: "
+            f"{set_position(str(self._target), stream, topics=TOPIC)}; then run this one again. Or land "
+            "this stream in another table"
         )
         raise PositionLostError(msg)
 

@@ -22,7 +22,7 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.next_step import set_position
+from dagster_kafka_flip.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.windows_document import WindowsDocument
@@ -470,7 +470,7 @@ class _Walk:
             f"{self._foreign.operation}{untold}), and the stream {self._stream!r} has no position in it. Nothing was "
             "written: reading the topic from its start could double what is there already. Use another table; or, "
             "if it is known up to which offsets these rows go, begin there: "
-            f"{set_position(str(self._table), self._stream)}"
+            f"{set_position(str(self._table), self._stream, topics=TOPIC)}"
         )
         self._tolerate(ForeignRowsError(msg), "The run took the table as it is, and began where the source says.")
         return self._anchor(start, None, None)

@@ -13,7 +13,7 @@ from dagster_kafka_flip.errors import (
     TableChangedError,
     TableReplacedError,
 )
-from dagster_kafka_flip.next_step import set_position
+from dagster_kafka_flip.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.company import check_alone
@@ -304,7 +304,7 @@ def test_rows_of_others_in_a_table_without_a_position_are_an_error(commits, vers
         f"the table lake.t has rows that no stream wrote (version {version}, {operation}), and the stream 'main' has "
         "no position in it. Nothing was written: reading the topic from its start could double what is there already. "
         "Use another table; or, if it is known up to which offsets these rows go, begin there: "
-        + set_position("lake.t", "main")
+        + set_position("lake.t", "main", topics=TOPIC)
     )
 
 

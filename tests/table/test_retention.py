@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -15,7 +17,7 @@ from click.testing import CliRunner
 from dagster_kafka_flip.cli import main
 from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostError, TableError
 from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.next_step import set_position
+from dagster_kafka_flip.next_step import TOPIC, WHERE, set_position
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.delta_table import DeltaTable, RecordedPosition
 from dagster_kafka_flip.table.document import CommitDocument
@@ -159,7 +161,7 @@ def _lost(table, oldest, reason):
         f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest commit "
         f"is version {oldest}, and no commit of the stream is left. Nothing was read. Delta forgets commits after "
         f"delta.logRetentionDuration. A record can't stand in: {reason}. Look what the table holds, and set the "
-        f"position: {set_position(str(table), 'main')}"
+        f"position: {set_position(str(table), 'main', topics=TOPIC)}"
     )
 
 
@@ -319,10 +321,12 @@ def test_another_stream_whose_position_is_forgotten_stops_a_run_until_it_is_set_
         source = KafkaSource(topics=(other, f"{other}-2"))
         return ingest(source, target, spark=spark_of, connection=connection, known=known, verify_after=timedelta(0))
 
-    with pytest.raises(PositionLostError, match=r"the stream 'main' has committed .* or set its position with"):
+    with pytest.raises(PositionLostError, match="the stream 'main' has committed") as error:
         land_more()
-    arguments = f"--table {table} --bootstrap-servers {broker} --topic {topic} --to latest --yes".split()
-    done = CliRunner().invoke(main, ["position", "set", *arguments, "--reason", "as the message says"])
+    command = re.search(r"again: dagster-kafka-flip (position set .*?); then run this one again", str(error.value))
+    assert command is not None
+    filled = command[1].replace("<host:port>", broker).replace(WHERE, "latest").replace("<topic>", topic)
+    done = CliRunner().invoke(main, [*shlex.split(filled.replace("<why>", "forgotten")), "--yes"])
     assert done.exit_code == 0, done.output
     assert land_more().rows == 1
     assert land().is_idle
