@@ -11,6 +11,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,7 +25,7 @@ from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
 from dagster_kafka_flip.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 CACHE_VARIABLE = "DAGSTER_KAFKA_FLIP_CACHE"
 """The environment variable that names the cache folder."""
@@ -32,6 +33,11 @@ CACHE_VARIABLE = "DAGSTER_KAFKA_FLIP_CACHE"
 _TIMEOUT_SECONDS = 1200.0
 _SHOWN_LINES = 8
 _NOISE = (".", "Picked up ", "USE VERBOSE ")
+# How Ivy says that it can't have a module, with its group and version; and that it could not ask.
+_NOT_FOUND = re.compile(r":: (?P<group>[^#\s]+)#(?P<artifact>[^;\s]+);(?P<version>[^:\s]+): not found")
+_NO_ANSWER = "Server access error"
+# In a set's folder: which versions stand in for which.
+_STAND_INS = "stand-ins.json"
 _logger = logging.getLogger(__name__)
 
 
@@ -44,7 +50,13 @@ def default_cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "dagster-kafka-flip"
 
 
-def retrieve(coordinates: Sequence[str], *, excludes: Sequence[str] = (), cache_dir: Path | None = None) -> list[Path]:
+def retrieve(
+    coordinates: Sequence[str],
+    *,
+    excludes: Sequence[str] = (),
+    older: Sequence[str] = (),
+    cache_dir: Path | None = None,
+) -> list[Path]:
     """Brings Maven artifacts and their runtime dependencies into the cache.
 
     The versions of all of them are settled together, the newest one asked for wins. A set that is in the cache is
@@ -54,6 +66,8 @@ def retrieve(coordinates: Sequence[str], *, excludes: Sequence[str] = (), cache_
     Args:
         coordinates: What to bring, each as `group:artifact:version`.
         excludes: Dependencies to leave out wherever they turn up, each as `group:artifact`.
+        older: Coordinates that may be older than asked for: where no repository has the version, or something that it
+            depends on, the nearest older patch of the same minor version is taken, with a warning at each call.
         cache_dir: The cache folder; by default `default_cache_dir()`.
 
     Returns:
@@ -68,11 +82,37 @@ def retrieve(coordinates: Sequence[str], *, excludes: Sequence[str] = (), cache_
     unwanted = sorted({_split(text, "group:artifact") for text in excludes})
     ivy = _ivy_jar()
     cache = (cache_dir or default_cache_dir()).expanduser().absolute()
-    identity = json.dumps([wanted, unwanted, ivy.stem])
+    may_be_older = {_split(text, "group:artifact:version") for text in older}
+    identity = json.dumps([wanted, unwanted, sorted(may_be_older), ivy.stem])
     folder = cache / "jars" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not folder.is_dir():
-        _download(wanted, unwanted, ivy=ivy, cache=cache, folder=folder)
+        _download(wanted, unwanted, older=may_be_older, ivy=ivy, cache=cache, folder=folder)
+    if (folder / _STAND_INS).exists():
+        for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
+            _logger.warning(
+                "No repository has %s with all that it needs; %s stands in for it. Install the Python package of that "
+                "version to have both alike, or delete %s to look again",
+                asked,
+                got,
+                folder,
+            )
     return sorted(folder.glob("*.jar"))
+
+
+def hadoop_version() -> str:
+    """The version of Hadoop that the installed pyspark brings, for artifacts that have to fit it."""
+    jar = _jar_of_pyspark("hadoop-client-api-*.jar")
+    return "VERSION" if jar is None else jar.stem.removeprefix("hadoop-client-api-")
+
+
+def _jar_of_pyspark(pattern: str) -> Path | None:
+    """The last by name of the jars that the installed pyspark brings and that fit a pattern."""
+    spec = importlib.util.find_spec("pyspark")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        found = sorted((Path(location) / "jars").glob(pattern))
+        if found:
+            return found[-1]
+    return None
 
 
 def _split(text: str, form: str) -> tuple[str, ...]:
@@ -83,11 +123,9 @@ def _split(text: str, form: str) -> tuple[str, ...]:
 
 
 def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    for location in (spec.submodule_search_locations or ()) if spec else ():
-        found = sorted((Path(location) / "jars").glob("ivy-*.jar"))
-        if found:
-            return found[-1]
+    jar = _jar_of_pyspark("ivy-*.jar")
+    if jar is not None:
+        return jar
     raise JarDownloadError(
         "There is no Ivy jar among the jars of the installed pyspark, so jars can't be downloaded: install the pyspark "
         "package as a whole (pip install 'dagster-kafka-flip' does), not one that leaves its jars out."
@@ -98,11 +136,12 @@ def _download(
     wanted: Sequence[tuple[str, ...]],
     unwanted: Sequence[tuple[str, ...]],
     *,
+    older: Collection[tuple[str, ...]],
     ivy: Path,
     cache: Path,
     folder: Path,
 ) -> None:
-    names = ", ".join(":".join(parts) for parts in wanted)
+    names = _names(wanted)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # One lock for the whole cache: Ivy's own cache, which all sets share, is not safe for two writers.
@@ -113,8 +152,7 @@ def _download(
                 shutil.rmtree(left_over, ignore_errors=True)
             _logger.info("Downloading %s with their dependencies into %s, once", names, folder)
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix="partial-") as work:
-                jars = _run_ivy(wanted, unwanted, ivy=ivy, cache=cache, work=Path(work), names=names)
-                jars.replace(folder)
+                _nearest(wanted, unwanted, older=older, ivy=ivy, cache=cache, work=Path(work)).replace(folder)
     except Timeout as error:
         raise JarDownloadError(
             f"{names} could not be downloaded: another process has been downloading into {cache} for more than "
@@ -127,6 +165,63 @@ def _download(
         ) from error
 
 
+def _nearest(
+    wanted: Sequence[tuple[str, ...]],
+    unwanted: Sequence[tuple[str, ...]],
+    *,
+    older: Collection[tuple[str, ...]],
+    ivy: Path,
+    cache: Path,
+    work: Path,
+) -> Path:
+    """Downloads what is wanted, or older patches of it, and returns the folder that holds the jars."""
+    tried = {parts: parts for parts in wanted}
+    while True:
+        try:
+            jars = _run_ivy(list(tried.values()), unwanted, ivy=ivy, cache=cache, work=work)
+        except _NotFoundError as error:
+            lower = {
+                asked: patch
+                for asked, last in tried.items()
+                # What it depends on has its group and its version.
+                if asked in older and (last[0], last[2]) in error.missing and (patch := _older_patch(last))
+            }
+            if not lower:
+                raise
+            _logger.info("No repository has %s; looking for %s", error.summary, _names(lower.values()))
+            tried.update(lower)
+            continue
+        stand_ins = {":".join(asked): ":".join(got) for asked, got in tried.items() if asked != got}
+        if stand_ins:
+            (jars / _STAND_INS).write_text(json.dumps(stand_ins), "utf-8")
+        return jars
+
+
+def _older_patch(parts: tuple[str, ...]) -> tuple[str, ...] | None:
+    group, artifact, version = parts
+    minor, _, patch = version.rpartition(".")
+    return (group, artifact, f"{minor}.{int(patch) - 1}") if patch.isdigit() and int(patch) else None
+
+
+class _NotFoundError(JarDownloadError):
+    """The repositories answer, and don't have it.
+
+    Args:
+        message: What to say if that is the end of it.
+        missing: Group and version of each module that is missing.
+        summary: The modules, for a log.
+    """
+
+    def __init__(self, message: str, missing: Collection[tuple[str, str]], summary: str) -> None:
+        super().__init__(message)
+        self.missing = missing
+        self.summary = summary
+
+
+def _names(coordinates: Iterable[tuple[str, ...]]) -> str:
+    return ", ".join(":".join(parts) for parts in coordinates)
+
+
 def _run_ivy(
     wanted: Sequence[tuple[str, ...]],
     unwanted: Sequence[tuple[str, ...]],
@@ -134,13 +229,14 @@ def _run_ivy(
     ivy: Path,
     cache: Path,
     work: Path,
-    names: str,
 ) -> Path:
     """Downloads into `work` and returns the folder in it that holds the jars."""
+    names = _names(wanted)
     java = find_java()
     module = work / "ivy.xml"
     module.write_bytes(_module(wanted, unwanted))
     jars = work / "jars"
+    shutil.rmtree(jars, ignore_errors=True)
     jars.mkdir()
     command = [
         str(java),
@@ -183,6 +279,16 @@ def _run_ivy(
     ]
     if finished.returncode != 0 or missing:
         what = f"{', '.join(missing)} came without a jar" if missing else f"Ivy ended with {finished.returncode}"
+        absent = list(_NOT_FOUND.finditer(finished.stdout))
+        if absent and _NO_ANSWER not in finished.stdout:
+            summary = _names(found.groups() for found in absent)
+            raise _NotFoundError(
+                f"{names} could not be downloaded, because the repositories don't have all of it: {summary}. Correct "
+                "the coordinates. For pyspark and delta-spark, install versions whose jars can be had, or name jars "
+                "that you have in spark.jars.",
+                {(found["group"], found["version"]) for found in absent},
+                summary,
+            )
         raise JarDownloadError(
             f"{names} could not be downloaded: {what}. The last that Ivy said:\n{_last_words(finished.stdout)}\n"
             f"{_next_step()}"

@@ -5,8 +5,6 @@ cd "$(dirname "$0")/.."
 venv=.venv-newest
 [ -x "$venv/bin/python" ] || "${PYTHON:-.venv/bin/python}" -m venv "$venv"
 grep -vE '^(pyspark|delta-spark|py4j|importlib_metadata)==' constraints.txt > "$venv/constraints.txt"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$venv/constraints.txt" \
-  -e ".[dev]" "pyspark[connect]==4.2.0" "delta-spark==4.4.0"
-TEST_SPARK_JARS=$("$venv/bin/python" scripts/newest_jars.py)
-export TEST_SPARK_JARS
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$venv/constraints.txt" -e ".[dev]"
+"$venv/bin/python" -m pip list | grep -E '^(pyspark|delta.spark) '
 exec "$venv/bin/python" -m pytest -m "spark and not slow" "$@"

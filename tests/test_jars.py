@@ -151,6 +151,23 @@ def test_a_missing_dependency_fails_the_whole_set(cache: Path):
         retrieve(["org.example:broken:1"], cache_dir=cache)
 
 
+@pytest.mark.slow
+def test_where_a_version_can_not_be_had_an_older_patch_stands_in_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    # The last of its minor version, and an artifact without dependencies.
+    newest, unreleased = "org.slf4j:slf4j-api:1.7.36", "org.slf4j:slf4j-api:1.7.37"
+    with pytest.raises(JarDownloadError, match=r"don't have all of it: org\.slf4j:slf4j-api:1\.7\.37\. Correct"):
+        retrieve([unreleased], cache_dir=tmp_path)
+    for _ in range(2):
+        caplog.clear()
+        (found,) = retrieve([unreleased], older=[unreleased], cache_dir=tmp_path)
+        assert found.name == "org.slf4j_slf4j-api-1.7.36.jar"
+        (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+        assert warning.startswith(f"No repository has {unreleased} with all that it needs; {newest} stands in for it.")
+        assert str(found.parent) in warning
+
+
 def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(JarDownloadError, match=rf"could not be put into the cache {tmp_path}/file.*name another one"):
