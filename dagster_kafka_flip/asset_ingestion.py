@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
@@ -22,17 +23,19 @@ from dagster_kafka_flip.record import read_record
 from dagster_kafka_flip.resources import kafka_of, spark_of
 from dagster_kafka_flip.rewriting import rewrite_windows
 from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings import expect, near_names
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.window import Windows
-from dagster_kafka_flip.tolerance import tolerated_errors
+from dagster_kafka_flip.table.layout import check_layout
+from dagster_kafka_flip.tolerance import CHECKS, tolerated_errors
 from dagster_kafka_flip.topics import upstream_asset_keys
 from dagster_kafka_flip.window_metadata import (
     fields,
     incidents,
     rejected_records,
+    shared,
     stragglers,
     unknown,
     window_metadata,
@@ -92,6 +95,19 @@ class Ingestion:
         if self.on_idle not in (choices := get_args(OnIdle)):
             msg = f"on_idle: {self.on_idle!r} is neither {' nor '.join(choices)}"
             raise ConfigurationError(msg)
+
+    def check_layout(self) -> None:
+        """Checks the table's layout against the columns of its rows, where these are known before a run.
+
+        Raises:
+            ConfigurationError: The table is to be partitioned or clustered by a column that it won't have.
+        """
+        columns = Decoder.of(self.key_format, self.value_format, self.columns).landed_names
+        if self.transform is not None or columns is None:
+            return
+        if self.partitions is not None and not self.partitions.rules.repair:
+            columns.append(self.partitions.rules.column)
+        check_layout(self.target, columns)
 
     @property
     def config(self) -> type[IngestRunConfig | WindowsRunConfig]:
@@ -236,6 +252,8 @@ class Ingestion:
             raise
         # Behind what each partition has of its own, and not before it, as the result's would be.
         of_the_run = self._with_columns(windows_metadata(results))
+        if len(context.partition_keys) > 1:
+            of_the_run = shared(of_the_run)
         for partition_key in context.partition_keys:
             context.add_asset_metadata(of_the_run, partition_key=partition_key)
         yield MaterializeResult()
@@ -337,17 +355,24 @@ def check_transform(transform: Callable[..., DataFrame]) -> None:
     Raises:
         ConfigurationError: It takes no argument of that name.
     """
+    if not callable(transform):
+        expect("transform", transform, FunctionType, "a function of `records`")
     names = _parameters(transform)
     if "records" not in names:
+        name = getattr(transform, "__name__", "the transform")
         msg = (
-            f"{transform.__name__}() has to take an argument `records`, the DataFrame of the run's records; it "
+            f"{name}() has to take an argument `records`, the DataFrame of the run's records; it "
             f"takes {', '.join(names) or 'none'}"
         )
         raise ConfigurationError(msg)
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        # Of a type that Python brings itself, such as int.
+        return ()
 
 
 def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:
@@ -390,10 +415,11 @@ def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
         ConfigurationError: There is no such error.
     """
     found: list[type[KafkaFlipError]] = []
+    can_be = sorted(each.__name__ for each in CHECKS)
     for name in names:
-        error = getattr(errors, name, None)
+        error = getattr(errors, str(name), None)
         if not (isinstance(error, type) and issubclass(error, errors.KafkaFlipError)):
-            msg = f"tolerate: there is no error {name!r}"
+            msg = f"tolerate: there is no error {name!r}; {near_names(str(name), can_be)}"
             raise ConfigurationError(msg)
         found.append(error)
     return found

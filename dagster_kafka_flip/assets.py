@@ -16,6 +16,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip.asset_ingestion import Ingestion, OnIdle, check_transform
+from dagster_kafka_flip.asset_options import check_asset_options, dagsters_errors
 from dagster_kafka_flip.asset_partitions import AssetPartitions
 from dagster_kafka_flip.checks import check_specs
 from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
@@ -23,6 +24,8 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
 from dagster_kafka_flip.landing_assets import register
 from dagster_kafka_flip.metadata import table_metadata
+from dagster_kafka_flip.settings import check_arguments
+from dagster_kafka_flip.short_traces import short_traces
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 
+@check_arguments
 def kafka_delta_asset(
     *,
     source: KafkaSource,
@@ -152,6 +156,31 @@ def kafka_delta_asset(
     Raises:
         ConfigurationError: The options contradict each other, or the function does not take `records`.
     """
+    check_asset_options(
+        automation_condition=automation_condition,
+        backfill_policy=backfill_policy,
+        code_version=code_version,
+        deps=deps,
+        description=description,
+        freshness_policy=freshness_policy,
+        group_name=group_name,
+        kafka=kafka,
+        key=key,
+        key_prefix=key_prefix,
+        kinds=kinds,
+        metadata=metadata,
+        name=name,
+        op_tags=op_tags,
+        owners=owners,
+        pool=pool,
+        retry_policy=retry_policy,
+        spark=spark,
+        tags=tags,
+        topics_of=topics_of,
+    )
+    if key is not None and (name is not None or key_prefix is not None):
+        msg = "key is the whole key of the asset; leave name and key_prefix out, or key"
+        raise ConfigurationError(msg)
     target = _target(
         table,
         stream=stream,
@@ -205,19 +234,26 @@ def kafka_delta_asset(
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
         check_transform(transform)
-        return _asset(
-            ingestion if transform is _as_it_is else replace(ingestion, transform=transform),
-            name=name or (None if key is not None else transform.__name__),
-            key=key,
-            key_prefix=key_prefix,
-            description=description or inspect.getdoc(transform),
-            metadata=metadata,
-            options=asset_options,
-        )
+        made = ingestion if transform is _as_it_is else replace(ingestion, transform=transform)
+        made.check_layout()
+        own_name = name or (None if key is not None else transform.__name__)
+        if own_name is not None:
+            check_asset_options(name=own_name)
+        with dagsters_errors(own_name or str(key)):
+            return _asset(
+                made,
+                name=own_name,
+                key=key,
+                key_prefix=key_prefix,
+                description=description or inspect.getdoc(transform),
+                metadata=metadata,
+                options=asset_options,
+            )
 
     return decorate
 
 
+@check_arguments
 def build_kafka_delta_asset(
     *, source: KafkaSource, table: str | PathLike[str] | DeltaTarget, name: str | None = None, **options: Any
 ) -> AssetsDefinition:
@@ -282,7 +318,7 @@ def _asset(
 
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from ingestion.run(context, context.op_execution_context.op_config)
+        yield from short_traces(ingestion.run(context, context.op_execution_context.op_config))
 
     if inspect.isfunction(written := inspect.unwrap(ingestion.transform or land)):
         # Code references and stack traces lead to where an op's function says that it is written: to the user's own.

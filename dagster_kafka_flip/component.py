@@ -7,11 +7,12 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetSpec, Component, ComponentLoadContext, Definitions, Model, Resolvable, scaffold_with
+from dagster import AssetSpec, ComponentLoadContext, Definitions, scaffold_with
 from dagster.components.component.component import ComponentTypeSpec
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from dagster_kafka_flip.assets import build_kafka_delta_asset, kafka_delta_asset
+from dagster_kafka_flip.checked_component import CheckedComponent
 from dagster_kafka_flip.component_attributes import (
     AssetKeyAttribute,
     AssetKeysAttribute,
@@ -39,7 +40,6 @@ from dagster_kafka_flip.component_attributes import (
     WholeNumberAttribute,
     WindowsAttribute,
     YesOrNoAttribute,
-    described,
     located,
 )
 from dagster_kafka_flip.component_scaffolding import KafkaDeltaScaffolder
@@ -70,7 +70,7 @@ def _option(name: str) -> Any:
 
 
 @scaffold_with(KafkaDeltaScaffolder)
-class KafkaDeltaComponent(Component, Resolvable, Model):
+class KafkaDeltaComponent(CheckedComponent):
     """Lands Kafka topics in Delta tables, exactly once, in bounded batches.
 
     One asset of all topics that the source reads, or, with `{topic}` or `{name}` in table, stream, name or key, one for
@@ -140,11 +140,6 @@ class KafkaDeltaComponent(Component, Resolvable, Model):
     )
 
     _built: Any = PrivateAttr(default=())
-
-    @classmethod
-    def model(cls) -> type[BaseModel]:
-        """The schema of the attributes, with what they mean: for editors, and for Dagster's own pages."""
-        return described(super().model(), cls.model_fields)
 
     @classmethod
     def get_spec(cls) -> ComponentTypeSpec:

@@ -57,7 +57,6 @@ from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.resources import KafkaResource, SparkResource
-from dagster_kafka_flip.settings import describe
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -241,7 +240,7 @@ def _or_template(kind: Any) -> Any:
 def _made(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
     try:
         return make(**values)
-    except (KafkaFlipError, DagsterError, CheckError, ValueError) as error:
+    except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
         raise refused(context, error) from None
 
 
@@ -251,8 +250,12 @@ def _of(settings: type[T]) -> Callable[[ResolutionContext, Any], T]:
         if isinstance(found, settings):
             return found
         if not isinstance(found, Mapping):
-            raise refused(context, f"{found!r} is no {settings.__name__}")
-        return _made(context, settings, found)
+            raise refused(context, f"{found!r} is no {settings.__name__}; give its fields below it")
+        values = {
+            str(name): _duration(context.at_path(name), each) if name == "max_lateness" else each
+            for name, each in found.items()
+        }
+        return _made(context, settings, values)
 
     return resolve
 
@@ -427,6 +430,8 @@ def _partitions(context: ResolutionContext, value: Any) -> PartitionsDefinition[
 
 
 def _backfill_policy(context: ResolutionContext, value: Any) -> BackfillPolicy:
+    if not isinstance(value, BaseModel):
+        return _instance_of(BackfillPolicy, "type: single_run, or multi_run, below it")(context, value)
     with warnings.catch_warnings():
         # In beta; whoever writes it down in a file can do nothing about that.
         warnings.simplefilter("ignore", BetaWarning)
@@ -479,8 +484,8 @@ def _resource(kind: type[T]) -> Callable[[ResolutionContext, Any], T]:
         }
         try:
             return kind(**values)
-        except ValidationError as error:
-            raise refused(context, describe(error)) from None
+        except KafkaFlipError as error:
+            raise refused(context, error) from None
 
     return resolve
 

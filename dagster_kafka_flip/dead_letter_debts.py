@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     TableReplacedError,
 )
-from dagster_kafka_flip.next_step import set_position
+from dagster_kafka_flip.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import Incident, incident_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -166,7 +166,7 @@ def write_off(target: DeltaTarget, splits: Iterable[KafkaPartitionSplit], to: st
         splits: What is owed.
         to: Where the dead-letter table's position is set.
     """
-    topics = sorted({split.topic_partition.topic for split in splits}) or ["<topic>"]
+    topics = sorted({split.topic_partition.topic for split in splits}) or TOPIC
     return f"To go on without them: {set_position(str(target), target.stream, topics=topics, to=to)}"
 
 

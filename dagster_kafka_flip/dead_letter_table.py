@@ -46,13 +46,12 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.observation import observed_metrics
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.reader_failures import reader_failures
+from dagster_kafka_flip.reader_failures import write_retries
 from dagster_kafka_flip.set_aside import set_aside
 from dagster_kafka_flip.source.incident import Incident, found, incident_of
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.table_version import TableVersion
 
@@ -365,8 +364,7 @@ class DeadLetterTable:
                 return
             attempt = uuid.uuid4().hex
             try:
-                check = reader_failures(self._source, self._context, wanted.splits)
-                retrying = retries(self._log, f"the write to {self.target}", check)
+                retrying = write_retries(self._log, self.target, self._source, self._context, wanted.splits)
                 done = retrying(self._commit, anchor, wanted, attempt)
             except (ConcurrentIngestionError, ForeignConflictError) as error:
                 self._log.info("%s was changed meanwhile (%s); looking again", self.target, error)

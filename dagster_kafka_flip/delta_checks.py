@@ -31,6 +31,7 @@ from dagster_kafka_flip.log_checks import (
 )
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.resources import kafka_of, spark_of
+from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.table_checks import NO_DUPLICATE, NO_GAP, TableChecks
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ _DESCRIPTIONS = {
 }
 
 
+@check_arguments
 def kafka_delta_checks(
     asset: AssetsDefinition,
     *,
@@ -70,9 +72,10 @@ def kafka_delta_checks(
 ) -> Sequence[AssetChecksDefinition]:
     """Makes asset checks of an asset that lands Kafka topics. Give them to `Definitions(asset_checks=...)`.
 
-    `no_gap` and `no_duplicate` need Spark. `lag_below`, `watermark_fresh`, `same_log`, `no_records_rejected_lately` and
-    Dagster's own `column_schema_change` don't, and are steps of their own. An asset with partitions has no position,
-    and so only those about duplicates and rejected records.
+    `no_gap` and `no_duplicate` need Spark, unless they passed at the table's newest version. `lag_below`,
+    `watermark_fresh`, `same_log`, `no_records_rejected_lately` and Dagster's own `column_schema_change` don't, and are
+    steps of their own. An asset with partitions has no position, and so only those about duplicates and rejected
+    records.
 
     Args:
         asset: The asset, as `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset` made it.
@@ -143,7 +146,7 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
     )
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def check_table(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        spark = spark_of(context, checks.ingestion.spark)()
+        spark = spark_of(context, checks.ingestion.spark)
         yield from checks.results(_selected(context), spark, context.instance)
 
     return check_table
@@ -201,10 +204,16 @@ def _check_bounds(
         ("max_lag", max_lag, 0),
         ("max_rejected", max_rejected, 0),
     ):
+        if bound is not None and type(bound) is not int:
+            expect(name, bound, int, "1000")
+            msg = f"{name}: expected a whole number, got {bound}"
+            raise ConfigurationError(msg)
         if bound is not None and bound < least:
             msg = f"{name}={bound}: at least {least}, or None"
             raise ConfigurationError(msg)
     for name, time in (("max_delay", max_delay), ("rejected_within", rejected_within)):
+        if time is not None:
+            expect(name, time, timedelta, "timedelta(hours=1)")
         if time is not None and time <= timedelta(0):
             msg = f"{name}={time}: give a time that is longer than nothing"
             raise ConfigurationError(msg)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.dead_letters import dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.run_options import check_run_options
+from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.api import Boundedness
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -36,6 +37,7 @@ _logger = logging.getLogger(__name__)
 DEFAULT_VERIFY_AFTER = timedelta(hours=24)
 
 
+@check_arguments
 def ingest(
     source: Source,
     table: DeltaTarget | str,
@@ -90,6 +92,9 @@ def ingest(
     if not hasattr(source, "boundedness"):
         expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     expect("verify_after", verify_after, timedelta, "timedelta(hours=1)")
+    check_run_options(
+        connection=connection, limits=limits, transform=transform, starting_offsets=starting_offsets, known=known
+    )
     target = DeltaTarget.of(table)
     decoder = Decoder.of(key_format, value_format, columns)
     if source.boundedness is not Boundedness.BOUNDED:

@@ -3,13 +3,14 @@
 # Without `from __future__ import annotations`: Dagster looks at the types of the fields.
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from dagster import Config, EnvVar
 from dagster._config.field_utils import IntEnvVar
-from pydantic import ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr, ValidationError
 
-from dagster_kafka_flip.settings import hidden_values
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import describe, hidden_values, refuse_unnamed
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD
 
@@ -62,11 +63,17 @@ class KafkaClusterConfig(Config):
         for name, value in super().__repr_args__():
             yield name, hidden_values(getattr(self, name)) if name in CLIENT_OF_FIELD else value
 
-    def __init__(self, **values: Any) -> None:
-        super().__init__(**values)
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        name = type(self).__name__
+        refuse_unnamed(name, unnamed, type(self).model_fields)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            msg = f"invalid {name}: {describe(error, type(self).model_fields)}"
+            raise ConfigurationError(msg) from None
         # Nobody knows yet what an EnvVar holds; for addresses and credentials anything may stand.
         known = {name: _STAND_INS.get(name, value) if _is_env_var(value) else value for name, value in values.items()}
-        if known.get("bootstrap_servers") and not any(map(_is_env_var, known.values())):
+        if known.get("bootstrap_servers") is not None and not any(map(_is_env_var, known.values())):
             fields: dict[str, Any] = {name: known[name] for name in known if name in KafkaClusterConfig.model_fields}
             KafkaConnection(**fields)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from dagster import AssetSpec
 
+from dagster_kafka_flip.settings import check_arguments
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
@@ -48,3 +50,7 @@ class KafkaDeltaTable:
     def asset_spec(self) -> AssetSpec:
         """The spec as it was given."""
         return self.spec if isinstance(self.spec, AssetSpec) else AssetSpec(self.spec)
+
+
+# What is misspelt is told as by the functions, and not as a TypeError.
+KafkaDeltaTable.__init__ = check_arguments(KafkaDeltaTable.__init__)

@@ -15,13 +15,12 @@ from dagster_kafka_flip.observation import BatchObservation, Observed, WholeBatc
 from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
-from dagster_kafka_flip.reader_failures import reader_failures
+from dagster_kafka_flip.reader_failures import write_retries
 from dagster_kafka_flip.result import BatchResult
 from dagster_kafka_flip.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
-from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.transforming import transformed
 
@@ -171,8 +170,7 @@ class Landing:
                 replays=replays,
             )
             clock = Clock()
-            check = reader_failures(self._source, self._context, batch.splits)
-            retrying = retries(self._log, f"the write to {self._target}", check)
+            retrying = write_retries(self._log, self._target, self._source, self._context, batch.splits)
             committed, watch = retrying(
                 lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
             )

@@ -20,6 +20,7 @@ from dagster_kafka_flip.metadata import UNKNOWN, timestamp_metadata
 from dagster_kafka_flip.record import last_known_position, newest_materializations
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.standing import log_standing
+from dagster_kafka_flip.window_metadata import of_run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -230,7 +231,8 @@ class LogChecks:
             metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
             if any(name.startswith("kafka/") for name in metadata):
                 ours.add(record.run_id)
-            rejected = metadata["kafka/rejected_records"].value if "kafka/rejected_records" in metadata else None
+            told = of_run(metadata, "kafka/rejected_records")
+            rejected = None if told is None else told.value
             if isinstance(rejected, int):
                 by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
         rejected, most = sum(by_run.values()), self.max_rejected or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import time
 from collections.abc import Mapping
@@ -299,9 +300,8 @@ def first_splits(splits: Iterable[T], offsets: Callable[[T], int]) -> list[T]:
         splits: All of them.
         offsets: How large one is.
     """
-    given = list(splits)
-    largest = sorted(range(len(given)), key=lambda number: -offsets(given[number]))[:_SHOWN_SPLITS]
-    return [given[number] for number in sorted(largest)]
+    largest = heapq.nlargest(_SHOWN_SPLITS, enumerate(splits), key=lambda numbered: offsets(numbered[1]))
+    return [split for _, split in sorted(largest, key=lambda numbered: numbered[0])]
 
 
 def _splits_table(result: IngestResult) -> TableMetadataValue:

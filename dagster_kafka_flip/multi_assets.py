@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from dagster import AssetsDefinition, multi_asset
+from dagster import AssetsDefinition, AssetSpec, multi_asset
 
 from dagster_kafka_flip.asset_ingestion import (
     Ingestion,
@@ -14,6 +15,7 @@ from dagster_kafka_flip.asset_ingestion import (
     overridden_limits,
     overridden_source,
 )
+from dagster_kafka_flip.asset_options import check_asset_options, dagsters_errors
 from dagster_kafka_flip.checks import check_specs
 from dagster_kafka_flip.dead_letters import dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
@@ -25,7 +27,8 @@ from dagster_kafka_flip.metadata import table_metadata
 from dagster_kafka_flip.record import read_record
 from dagster_kafka_flip.resources import kafka_of, spark_of
 from dagster_kafka_flip.run_config import IngestRunConfig
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.short_traces import short_traces
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -34,14 +37,13 @@ from dagster_kafka_flip.tolerance import tolerated_errors
 from dagster_kafka_flip.topics import upstream_asset_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from dagster import (
         AssetCheckResult,
         AssetExecutionContext,
         AssetKey,
-        AssetSpec,
         MaterializeResult,
         RetryPolicy,
     )
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 
+@check_arguments
 def build_kafka_delta_multi_asset(
     *,
     name: str,
@@ -98,6 +101,10 @@ def build_kafka_delta_multi_asset(
     Raises:
         ConfigurationError: There is no table, two are the same, or the options contradict each other.
     """
+    check_asset_options(kafka=kafka, spark=spark, op_tags=op_tags, retry_policy=retry_policy, pool=pool)
+    expect("name", name, str, '"orders"')
+    check_asset_options(name=name)
+    expect("tables", tables or (), Iterable, '[KafkaDeltaTable(spec="orders", table="lake/orders")]')
     if not tables:
         msg = f"{name} lands no table; give it at least one KafkaDeltaTable"
         raise ConfigurationError(msg)
@@ -119,7 +126,14 @@ def build_kafka_delta_multi_asset(
     specs: list[AssetSpec] = []
     for table in tables:
         expect("tables", table, KafkaDeltaTable, 'KafkaDeltaTable(spec="orders", table="lake/orders")')
-        spec, ingestion = table.asset_spec, _ingestion(table, shared)
+        expect("spec", table.spec, (str, AssetSpec), '"lake/orders", or AssetSpec("lake/orders")')
+        with dagsters_errors(str(table.spec)):
+            spec = table.asset_spec
+        if spec.partitions_def is not None:
+            msg = f"spec: the asset {spec.key.to_user_string()} has partitions; tables of one read are streams"
+            raise ConfigurationError(msg)
+        ingestion = _ingestion(table, shared)
+        ingestion.check_layout()
         if spec.key in ingestions:
             msg = f"{name} has two tables of the asset {spec.key.to_user_string()}"
             raise ConfigurationError(msg)
@@ -129,23 +143,25 @@ def build_kafka_delta_multi_asset(
 
     resources = {kafka, spark}.union(*(ingestion.transform_resources for ingestion in ingestions.values()))
     config: Any = IngestRunConfig.to_fields_dict()
-    make_assets: Any = multi_asset(
-        name=name,
-        specs=specs,
-        can_subset=True,
-        check_specs=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
-        required_resource_keys=resources,
-        config_schema=config,
-        op_tags=op_tags,
-        retry_policy=retry_policy,
-        pool=pool or f"delta:{name}",
-    )
+    with dagsters_errors(name):
+        make_assets: Any = multi_asset(
+            name=name,
+            specs=specs,
+            can_subset=True,
+            check_specs=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
+            required_resource_keys=resources,
+            config_schema=config,
+            op_tags=op_tags,
+            retry_policy=retry_policy,
+            pool=pool or f"delta:{name}",
+        )
 
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from _land(context, IngestRunConfig(**context.op_execution_context.op_config))
+        yield from short_traces(_land(context, IngestRunConfig(**context.op_execution_context.op_config)))
 
-    return register(make_assets(land), ingestions)
+    with dagsters_errors(name):
+        return register(make_assets(land), ingestions)
 
 
 def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:

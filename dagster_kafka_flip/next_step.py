@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 WHERE = "<earliest, latest, timestamp:..., or offsets:{...}>"
 """The place of a position that nobody but the reader knows."""
 
-
 TOPIC = ("<topic>",)
 """The place of the topics of a stream of which nothing is known any more."""
 

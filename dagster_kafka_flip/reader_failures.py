@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ClusterAccessError, ClusterUnreachableError, KafkaFlipError, WriteFailedError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.table.retries import TRIES
+from dagster_kafka_flip.table.retries import TRIES, retries
 from dagster_kafka_flip.table.spark_error import is_sparks_own, telling_line
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Iterable
+
+    import tenacity
 
     from dagster_kafka_flip.source.api import Source, SplitEnumeratorContext
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.table.target import DeltaTarget
 
 # After one failure a broker may have been restarted meanwhile; then the next try finds it.
 _FAILURES = 2
@@ -31,6 +35,25 @@ _NO_ADDRESS = re.compile(r"\bNo resolvable bootstrap urls\b|\bDNS resolution fai
 _REFUSED = re.compile(
     r"\b(Topic|Group)AuthorizationException\)?:? Not authorized to access (?:topics|group): \[?([^\]\n]*)"
 )
+
+
+def write_retries(
+    log: logging.Logger | logging.LoggerAdapter[Any],
+    target: DeltaTarget,
+    source: Source,
+    context: SplitEnumeratorContext,
+    splits: Iterable[KafkaPartitionSplit],
+) -> tenacity.Retrying:
+    """Repeats a write that failed for a reason that may pass, unless it is known to fail again.
+
+    Args:
+        log: Where to tell.
+        target: What is written to.
+        source: What is read.
+        context: What the run knows.
+        splits: What is read of it.
+    """
+    return retries(log, f"the write to {target}", reader_failures(source, context, splits))
 
 
 def reader_failures(

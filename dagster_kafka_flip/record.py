@@ -57,7 +57,7 @@ class Record:
             target: The table and the stream.
         """
         position = self.position
-        if position is None or (position.stream, position.table) != (target.stream, target.identity):
+        if position is None or not position.is_of(target):
             return -1
         return position.table_version
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dagster import ConfigurableResource, EnvVar, InitResourceContext
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.settings import expect, hidden_parameters, hidden_values
+from dagster_kafka_flip.session_address import check_session_address
+from dagster_kafka_flip.settings import describe, expect, hidden_parameters, hidden_values, refuse_unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
 
 
-# What SparkContext makes a scheduler of.
-_MASTER = re.compile(r"local|local\[(\*|\d+)(\s*,\s*\d+)?\]|local-cluster\[.*\]|spark://.+|yarn|k8s://.+|mesos://.+")
+_COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 
 
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
@@ -38,6 +38,16 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
         default_factory=dict[str, KafkaClusterConfig],
         description="Clusters by the name that sources give in set_cluster.",
     )
+
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        refuse_unnamed("KafkaResource", unnamed, KafkaResource.model_fields)
+        super().__init__(**values)
+        if values.get("bootstrap_servers") is None and not values.get("clusters"):
+            msg = (
+                "KafkaResource: bootstrap_servers is missing; give the addresses of the cluster, or `clusters`, if "
+                "every source names its own"
+            )
+            raise ConfigurationError(msg)
 
     def connection(self, cluster: str | None = None) -> KafkaConnection:
         """How to reach a cluster.
@@ -81,22 +91,26 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
     packages: list[str] = Field(default_factory=list[str], description="Further Maven coordinates, group:name:version.")
     app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
 
-    def __init__(self, **values: Any) -> None:
-        super().__init__(**values)
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        refuse_unnamed("SparkResource", unnamed, SparkResource.model_fields)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            msg = f"invalid SparkResource: {describe(error, SparkResource.model_fields)}"
+            raise ConfigurationError(msg) from None
         known = {name: value for name, value in values.items() if not isinstance(value, EnvVar)}
         master, remote = known.get("master"), known.get("remote")
         if values.get("master") is not None and values.get("remote") is not None:
             msg = "SparkResource: master and remote are both given; a Spark Connect server has its own master"
             raise ConfigurationError(msg)
-        if master is not None and not _MASTER.fullmatch(master):
-            msg = (
-                f"SparkResource: master {master!r} is no master of Spark; write local[*], local[4], spark://host:7077, "
-                "yarn or k8s://https://host:443"
-            )
-            raise ConfigurationError(msg)
-        if remote is not None and not remote.startswith("sc://"):
-            msg = "SparkResource: remote is no address of a Spark Connect server; write sc://host:15002"
-            raise ConfigurationError(msg)
+        check_session_address("SparkResource: ", master, remote)
+        for package in known.get("packages", ()):
+            if isinstance(package, str) and not _COORDINATES.fullmatch(package):
+                msg = (
+                    f"SparkResource: packages: {package!r} names no Maven artifact; write it as group:name:version, "
+                    "such as org.apache.hadoop:hadoop-aws:3.4.1"
+                )
+                raise ConfigurationError(msg)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         shown: dict[str, Any] = {"config": hidden_values(self.config)}
@@ -112,7 +126,7 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
         """The session; starts it on the first call.
 
         Raises:
-            SparkSessionError: Spark did not start, or the session that is there can't write Delta.
+            SparkSessionError: Spark did not start or is gone, or the session that is there can't write Delta.
             JarDownloadError: The jars could not be fetched.
             ConfigurationError: Both master and remote are given.
         """
@@ -128,13 +142,20 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
                 app_name=self.app_name,
             )
             self._is_own = found is None
+        elif self.remote is None:
+            from dagster_kafka_flip.session import check_alive
+
+            # An asset before in the same process may have used up its memory.
+            check_alive(self._session)
         return self._session
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         """Ends the session, if this resource started it."""
         del context
         if self._session is not None and self._is_own:
-            self._session.stop()
+            from dagster_kafka_flip.session import end_session
+
+            end_session(self._session)
         self._session = None
 
 
@@ -149,10 +170,23 @@ def kafka_of(context: Any, key: str, cluster: str | None) -> KafkaConnection:
     Raises:
         ConfigurationError: The resource is something else, or can't reach it.
     """
-    found = getattr(context.resources, key)
-    if not hasattr(found, "connection"):
-        expect(f"the resource {key!r}", found, KafkaResource, 'KafkaResource(bootstrap_servers="localhost:9092")')
-    return found.connection(cluster)
+    return connection_of(getattr(context.resources, key), key, cluster)
+
+
+def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnection:
+    """How a KafkaResource reaches a cluster.
+
+    Args:
+        resource: It.
+        key: Its key.
+        cluster: The cluster's name in it. Default: its own fields.
+
+    Raises:
+        ConfigurationError: It is something else, or can't reach it.
+    """
+    if not hasattr(resource, "connection"):
+        expect(f"the resource {key!r}", resource, KafkaResource, 'KafkaResource(bootstrap_servers="localhost:9092")')
+    return resource.connection(cluster)
 
 
 def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
@@ -165,7 +199,19 @@ def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
     Raises:
         ConfigurationError: The resource is something else.
     """
-    found = getattr(context.resources, key)
-    if not hasattr(found, "session"):
-        expect(f"the resource {key!r}", found, SparkResource, "SparkResource()")
-    return found.session
+    return session_of(getattr(context.resources, key), key)
+
+
+def session_of(resource: Any, key: str) -> Callable[[], SparkSession]:
+    """What gives the session of a SparkResource.
+
+    Args:
+        resource: It.
+        key: Its key.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if not hasattr(resource, "session"):
+        expect(f"the resource {key!r}", resource, SparkResource, "SparkResource()")
+    return resource.session

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagster import Component, ComponentLoadContext, Definitions, Model, Resolvable, scaffold_with
-from pydantic import BaseModel, ConfigDict, Field
+from dagster import ComponentLoadContext, Definitions, scaffold_with
+from pydantic import ConfigDict, Field
 
+from dagster_kafka_flip.checked_component import CheckedComponent
 from dagster_kafka_flip.component_attributes import (
     KafkaResourceAttribute,
     SparkResourceAttribute,
     TextAttribute,
-    described,
 )
 from dagster_kafka_flip.component_scaffolding import KafkaResourcesScaffolder
 
 
 @scaffold_with(KafkaResourcesScaffolder)
-class KafkaResourcesComponent(Component, Resolvable, Model):
+class KafkaResourcesComponent(CheckedComponent):
     """Defines a KafkaResource and a SparkResource, for all assets of the project.
 
     A value written as `{{ env.NAME }}` becomes an EnvVar: it is read when it is needed, and no definition holds it.
@@ -33,11 +33,6 @@ class KafkaResourcesComponent(Component, Resolvable, Model):
     )
     kafka_key: TextAttribute = Field(default="kafka", description="Key of the KafkaResource. Default `kafka`.")
     spark_key: TextAttribute = Field(default="spark", description="Key of the SparkResource. Default `spark`.")
-
-    @classmethod
-    def model(cls) -> type[BaseModel]:
-        """The schema of the attributes, with what they mean: for editors, and for Dagster's own pages."""
-        return described(super().model(), cls.model_fields)
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """The resources that are given.

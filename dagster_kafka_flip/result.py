@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.facts import total
 from dagster_kafka_flip.formats.fields import together
 from dagster_kafka_flip.source.incident import lost_offsets
+from dagster_kafka_flip.table.local_log import standing_at
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.delta_table import Committed
+    from dagster_kafka_flip.table.target import DeltaTarget
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,20 @@ class KnownPosition:
     transaction_version: int | None = None
     known_since: int | None = None
     log: str | None = None
+
+    def is_of(self, target: DeltaTarget) -> bool:
+        """Whether this is where the stream of a target stands in its table.
+
+        Args:
+            target: The table and the stream.
+        """
+        return (self.stream, self.table) == (target.stream, target.identity)
+
+    def seen_in_log(self) -> tuple[int, int | None] | None:
+        """The table's newest version and its rows, as `standing_at` tells them; None if it can't."""
+        if self.log is None or self.anchor_version is None:
+            return None
+        return standing_at(self.log, self.stream, self.state, self.anchor_version, self.table_version, self.table_rows)
 
 
 @dataclass(frozen=True)

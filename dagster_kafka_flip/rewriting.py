@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,13 @@ from dagster_kafka_flip.facts import facts
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.interrupts import keep_interrupts
 from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.run_options import check_run_options
 from dagster_kafka_flip.session import parallelism
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.window import Windows, contiguous_groups
+from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.delta_table import ForeignConflictError
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -33,13 +35,12 @@ from dagster_kafka_flip.tolerance import tolerated_errors
 from dagster_kafka_flip.window_landing import WindowLanding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
     from dagster_kafka_flip.table.windowed_table import WindowsLook
@@ -51,6 +52,7 @@ _logger = logging.getLogger(__name__)
 _MAX_PLANS = 5
 
 
+@check_arguments
 def rewrite_windows(
     source: KafkaSource,
     table: DeltaTarget | str,
@@ -104,6 +106,11 @@ def rewrite_windows(
     rules = rules or Windows()
     expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     expect("rules", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
+    check_run_options(connection=connection, limits=limits, transform=transform)
+    expect("windows", windows, Iterable, '[Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")]')
+    windows = list(windows)
+    for window in windows:
+        expect("windows", window, Window, 'Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")')
     target = DeltaTarget.of(table)
     columns = columns or KafkaColumns()
     letters = dead_letters_of(dead_letter, target, key_format, value_format)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -37,6 +38,9 @@ _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 # seconds. By itself its client goes on for ten minutes, with each request anew and without a word, although a server
 # that was started again knows nothing of the session.
 _CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
 
@@ -93,7 +97,8 @@ def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     Raises:
         JarDownloadError: Something could not be fetched.
     """
-    return [str(path) for path in retrieve([*spark_packages(), *packages], excludes=BROUGHT_BY_SPARK)]
+    own = spark_packages()
+    return [str(path) for path in retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own)]
 
 
 def session_settings() -> dict[str, str]:
@@ -159,6 +164,9 @@ def build_session(
     if "spark.jars" not in settings and "spark.jars.packages" not in settings:
         settings["spark.jars"] = ",".join(fetch_jars(packages))
     if settings["spark.master"].startswith("local"):
+        options = settings.get(_JAVA_OPTIONS, "")
+        if "log4j" not in options:
+            settings[_JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={_LOGGING.as_uri()}".strip()
         # Or Spark would run a transform's Python functions with whatever `python3` is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # A laptop's own name may lead to an address that nothing listens on.
@@ -224,14 +232,54 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def active_session() -> SparkSession | None:
-    """The session that this process has already, whichever thread made it; None if there is none."""
+    """The session that this process has already, whichever thread made it; None if there is none.
+
+    Raises:
+        SparkSessionError: There was one, and its JVM has ended.
+    """
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     try:
-        return SparkSession.active()
+        with _told_if_gone():
+            return SparkSession.active()
     except PySparkRuntimeError:
         return None
+
+
+def check_alive(session: SparkSession) -> None:
+    """Makes sure that a session that was started before still answers.
+
+    Raises:
+        SparkSessionError: Its JVM has ended.
+    """
+    with _told_if_gone():
+        session.version  # noqa: B018 - Spark is asked for it each time
+
+
+def end_session(session: SparkSession) -> None:
+    """Stops a session; one whose JVM has ended needs nothing."""
+    with contextlib.suppress(SparkSessionError), _told_if_gone():
+        session.stop()
+
+
+@contextlib.contextmanager
+def _told_if_gone() -> Generator[None]:
+    """Tells a JVM that has ended from a network that does not work, which is what pyspark's errors look like."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except (ConnectionError, Py4JError) as error:
+        if isinstance(error, Py4JJavaError):
+            raise  # the JVM's own word
+        msg = (
+            f"the Spark session of this process (id {os.getpid()}) is gone: its JVM has ended, mostly of too little "
+            "memory, and pyspark starts no second one in a process. Nothing was read or written with it since. Run "
+            "again: a new process starts a Spark of its own. If it happens again, give the driver more memory "
+            "(spark.driver.memory)"
+        )
+        raise SparkSessionError(msg) from error
 
 
 def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -11,7 +14,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Settings(BaseModel):
@@ -23,12 +29,87 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        refuse_unnamed(type(self).__name__, unnamed, type(self).model_fields)
         try:
             super().__init__(**values)
         except ValidationError as error:
-            msg = f"invalid {type(self).__name__}: {describe(error)}"
+            msg = f"invalid {type(self).__name__}: {describe(error, type(self).model_fields)}"
             raise ConfigurationError(msg) from None
+
+
+def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str]) -> None:
+    """Makes sure that all options are given by name.
+
+    Args:
+        what: What was called.
+        unnamed: What was given without a name. Not repeated in the error: it may be a secret.
+        names: The options that there are.
+
+    Raises:
+        ConfigurationError: An option has no name.
+    """
+    if unnamed:
+        msg = f"{what} takes its options by name: write {what}({next(iter(names))}=...)"
+        raise ConfigurationError(msg)
+
+
+def near_names(name: str, names: Collection[str]) -> str:
+    """What may have been meant by a name that there isn't; else all that there are.
+
+    Args:
+        name: As it was written.
+        names: Those that there are.
+    """
+    near = difflib.get_close_matches(name, names, 3)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+
+
+def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
+    """Has a function refuse options that it doesn't have, and the lack of those that it needs, by name.
+
+    Raises:
+        ConfigurationError: By the function that is made: the call doesn't fit.
+    """
+    signature = inspect.signature(function)
+    names = [name for name, each in signature.parameters.items() if each.kind in _NAMED and name != "self"]
+    what = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            signature.bind(*arguments, **options)
+        except TypeError:
+            raise ConfigurationError(_misfit(what, signature, names, arguments, options)) from None
+        return function(*arguments, **options)
+
+    return checked
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _misfit(
+    what: str, signature: inspect.Signature, names: Collection[str], given: Collection[object], options: Collection[str]
+) -> str:
+    parameters = signature.parameters.values()
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+    unknown = [name for name in options if name not in names and not takes_any]
+    if unknown:
+        return "; ".join(f"{what}: there is no option {name}; {near_names(name, names)}" for name in unknown)
+    unnamed = [each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if len(given) > len(unnamed):
+        first = next((name for name in names if name not in unnamed and name not in options), "name")
+        return f"{what}: an option is given without its name; write {what}({first}=...)"
+    missing = [
+        each.name
+        for each in parameters
+        if each.kind in _NAMED
+        and each.default is inspect.Parameter.empty
+        and each.name not in options
+        and each.name not in unnamed[: len(given)]
+    ]
+    return f"{what}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
 
 
 def expect(option: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
@@ -92,26 +173,53 @@ def without_parameters(text: str, remote: str) -> str:
     return text
 
 
-def describe(error: ValidationError) -> str:
-    """What is wrong with each field, without the values: they may be secrets."""
-    return "; ".join(_describe(problem) for problem in error.errors(include_input=False, include_url=False))
+def describe(error: ValidationError, names: Collection[str] = ()) -> str:
+    """What is wrong with each field, without the values: they may be secrets.
+
+    Args:
+        error: From pydantic.
+        names: The fields that there are, for whoever has misspelt one.
+    """
+    return "; ".join(_describe(problem, names) for problem in error.errors(include_input=False, include_url=False))
 
 
 # Pydantic's own words for these speak of its types.
 _PLAIN = {
-    "extra_forbidden": "there is no such field",
-    "missing": "is missing",
-    "string_type": "expected a text",
-    "string_too_short": "is empty",
-    "tuple_type": 'expected a list, such as ["..."]',
-    "mapping_type": "expected a mapping of names to values",
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
     "dict_type": "expected a mapping of names to values",
+    "extra_forbidden": "there is no such field",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "int_from_float": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_type": "expected a whole number",
+    "list_type": 'expected a list, such as ["..."]',
+    "mapping_type": "expected a mapping of names to values",
+    "missing": "is missing",
+    "string_too_short": "is empty",
+    "string_type": "expected a text",
+    "time_delta_parsing": "expected a timedelta, such as timedelta(hours=1)",
+    "time_delta_type": "expected a timedelta, such as timedelta(hours=1)",
+    "tuple_type": 'expected a list, such as ["..."]',
 }
 
 
-def _describe(problem: Any) -> str:
-    field = ".".join(str(part) for part in problem["loc"])
+def plain_problem(problem: Any) -> str:
+    """What is wrong with one field, in plain words.
+
+    Args:
+        problem: One of the errors of pydantic.
+    """
     if problem["type"] == "model_type":
-        return f"{field}: expected {problem['ctx']['class_name']}"
+        return f"expected {problem['ctx']['class_name']}"
     text: str = _PLAIN.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+    return text.replace("Input should be", "has to be")
+
+
+def _describe(problem: Any, names: Collection[str]) -> str:
+    field = ".".join(str(part) for part in problem["loc"])
+    text = plain_problem(problem)
+    if problem["type"] == "extra_forbidden" and names:
+        text = f"{text}; {near_names(str(problem['loc'][-1]), names)}"
     return f"{field}: {text}" if field and problem["type"] != "value_error" else text

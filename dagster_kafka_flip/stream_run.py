@@ -132,7 +132,7 @@ def stream_run(
 
 def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPosition | None:
     """What a copy of the position tells of it, if it is of this stream and table."""
-    if known is None or known.stream != target.stream or known.table != target.identity or known.anchor_version is None:
+    if known is None or not known.is_of(target) or known.anchor_version is None:
         return None
     return RecordedPosition(
         known.state, known.table_version, known.anchor_version, known.transaction_version, known.dead_letters_owed
@@ -199,7 +199,7 @@ class StreamRun:
         """The result of a run with nothing to do, if that can be told without Spark; else None."""
         if known is None or self.overriding is not None or known.dead_letters_owed:
             return None
-        if known.stream != self.target.stream or known.table != self.target.identity:
+        if not known.is_of(self.target):
             return None
         if not self._is_fresh(known, verify_after):
             return None
@@ -253,9 +253,7 @@ class StreamRun:
         """
         if known.log is None or known.anchor_version is None:
             return replace(known, table_rows=None)
-        found = standing_at(
-            known.log, known.stream, known.state, known.anchor_version, known.table_version, known.table_rows
-        )
+        found = known.seen_in_log()
         if found is None:
             self.log.info("the log of %s does not show the recorded position plainly; asking the table", self.target)
             return None
@@ -511,13 +509,18 @@ class StreamRun:
         return unreported
 
     def _log_unreported(self, unreported: Unreported) -> None:
+        # Who made them is not known: a copied table, or an asset by another name, looks as a run that was killed.
+        one = unreported.commits == 1
         self.log.warning(
-            "earlier runs ended after %d commits (versions %d to %d of %s) without reporting them; this run reports "
-            "them%s",
-            unreported.commits,
-            unreported.from_version,
-            unreported.to_version,
+            "%s of %s %s in no materialization of this asset: a run died behind %s, or another asset landed in the "
+            "table. This run reports %s%s",
+            f"1 commit (version {unreported.to_version})"
+            if one
+            else f"{unreported.commits} commits (versions {unreported.from_version} to {unreported.to_version})",
             self.target,
+            "is" if one else "are",
+            "it" if one else "them",
+            "it" if one else "them",
             "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in unreported.incidents),
         )
 

@@ -6,15 +6,23 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetCheckResult, AssetCheckSeverity, MetadataValue, TableRecord
+from dagster import (
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetCheckSeverity,
+    MetadataValue,
+    TableRecord,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.record import read_record
 from dagster_kafka_flip.table.continuity import continuity
 from dagster_kafka_flip.table.delta_table import DeltaTable, TableNotThereError
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, remade_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from dagster import AssetKey, DagsterInstance
     from pyspark.sql import SparkSession
@@ -33,6 +41,15 @@ _MOST_COMMITS = 1000
 
 _SHOWN_BREAKS = 20
 
+_VERSION = "delta/version"
+_LOOKED_AT = "looked_at"
+# Whether the table was only seen to be at the version that passed before.
+_UNCHANGED = "unchanged"
+
+_AGAIN = " The table has not changed since; Spark was not started."
+
+_FINISHED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+
 
 @dataclass(frozen=True)
 class TableChecks:
@@ -49,18 +66,69 @@ class TableChecks:
     duplicate_commits: int | None
 
     def results(
-        self, names: Collection[str], spark: SparkSession, instance: DagsterInstance
+        self, names: Collection[str], spark: Callable[[], SparkSession], instance: DagsterInstance
     ) -> Iterator[AssetCheckResult]:
         """Looks, and tells what was found.
 
+        Where each check has passed at the table's newest version, as far as that can be told without Spark, Spark is
+        not started: nothing has changed that they look at.
+
         Args:
             names: The checks that are asked for.
-            spark: To read the table and its history with.
-            instance: Tells whether there ought to be a table.
+            spark: Gives a session to read the table and its history with.
+            instance: Tells what was found before, and whether there ought to be a table.
 
         Raises:
             KafkaFlipError: The table can't be looked at.
         """
+        version = self._version_without_spark(instance)
+        passed = [] if version is None else [self._passed_at(version, name, instance) for name in names]
+        if passed and all(passed):
+            yield from (found for found in passed if found is not None)
+            return
+        yield from self._looked(names, spark(), instance)
+
+    def _version_without_spark(self, instance: DagsterInstance) -> int | None:
+        """The table's newest version, if its log can be seen from here and is the one that the last run saw."""
+        known = read_record(instance, self.key).known
+        found = known.seen_in_log() if known is not None and known.is_of(self.ingestion.target) else None
+        return None if found is None else found[0]
+
+    def _passed_at(self, version: int, name: str, instance: DagsterInstance) -> AssetCheckResult | None:
+        """What a check found when it looked at this version in the same way; None unless it passed."""
+        key = AssetCheckKey(self.key, name)
+        finished = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=_FINISHED)
+        before = finished[0].evaluation if finished else None
+        if before is None or not before.passed:
+            return None
+        told = {each: value.value for each, value in before.metadata.items()}
+        if (told.get(_VERSION), told.get(_LOOKED_AT)) != (version, self._looks_at(name)):
+            return None
+        return AssetCheckResult(
+            check_name=name,
+            asset_key=self.key,
+            passed=True,
+            severity=before.severity,
+            description=f"{(before.description or '').removesuffix(_AGAIN)}{_AGAIN}",
+            metadata={**before.metadata, _UNCHANGED: True},
+        )
+
+    def _looks_at(self, name: str) -> str:
+        """What a check looks at: a verdict counts only for the same."""
+        target = self.ingestion.target
+        if name == NO_GAP:
+            return f"{target.identity}, stream {target.stream}"
+        what = "all rows" if self.duplicate_commits is None else f"the last {self.duplicate_commits} commits"
+        return f"{target.identity}, stream {target.stream}: {what} by {', '.join(self._record_columns)}"
+
+    @property
+    def _record_columns(self) -> RecordColumns:
+        columns = self.ingestion.columns or KafkaColumns()
+        return RecordColumns(*(columns.name(field) for field in ("topic", "partition", "offset")))
+
+    def _looked(
+        self, names: Collection[str], spark: SparkSession, instance: DagsterInstance
+    ) -> Iterator[AssetCheckResult]:
         target = self.ingestion.target
         table = DeltaTable(spark, target)
         try:
@@ -71,9 +139,18 @@ class TableChecks:
                 yield self._no_table(name, instance)
             return
         if NO_GAP in names:
-            yield self._no_gap(continuity(commits, target.stream, table.restored_versions))
+            found = self._no_gap(continuity(commits, target.stream, table.restored_versions))
+            yield self._at(commits, NO_GAP, found)
         if NO_DUPLICATE in names:
-            yield self._no_duplicate(spark, commits)
+            yield self._at(commits, NO_DUPLICATE, self._no_duplicate(spark, commits))
+
+    def _at(self, commits: Sequence[Commit], name: str, found: AssetCheckResult) -> AssetCheckResult:
+        """A verdict with the version that it is of."""
+        if not commits:
+            return found
+        return found._replace(
+            metadata={**found.metadata, _VERSION: commits[0].version, _LOOKED_AT: self._looks_at(name)}
+        )
 
     def _no_table(self, name: str, instance: DagsterInstance) -> AssetCheckResult:
         target = self.ingestion.target
@@ -139,8 +216,7 @@ class TableChecks:
 
     def _no_duplicate(self, spark: SparkSession, commits: Sequence[Commit]) -> AssetCheckResult:
         target = self.ingestion.target
-        kafka_columns = self.ingestion.columns or KafkaColumns()
-        columns = RecordColumns(*(kafka_columns.name(field) for field in ("topic", "partition", "offset")))
+        columns = self._record_columns
         table = spark.table(target.identifier)
         there = {name.lower() for name in table.columns}
         missing = [name for name in columns if name.lower() not in there]

@@ -15,8 +15,9 @@ from dagster_kafka_flip.dead_letters import DeadLetters
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.landing_assets import ingestions_of
 from dagster_kafka_flip.resources import KafkaResource
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 from dagster_kafka_flip.table.sql import quoted
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from dagster import AssetsDefinition
 
-    from dagster_kafka_flip.source.connection import KafkaConnection
-
 TOPIC = "{topic}"
 NAME = "{name}"
 _TABLE_OPTIONS = frozenset({"table", "dead_letter"})
@@ -37,6 +36,7 @@ _TABLE_OPTIONS = frozenset({"table", "dead_letter"})
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
+@check_arguments
 def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaResource | None = None) -> tuple[str, ...]:
     """The topics of a source, for definitions that are made of them.
 
@@ -56,6 +56,11 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
         TopicNotFoundError: No topic matches.
         ClusterUnreachableError: No broker answered.
     """
+    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    if connection is not None:
+        expect(
+            "connection", connection, (KafkaConnection, KafkaResource), 'KafkaConnection(bootstrap_servers="host:9092")'
+        )
     subscription = source.subscription
     if not isinstance(subscription, TopicPatternSubscription):
         return subscription.topics
@@ -81,6 +86,7 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
     return tuple(json.loads(known))
 
 
+@check_arguments
 def build_kafka_delta_assets(
     *,
     source: KafkaSource,

@@ -22,11 +22,12 @@ from dagster import (
     multi_observable_source_asset,
 )
 
+from dagster_kafka_flip.asset_options import check_asset_options, dagsters_errors
 from dagster_kafka_flip.column_lineage import record_schema
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA
 from dagster_kafka_flip.resources import kafka_of
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import position_from_json, position_to_json
@@ -65,6 +66,7 @@ def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
     return tuple(topic_asset_key(topic, source.cluster) for topic in subscription.topics)
 
 
+@check_arguments
 def kafka_topic_asset(
     source: KafkaSource,
     *,
@@ -94,9 +96,18 @@ def kafka_topic_asset(
         automation_condition: When to observe by itself.
         kafka: Key of the KafkaResource.
     """
+    check_asset_options(
+        automation_condition=automation_condition,
+        description=description,
+        group_name=group_name,
+        kafka=kafka,
+        metadata=metadata,
+        owners=owners,
+        tags=tags,
+    )
     keys = upstream_asset_keys(source)
     is_pattern = source.topic_pattern is not None
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), dagsters_errors(keys[0].to_user_string()):
         warnings.simplefilter("ignore", BetaWarning)
 
         @multi_observable_source_asset(

@@ -27,7 +27,7 @@ from dagster_kafka_flip.progress import ReadProgress
 from dagster_kafka_flip.read_watch import read_watched
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
-from dagster_kafka_flip.reader_failures import reader_failures
+from dagster_kafka_flip.reader_failures import write_retries
 from dagster_kafka_flip.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found, incident_of
@@ -35,7 +35,6 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.spark_status import ui_address
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
-from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.windowed_table import (
@@ -236,8 +235,7 @@ class WindowLanding:
         document = self._document(batch, attempt)
         # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
         if not (self._rules.repair and not plan.splits):
-            check = reader_failures(self._source, self._context, plan.splits)
-            retrying = retries(self._log, f"the write to {self._target}", check)
+            retrying = write_retries(self._log, self._target, self._source, self._context, plan.splits)
             batch.done = retrying(lambda: self._write(batch, document))
         return batch
 

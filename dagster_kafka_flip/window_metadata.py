@@ -20,7 +20,7 @@ from dagster_kafka_flip.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.source.incident import Incident
@@ -30,6 +30,20 @@ if TYPE_CHECKING:
 
 _SPLIT_COLUMNS = (("topic", "string"), ("partition", "int"), ("start", "int"), ("stop", "int"), ("offsets", "int"))
 _SHOWN_KEPT = 100
+
+_RUN = "run/"
+# What a run counts of all its windows together, or measures of itself.
+_OF_THE_RUN = (
+    "kafka/records_read",
+    "kafka/bytes_read",
+    "kafka/rejected_records",
+    "kafka/stragglers",
+    "kafka/tasks",
+    "kafka/records_per_second",
+    "delta/rows_written",
+    "delta/bytes_written",
+    "delta/commits",
+)
 
 
 def window_metadata(
@@ -64,6 +78,28 @@ def window_metadata(
         # All up to its end is in the table, as far as records are not later than they may be.
         metadata["kafka/watermark"] = _timestamp(planned.window.stop_ms)
     return metadata
+
+
+def shared(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a run of several partitions, each of which gets it: what is not its own says so by its name.
+
+    Args:
+        metadata: Of the run.
+    """
+    return {
+        f"{_RUN}{name}" if name in _OF_THE_RUN or name.startswith("seconds/") else name: value
+        for name, value in metadata.items()
+    }
+
+
+def of_run(metadata: Mapping[str, Any], name: str) -> Any:
+    """What a run has counted, by a materialization of one of its partitions; None if it does not say.
+
+    Args:
+        metadata: Of the materialization.
+        name: What is asked for, such as `delta/rows_written`.
+    """
+    return metadata.get(f"{_RUN}{name}", metadata.get(name))
 
 
 def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Demo:
         metadata = result.get_asset_materialization_events()[0].materialization.metadata
         expected = _flights_by_day(departures, landed)
         equal = sum(landed[day] == expected[day] for day in landed)
-        commits = metadata["delta/commits"].value
+        commits = metadata["run/delta/commits"].value
         self._console.print(
             f" {len(landed)} days, {commits} commit, {sum(landed.values()):,} rows; {equal} days as they are"
         )

@@ -106,7 +106,8 @@ def _piece(name: str, what: Any) -> Iterator[str]:
 def _takes_fields(model: type[BaseModel]) -> bool:
     """Whether a model is made of its fields, and not of parameters of its own."""
     parameters = list(inspect.signature(model.__init__).parameters.values())[1:]
-    return all(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    # Those without a name are there to be refused.
+    return all(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters)
 
 
 def _documented(what: Any) -> tuple[str, dict[str, str]]:

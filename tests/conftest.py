@@ -116,8 +116,6 @@ def spark() -> Iterator[SparkSession]:
                     "spark.sql.warehouse.dir": folder,
                     "spark.log.level": "FATAL",
                     **LIGHT_SPARK,
-                    # For versions whose jars can't all be had by name; see scripts/newest_jars.py.
-                    **({"spark.jars": jars} if (jars := os.environ.get("TEST_SPARK_JARS")) else {}),
                     # RESTORE, VACUUM and CONVERT look at files in this many tasks: 10,000, unless told otherwise.
                     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
                 },

@@ -17,8 +17,7 @@ from typing import Any
 from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, kafka_delta_asset
-from dagster_kafka_flip.jars import retrieve
-from dagster_kafka_flip.session import BROUGHT_BY_SPARK, session_settings, spark_packages
+from dagster_kafka_flip.session import fetch_jars, session_settings
 
 _PAGES = (
     "api/v1/applications/{app}/environment",
@@ -52,7 +51,7 @@ def main(folder: Path, connections: dict[str, dict[str, Any]]) -> None:
     builder = SparkSession.builder.master("local[2]")
     settings = {
         **session_settings(),
-        "spark.jars": ",".join(str(path) for path in retrieve(spark_packages(), excludes=BROUGHT_BY_SPARK)),
+        "spark.jars": ",".join(fetch_jars()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.host": "127.0.0.1",

@@ -304,7 +304,7 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
     missing = run("lake/keyed", *THREE_DAYS, "--yes", code=1, TEST_KEY=None).stderr
     assert "the asset lake/keyed can't be run: it needs TEST_KEY in the environment; set what is missing" in missing
 
-    monkeypatch.setattr("dagster_kafka_flip.commands.backfill._is_terminal", lambda: True)
+    monkeypatch.setattr("dagster_kafka_flip.commands.options.is_terminal", lambda: True)
     declined = run("lake/daily", *THREE_DAYS, code=1, answer="n\n")
     assert "windows " in declined.stdout
     assert "Land it? [y/N]" in declined.stderr

@@ -194,7 +194,7 @@ def test_a_table_that_is_not_there_is_told(spark, table, tmp_path):
         assert finished.stdout == ""
     (tmp_path / "file.txt").write_text("text")
     assert "is not empty and no Delta table" in run("--table", str(tmp_path), code=1).stderr
-    assert "can't be read" in run("--table", "nosuchfs://host/x", code=1).stderr
+    assert "Spark has no file system for nosuchfs:" in run("--table", "nosuchfs://host/x", code=1).stderr
     assert not Path(table).exists()
 
 
@@ -224,7 +224,7 @@ def test_standard_output_holds_the_answer_alone(land, table, tmp_path):
         (("--table", "a", "--stream", "a stream"), 1, "the stream id 'a stream' can't be"),
         (("--table", ""), 1, "table: is empty"),
         (("--table", "a", "--bootstrap-servers", "nowhere"), 1, "'nowhere' is no address"),
-        (("--table", "a", "--spark-master", "local", "--spark-remote", "sc://h"), 1, "a master (local) or a remote"),
+        (("--table", "a", "--spark-master", "local", "--spark-remote", "sc://h"), 2, "do not go together"),
         (("--asset", "a", "-f", __file__), 1, "can't be loaded"),
     ],
 )

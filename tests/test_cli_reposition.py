@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def run(*arguments: str, code: int = 0, input_: str | None = None, **env: str | None) -> str:
-    finished = CliRunner().invoke(main, ["position", *arguments], input=input_, env=env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dagster_kafka_flip.commands.options.is_terminal", lambda: True)
+        finished = CliRunner().invoke(main, ["position", *arguments], input=input_, env=env)
     assert finished.exit_code == code, finished.output
     return finished.output
 

@@ -45,5 +45,7 @@ def test_a_topic_has_the_columns_that_spark_reads_of_it():
     spec = kafka_topic_asset(KafkaSource(topics=("orders",))).specs_by_key[TOPIC]
     assert spec.metadata["dagster/column_schema"] == record_schema()
     told = [f"{column.name.replace('_', '')} {column.type}" for column in record_schema().columns]
-    read = RECORD_SCHEMA.lower().replace(": ", ":").replace("key:string, value", "key:string,value").split(", ")
+    # The type's name that no session takes for another; Spark's own short name is the other one.
+    schema = RECORD_SCHEMA.lower().replace("timestamp_ltz", "timestamp")
+    read = schema.replace(": ", ":").replace("key:string, value", "key:string,value").split(", ")
     assert sorted(told) == sorted(read)

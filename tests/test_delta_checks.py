@@ -15,6 +15,7 @@ from dagster import (
     AssetCheckKey,
     AssetCheckSeverity,
     AssetKey,
+    AssetMaterialization,
     AssetSelection,
     DagsterInvalidDefinitionError,
     DailyPartitionsDefinition,
@@ -153,6 +154,36 @@ def commit_by_hand(spark, table, topic, start, stop):
 
 
 @needs_both
+def test_after_an_idle_run_the_verdicts_are_repeated_without_spark_until_the_table_changes(
+    landed, spark, table, instance, resources, no_spark, monkeypatch
+):
+    checked = landed()
+
+    def verdicts():
+        return {found.check_name: found for found in checked.check("no_gap", "no_duplicate", raise_on_error=True)}
+
+    first = verdicts()
+    checked.land()
+    no_spark()
+    again, third = verdicts(), verdicts()
+    monkeypatch.undo()
+    for name, before in first.items():
+        assert before.passed
+        assert again[name].passed
+        assert values(again[name]) == values(third[name]) == {**values(before), "unchanged": True}
+        repeated = f"{said(before)} The table has not changed since; Spark was not started."
+        assert said(again[name]) == said(third[name]) == repeated
+    # Another number of commits is another question.
+    wider = _Checked(instance, resources, checked.asset, kafka_delta_checks(checked.asset, duplicate_commits=None))
+    assert "unchanged" not in values(wider.one("no_duplicate"))
+    spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` LIMIT 1")
+    doubled = checked.one("no_duplicate")
+    assert not doubled.passed
+    # A verdict that failed is looked at again, although nothing has changed.
+    assert "unchanged" not in values(checked.one("no_duplicate"))
+
+
+@needs_both
 def test_commits_that_join_pass_and_a_gap_that_nobody_explains_fails(kafka, landed, spark, topic, table):
     checked = landed()
     kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])
@@ -225,6 +256,9 @@ def test_rows_that_are_there_twice_fail(kafka, landed, spark, topic, table):
         "surplus_rows": 0,
         "topics_left_out": 0,
         "commits": 1,
+        "delta/version": 1,
+        "looked_at": f"{DeltaTarget(table=table).identity}, stream main: the last 10 commits by "
+        "kafka_topic, kafka_partition, kafka_offset",
     }
     insert = f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_partition = 0 AND kafka_offset = 2"
     spark.sql(insert)
@@ -450,6 +484,23 @@ def test_rejected_records_of_the_last_runs_are_counted(kafka, instance, resource
     )
     assert values(failed) == {"rejected_records": 3, "max_rejected": 2, "runs": 2, "runs_with_any": 2, "runs_untold": 0}
     assert check(3)[1].passed
+
+
+@pytest.mark.kafka
+def test_rejected_records_of_a_run_of_several_partitions_count_once(instance, resources, topic, table):
+    daily = build_kafka_delta_asset(
+        name="daily",
+        source=KafkaSource(topics=(topic,)),
+        table=table,
+        value_format=JsonFormat("id INT", on_error="null"),
+        partitions_def=DailyPartitionsDefinition("2013-03-01"),
+    )
+    for partition in ("2013-03-01", "2013-03-02"):
+        told = {"kafka/complete": True, "run/kafka/rejected_records": 3}
+        instance.report_runless_asset_event(AssetMaterialization("daily", partition=partition, metadata=told))
+    checks = kafka_delta_checks(daily, duplicates=False, max_rejected=2)
+    found = _Checked(instance, resources, daily, checks).one("no_records_rejected_lately")
+    assert (found.passed, values(found)["rejected_records"]) == (False, 3)
 
 
 @needs_both

@@ -16,7 +16,6 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
     RecordsRejectedError,
-    TableError,
     TopicNotFoundError,
     WriteFailedError,
 )
@@ -232,7 +231,7 @@ def test_a_limit_below_one_is_refused():
         with pytest.raises(ConfigurationError) as error:
             Limits(**limits)  # pyright: ignore[reportArgumentType]
         (name,) = limits
-        assert str(error.value) == f"invalid Limits: {name}: Input should be greater than or equal to 1"
+        assert str(error.value) == f"invalid Limits: {name}: has to be greater than or equal to 1"
 
 
 # --- the known position -------------------------------------------------------------------------------------------
@@ -439,7 +438,18 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
         (
             {"transform": lambda records: None},
             ConfigurationError,
-            "the transform has to return a DataFrame, and returned NoneType",
+            "the transform has to return a Spark DataFrame, and returned NoneType",
+        ),
+        (
+            {"transform": lambda records: records.toPandas()},
+            ConfigurationError,
+            "the transform has to return a Spark DataFrame, and returned pandas.core.frame.DataFrame",
+        ),
+        (
+            # Also where its columns would do: the table would be theirs for good.
+            {"transform": lambda records: records.sparkSession.readStream.format("rate").load()},
+            ConfigurationError,
+            "the transform returned a streaming DataFrame; build the rows from the records that it is given",
         ),
         (
             {"value_format": JsonFormat("Kafka_Topic STRING")},
@@ -448,8 +458,8 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
         ),
         (
             {"into": DeltaTarget(table=table, partition_by=("nowhere",))},
-            TableError,
-            f"the table {table} can't be created: ",
+            ConfigurationError,
+            f"partition_by: the rows for {table} have no column 'nowhere'; they have kafka_value, ",
         ),
     ):
         with pytest.raises(kind) as error:

@@ -135,7 +135,8 @@ def test_a_streaming_query_is_taken_over_in_its_own_table_and_in_a_new_one(
     for line in (dry_run, for_good):
         assert 'offsets:{"flights": {"0": 10, "1": 6}}' in line, "as the page says it"
         arguments = [offsets if word.startswith("offsets:") else word for word in shlex.split(line)[1:]]
-        answer = CliRunner().invoke(main, arguments, input="y\n")
+        # Here is no terminal to ask.
+        answer = CliRunner().invoke(main, arguments if line is dry_run else [*arguments, "--yes"])
         assert answer.exit_code == 0, answer.output
     assert "Nothing was changed" not in answer.output
 
@@ -189,7 +190,7 @@ def test_a_consumer_loop_is_taken_over_in_its_own_table_and_in_a_new_one(
     with pytest.raises(ForeignRowsError):
         _land(definitions.flights, resources)
     (line,) = _commands("consumer loop")
-    answer = CliRunner().invoke(main, shlex.split(project(line))[1:], input="y\n")
+    answer = CliRunner().invoke(main, [*shlex.split(project(line))[1:], "--yes"])
     assert answer.exit_code == 0, answer.output
     _land_twice(definitions.flights, resources)
     assert _records(spark, tmp_path / "warehouse" / "flights") == EVERY_RECORD

@@ -1,32 +1,55 @@
 """What users get wrong in Python: an error where it is defined, which names the option and what to write."""
 
+# Every call here is wrong on purpose.
+# pyright: reportCallIssue=false, reportArgumentType=false, reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
+
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import DailyPartitionsDefinition, EnvVar
+from dagster import (
+    AssetKey,
+    AssetSpec,
+    BackfillPolicy,
+    DailyPartitionsDefinition,
+    DynamicPartitionsDefinition,
+    EnvVar,
+    MultiPartitionsDefinition,
+    StaticPartitionsDefinition,
+)
 
 from dagster_kafka_flip import (
+    DeadLetters,
     DeltaTarget,
     JsonFormat,
+    KafkaClusterConfig,
     KafkaColumns,
     KafkaConnection,
+    KafkaDeltaComponent,
     KafkaDeltaTable,
+    KafkaFlipError,
     KafkaResource,
+    KafkaResourcesComponent,
     KafkaSource,
     Limits,
     OffsetsInitializer,
+    RawFormat,
     SparkResource,
     StringFormat,
+    TopicPartition,
+    Window,
     Windows,
     build_kafka_delta_asset,
     build_kafka_delta_assets,
     build_kafka_delta_multi_asset,
     ingest,
+    kafka_delta_asset,
+    kafka_delta_checks,
     kafka_topic_asset,
+    matching_topics,
     rewrite_windows,
 )
 from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
@@ -69,11 +92,25 @@ def _rewrite(**changes: Any) -> object:
     return rewrite_windows(options.pop("source"), options.pop("table"), options.pop("windows"), **options)
 
 
+def _checks(**options: Any) -> object:
+    asset: Any = _asset()
+    return kafka_delta_checks(asset, **options)
+
+
+def _by_topic(**changes: Any) -> object:
+    options: dict[str, Any] = {"source": _source(), "table": "lake/{topic}", **changes}
+    return build_kafka_delta_assets(**options)
+
+
+def _builder() -> Any:
+    return KafkaSource.builder()
+
+
 _SOURCE = 'expected KafkaSource, got str; for example source=KafkaSource(topics=("orders",))'
 _FORMAT = 'value_format: expected Format, got {}; for example value_format=JsonFormat("id BIGINT, name STRING")'
 _TIMEDELTA = "verify_after: expected timedelta, got {}; for example verify_after=timedelta(hours=1)"
 _LIST = '{}: expected a list, such as ["..."]'
-_POSITIVE = "invalid Limits: {}: Input should be greater than or equal to 1"
+_POSITIVE = "invalid Limits: {}: has to be greater than or equal to 1"
 
 
 @pytest.mark.parametrize(
@@ -110,9 +147,9 @@ _POSITIVE = "invalid Limits: {}: Input should be greater than or equal to 1"
         (_asset, {"max_records_per_batch": 0}, _POSITIVE.format("max_records_per_batch")),
         (_asset, {"max_bytes_per_batch": -1}, _POSITIVE.format("max_bytes_per_batch")),
         (_asset, {"max_batches": 0}, _POSITIVE.format("max_batches")),
-        (_asset, {"max_records_per_batch": 1.5}, "invalid Limits: max_records_per_batch: Input should be a valid int"),
-        (_asset, {"max_records_per_batch": "many"}, "invalid Limits: max_records_per_batch: Input should be a valid i"),
-        (_asset, {"spread": "evenly"}, "invalid Limits: spread: Input should be 'backlog' or 'time'"),
+        (_asset, {"max_records_per_batch": 1.5}, "invalid Limits: max_records_per_batch: expected a whole number"),
+        (_asset, {"max_records_per_batch": "many"}, "invalid Limits: max_records_per_batch: expected a whole number"),
+        (_asset, {"spread": "evenly"}, "invalid Limits: spread: has to be 'backlog' or 'time'"),
         (_asset, {"on_idle": "sleep"}, "on_idle: 'sleep' is neither materialize nor skip"),
         (_asset, {"dead_letter": True}, "dead_letter: expected DeadLetters or str or PathLike, got bool"),
         (_asset, {"dead_letter": ""}, "invalid DeadLetters: table: is empty"),
@@ -140,7 +177,7 @@ _POSITIVE = "invalid Limits: {}: Input should be greater than or equal to 1"
         (JsonFormat, {"schema": {"id": "INT"}}, "a JsonFormat's schema is DDL text or a StructType, not dict"),
         (JsonFormat, {"schema": " "}, "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"),
         (JsonFormat, {"schema": "id strin"}, "schema: id: 'strin' is not a type of Spark; did you mean STRING?"),
-        (JsonFormat, {"schema": "id INT", "on_error": "skip"}, "invalid JsonFormat: on_error: Input should be 'fail' "),
+        (JsonFormat, {"schema": "id INT", "on_error": "skip"}, "invalid JsonFormat: on_error: has to be 'fail' "),
         (_source, {"topics": "orders"}, "invalid KafkaSource: " + _LIST.format("topics")),
         (_source, {"topics": ()}, "invalid KafkaSource: "),
         (_source, {"topics": (), "topic_pattern": "("}, "the topic pattern '(' is no regular expression"),
@@ -161,9 +198,9 @@ _POSITIVE = "invalid Limits: {}: Input should be greater than or equal to 1"
         (KafkaConnection, {"bootstrap_servers": "http://a:1/x"}, "'http://a:1/x' is no address"),
         (KafkaConnection, {"bootstrap_servers": ["a:1"]}, "bootstrap_servers: expected a text"),
         (KafkaResource, {"bootstrap_servers": "localhost"}, "'localhost' is no address"),
-        (KafkaResource, {"bootstrap_servers": "a:1", "security_protocol": "ssl"}, "security_protocol: Input should be"),
+        (KafkaResource, {"bootstrap_servers": "a:1", "security_protocol": "ssl"}, "security_protocol: has to be"),
         (KafkaResource, {"bootstrap_servers": "a:1", "sasl_username": "ann"}, "SASL credentials are given but"),
-        (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": 0}, "request_timeout: Input should be greater"),
+        (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": 0}, "request_timeout: has to be greater"),
         (SparkResource, {"master": "local[2]", "remote": "sc://x"}, "SparkResource: master and remote are both given"),
         (SparkResource, {"master": "lokal"}, "SparkResource: master 'lokal' is no master of Spark; write local[*]"),
         (SparkResource, {"remote": "x:15002"}, "SparkResource: remote is no address of a Spark Connect server"),
@@ -178,6 +215,1021 @@ def test_a_wrong_input_is_told_where_it_is_defined(make, options, message):
     with pytest.raises(ConfigurationError) as error:
         make(**options)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: _asset(sauce=_source()), "kafka_delta_asset: there is no option sauce; did you mean source?"),
+        (
+            lambda: _asset(verify_afer=timedelta(1)),
+            "kafka_delta_asset: there is no option verify_afer; did you mean verify_after?",
+        ),
+        (lambda: kafka_delta_asset(source=_source()), "kafka_delta_asset: table is missing"),
+        (
+            lambda: kafka_delta_asset(source=_source(), table="lake/x", partitionby=["a"]),
+            "kafka_delta_asset: there is no option partitionby; did you mean partition_by or partitio",
+        ),
+        (lambda: build_kafka_delta_asset(table="x/y", name="a"), "build_kafka_delta_asset: source is missing"),
+        (lambda: _asset(stream=5), "invalid DeltaTarget: stream: expected a text"),
+        (
+            lambda: _asset(stream=""),
+            "invalid DeltaTarget: the stream id '' can't be: 1 to 100 letters, digits, '.', '_' and '",
+        ),
+        (lambda: _asset(partition_by=["day", 5]), "invalid DeltaTarget: partition_by.1: expected a text"),
+        (lambda: _asset(partition_by=5), 'invalid DeltaTarget: partition_by: expected a list, such as ["..."]'),
+        (lambda: _asset(cluster_by=["customer", "customer"]), "cluster_by: the column 'customer' is named twice"),
+        (
+            lambda: _asset(cluster_by=["a"], partition_by=["b"]),
+            "invalid DeltaTarget: a Delta table has partition columns or clustering columns, not both",
+        ),
+        (lambda: _asset(cluster_by=["nope"]), "cluster_by: the rows for"),
+        (lambda: _asset(partition_by=["nope"]), "partition_by: the rows for"),
+        (lambda: _asset(cluster_by=[""]), "cluster_by: a column's name is empty"),
+        (
+            lambda: _asset(
+                cluster_by=["a", "b", "c", "d", "e"], value_format=JsonFormat("a INT,b INT,c INT,d INT,e INT")
+            ),
+            "cluster_by: 5 columns; Delta clusters by 4 at most",
+        ),
+        (
+            lambda: _asset(properties={"delta.appendOnly": True}),
+            "invalid DeltaTarget: properties.delta.appendOnly: expected a text",
+        ),
+        (lambda: _asset(properties={"delta.x": 5}), "invalid DeltaTarget: properties.delta.x: expected a text"),
+        (lambda: _asset(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
+        (lambda: _asset(single_writer=5), "invalid DeltaTarget: single_writer: expected true or false"),
+        (lambda: _asset(max_bytes_per_batch="1g"), "invalid Limits: max_bytes_per_batch: expected a whole number"),
+        (lambda: _asset(spread=5), "invalid Limits: spread: has to be 'backlog' or 'time'"),
+        (lambda: _asset(on_idle=None), "on_idle: None is neither materialize nor skip"),
+        (lambda: _asset(on_idle=True), "on_idle: True is neither materialize nor skip"),
+        (
+            lambda: _asset(verify_after=None),
+            "verify_after: expected timedelta, got None; for example verify_after=timedelta(hours=1)",
+        ),
+        (
+            lambda: _asset(tolerate=None),
+            "tolerate: expected list, got None; for example tolerate=[RetentionOvertookPositionError]",
+        ),
+        (
+            lambda: _asset(tolerate=5),
+            "tolerate: expected list, got int; for example tolerate=[RetentionOvertookPositionError]",
+        ),
+        (
+            lambda: _asset(tolerate=["RetentionOvertookPositionError"]),
+            "tolerate: 'RetentionOvertookPositionError' can't be tolerated; those that can are Cluste",
+        ),
+        (
+            lambda: _asset(tolerate=[RetentionOvertookPositionError("x", {})]),
+            "tolerate: RetentionOvertookPositionError('x') can't be tolerated; those that can are Clu",
+        ),
+        (
+            lambda: _asset(tolerate=[ConfigurationError]),
+            "tolerate: ConfigurationError can't be tolerated; those that can are ClusterChangedError,",
+        ),
+        (
+            lambda: _asset(tolerate=[KafkaFlipError]),
+            "tolerate: KafkaFlipError can't be tolerated; those that can are ClusterChangedError, Con",
+        ),
+        (
+            lambda: _asset(partitions_def=_DAILY, max_batches=1),
+            "max_batches: not for an asset with partitions, where the partitions say what is read",
+        ),
+        (
+            lambda: _asset(partitions_def=_DAILY, dead_letter="lake/rej", value_format=JsonFormat("a INT")),
+            "dead_letter: not for an asset with partitions, where the partitions say what is read",
+        ),
+        (
+            lambda: _asset(partitions_def=_DAILY, on_idle="skip"),
+            "on_idle: not for an asset with partitions, where the partitions say what is read",
+        ),
+        (
+            lambda: _asset(partitions_def=StaticPartitionsDefinition(["a"])),
+            "StaticPartitionsDefinition: an asset that lands a topic has partitions of time (hourly, ",
+        ),
+        (
+            lambda: _asset(partitions_def=DynamicPartitionsDefinition(name="a")),
+            "DynamicPartitionsDefinition: an asset that lands a topic has partitions of time (hourly,",
+        ),
+        (
+            lambda: _asset(
+                partitions_def=MultiPartitionsDefinition(
+                    {"a": StaticPartitionsDefinition(["orders"]), "b": StaticPartitionsDefinition(["a"])}
+                )
+            ),
+            "MultiPartitionsDefinition: an asset that lands a topic has partitions of time (hourly, d",
+        ),
+        (
+            lambda: _asset(
+                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["nope"]), "b": _DAILY})
+            ),
+            "the source reads orders, and not nope",
+        ),
+        (
+            lambda: _asset(partitions_def=_DAILY, topics_of={"a": ["orders"]}),
+            "topics_of is for partitions of time and a static dimension, and there is no such dimensi",
+        ),
+        (
+            lambda: _asset(partitions_def=_DAILY, topics_of=["orders"]),
+            'topics_of: expected Mapping, got list; for example topics_of={"sales": ["orders", "retur',
+        ),
+        (
+            lambda: _asset(
+                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY}),
+                topics_of={"x": "orders"},
+            ),
+            "topics_of['x']: expected list, got str; for example topics_of['x']=[\"orders\"]",
+        ),
+        (
+            lambda: _asset(
+                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY}),
+                topics_of={"y": ["orders"]},
+            ),
+            "topics_of names no topic for the partition key 'x'",
+        ),
+        (
+            lambda: _asset(
+                partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY}),
+                topics_of=5,
+            ),
+            'topics_of: expected Mapping, got int; for example topics_of={"sales": ["orders", "return',
+        ),
+        (
+            lambda: _asset(partitions_def=_DAILY, windows=Windows),
+            "windows: expected Windows, got the class Windows itself; for example windows=Windows(max",
+        ),
+        (
+            lambda: _asset(partitions_def=_DAILY, backfill_policy="single"),
+            "backfill_policy: expected BackfillPolicy, got str; for example backfill_policy=BackfillP",
+        ),
+        (
+            lambda: _asset(backfill_policy=BackfillPolicy.single_run()),
+            "backfill_policy is for an asset with partitions; give it a partitions_def",
+        ),
+        (
+            lambda: _asset(kafka=5),
+            'kafka: expected str, got int; for example kafka="kafka", the key of the KafkaResource in',
+        ),
+        (
+            lambda: _asset(kafka=None),
+            'kafka: expected str, got None; for example kafka="kafka", the key of the KafkaResource i',
+        ),
+        (
+            lambda: _asset(kafka=KafkaResource(bootstrap_servers="a:1")),
+            'kafka: expected str, got KafkaResource; for example kafka="kafka", the key of the KafkaR',
+        ),
+        (
+            lambda: _asset(spark=SparkResource()),
+            'spark: expected str, got SparkResource; for example spark="spark", the key of the SparkR',
+        ),
+        (
+            lambda: _asset(name="with space"),
+            "name: 'with space' can't be the name of an asset; write letters, digits and '_' alone, o",
+        ),
+        (lambda: _asset(name=5), 'name: expected str, got int; for example name="orders"'),
+        (
+            lambda: _asset(key=5),
+            'key: expected str or AssetKey or list or tuple, got int; for example key=["lake", "order',
+        ),
+        (lambda: _asset(key="a/b"), "key is the whole key of the asset; leave name and key_prefix out, or key"),
+        (
+            lambda: _asset(key_prefix=5),
+            'key_prefix: expected str or list or tuple, got int; for example key_prefix="lake"',
+        ),
+        (lambda: _asset(deps="orders"), 'deps: expected list, got str; for example deps=["lake/customers"]'),
+        (lambda: _asset(deps=5), 'deps: expected list, got int; for example deps=["lake/customers"]'),
+        (
+            lambda: _asset(deps=[5]),
+            "Dagster can't make the asset orders: Param \"asset\" is not one of ['AssetKey', 'AssetSpec",
+        ),
+        (
+            lambda: _asset(description=5),
+            'description: expected str, got int; for example description="Orders, as they are."',
+        ),
+        (
+            lambda: _asset(group_name="with space"),
+            'group_name: Dagster can\'t make the asset orders: "with space" is not a valid asset group',
+        ),
+        (lambda: _asset(group_name=5), 'group_name: expected str, got int; for example group_name="sales"'),
+        (lambda: _asset(owners="me"), 'owners: expected list, got str; for example owners=["team:sales"]'),
+        (
+            lambda: _asset(owners=["nobody"]),
+            "owners: Dagster can't make the asset orders: Invalid owner 'nobody' for asset 'AssetKey(",
+        ),
+        (
+            lambda: _asset(owners=[5]),
+            "Dagster can't make the asset orders: Member of sequence mismatches type. Expected <class",
+        ),
+        (lambda: _asset(tags=["a"]), 'tags: expected Mapping, got list; for example tags={"tier": "1"}'),
+        (
+            lambda: _asset(tags={"a b c": "x"}),
+            "tags: Dagster can't make the asset orders: Found invalid tag keys: ['a b c']. Allowed ch",
+        ),
+        (
+            lambda: _asset(tags={"tier": 1}),
+            "tags: Dagster can't make the asset orders: Tag values must be strings, got type <class '",
+        ),
+        (
+            lambda: _asset(metadata=["a"]),
+            'metadata: expected Mapping, got list; for example metadata={"runbook": "https://..."}',
+        ),
+        (lambda: _asset(kinds="gold"), 'kinds: expected list, got str; for example kinds=["gold"]'),
+        (lambda: _asset(kinds=5), 'kinds: expected list, got int; for example kinds=["gold"]'),
+        (
+            lambda: _asset(automation_condition="eager"),
+            "automation_condition: expected AutomationCondition, got str; for example automation_cond",
+        ),
+        (
+            lambda: _asset(freshness_policy="1h"),
+            "freshness_policy: expected FreshnessPolicy, got str; for example freshness_policy=Freshn",
+        ),
+        (
+            lambda: _asset(op_tags=["a"]),
+            'op_tags: expected Mapping, got list; for example op_tags={"dagster-k8s/config": {}}',
+        ),
+        (
+            lambda: _asset(retry_policy=3),
+            "retry_policy: expected RetryPolicy, got int; for example retry_policy=RetryPolicy(max_re",
+        ),
+        (lambda: _asset(pool=5), 'pool: expected str, got int; for example pool="writers"'),
+        (
+            lambda: _asset(pool="with blank"),
+            'pool: Dagster can\'t make the asset orders: Pool "with blank" is not a valid pool name. I',
+        ),
+        (lambda: _asset(code_version=5), 'code_version: expected str, got int; for example code_version="1"'),
+        (
+            lambda: _asset(dead_letter="lake/rejected", value_format=StringFormat(on_error="null")),
+            "on_error='null' of the value format keeps rejected records in the stream's own table, an",
+        ),
+        (
+            lambda: _asset(table="lake..orders"),
+            "invalid DeltaTarget: the table 'lake..orders' is neither a path nor a catalog name; writ",
+        ),
+        (
+            lambda: _asset(table=" lake/orders"),
+            "invalid DeltaTarget: the table ' lake/orders' begins or ends with a blank; leave it out",
+        ),
+        (lambda: _asset(table="\n"), "invalid DeltaTarget: the table '\\n' begins or ends with a blank; leave it out"),
+        (
+            lambda: _asset(table="s3a:"),
+            "invalid DeltaTarget: the table 's3a:' is a scheme without a place; write it such as s3a:",
+        ),
+        (
+            lambda: _asset(table=DeltaTarget(table="a/b"), stream="x"),
+            "stream: set it on the DeltaTarget, which is given as the table",
+        ),
+        (
+            lambda: kafka_delta_asset(lambda records: records),
+            "kafka_delta_asset: an option is given without its name; write kafka_delta_asset(source=.",
+        ),
+        (lambda: _several(tables=None), "both lands no table; give it at least one KafkaDeltaTable"),
+        (
+            lambda: _several(tables=KafkaDeltaTable(spec="a", table="b/c")),
+            "tables: expected Iterable, got KafkaDeltaTable; for example tables=[KafkaDeltaTable(spec",
+        ),
+        (
+            lambda: _several(tables=[KafkaDeltaTable(spec="a", table="b/c"), KafkaDeltaTable(spec="a", table="b/d")]),
+            "both has two tables of the asset a",
+        ),
+        (
+            lambda: _several(tables=[KafkaDeltaTable(spec="a", table="b/c"), KafkaDeltaTable(spec="b", table="b/c")]),
+            "both: the assets a and b are both landed in",
+        ),
+        (
+            lambda: _several(tables=[KafkaDeltaTable(spec="a", table="b/c", value_format="json")]),
+            'value_format: expected Format, got str; for example value_format=JsonFormat("id BIGINT, ',
+        ),
+        (
+            lambda: _several(tables=[KafkaDeltaTable(spec=5, table="b/c")]),
+            'spec: expected str or AssetSpec, got int; for example spec="lake/orders", or AssetSpec("',
+        ),
+        (
+            lambda: _several(tables=[KafkaDeltaTable(spec=AssetKey("a"), table="b/c")]),
+            'spec: expected str or AssetSpec, got AssetKey; for example spec="lake/orders", or AssetS',
+        ),
+        (
+            lambda: _several(tables=[KafkaDeltaTable(spec="", table="b/c")]),
+            'Dagster can\'t make the asset both: "" is not a valid name in Dagster. Names must be in r',
+        ),
+        (lambda: _several(tables=[KafkaDeltaTable(table="b/c")]), "KafkaDeltaTable: spec is missing"),
+        (
+            lambda: KafkaDeltaTable(spec="a", tabel="b/c"),
+            "KafkaDeltaTable: there is no option tabel; did you mean table?",
+        ),
+        (lambda: _several(name=None), 'name: expected str, got None; for example name="orders"'),
+        (
+            lambda: _several(name="a b"),
+            "name: 'a b' can't be the name of an asset; write letters, digits and '_' alone, or give ",
+        ),
+        (lambda: _several(max_batches=0), "invalid Limits: max_batches: has to be greater than or equal to 1"),
+        (lambda: _several(on_idle="x"), "on_idle: 'x' is neither materialize nor skip"),
+        (
+            lambda: _several(tables=[KafkaDeltaTable(spec=AssetSpec("a", partitions_def=_DAILY), table="b/c")]),
+            "spec: the asset a has partitions; tables of one read are streams",
+        ),
+        (lambda: _checks(key="nope"), "kafka_delta_checks: the definition has no asset nope; give key= one of orders"),
+        (lambda: _checks(max_lag=-1), "max_lag=-1: at least 0, or None"),
+        (lambda: _checks(max_lag="many"), "max_lag: expected int, got str; for example max_lag=1000"),
+        (lambda: _checks(max_lag=1.5), "max_lag: expected int, got float; for example max_lag=1000"),
+        (
+            lambda: _checks(max_delay=3600),
+            "max_delay: expected timedelta, got int; for example max_delay=timedelta(hours=1)",
+        ),
+        (
+            lambda: _checks(max_delay="1h"),
+            "max_delay: expected timedelta, got str; for example max_delay=timedelta(hours=1)",
+        ),
+        (
+            lambda: _checks(max_delay=timedelta(-1)),
+            "max_delay=-1 day, 0:00:00: give a time that is longer than nothing",
+        ),
+        (lambda: _checks(max_rejected=-1), "max_rejected=-1: at least 0, or None"),
+        (
+            lambda: _checks(max_rejected=5),
+            "max_rejected: a record that can't be decoded ends a run of the asset orders, so that the",
+        ),
+        (
+            lambda: _checks(rejected_within=5),
+            "rejected_within: expected timedelta, got int; for example rejected_within=timedelta(hour",
+        ),
+        (
+            lambda: _checks(rejected_within=timedelta(0)),
+            "rejected_within=0:00:00: give a time that is longer than nothing",
+        ),
+        (lambda: _checks(duplicate_commits=0), "duplicate_commits=0: at least 1, or None"),
+        (
+            lambda: _checks(duplicate_commits="x"),
+            "duplicate_commits: expected int, got str; for example duplicate_commits=1000",
+        ),
+        (
+            lambda: _checks(gaps=False, duplicates=False, identity=False, schema=False),
+            "kafka_delta_checks(orders): every check is switched off; leave the call out",
+        ),
+        (
+            lambda: _checks(max_lagg=5),
+            "kafka_delta_checks: there is no option max_lagg; did you mean max_lag or max_delay?",
+        ),
+        (
+            lambda: kafka_delta_checks("orders"),
+            "kafka_delta_checks: 'orders' is no asset that lands a topic in a table; give it the one ",
+        ),
+        (
+            lambda: kafka_delta_checks([_asset()]),
+            "kafka_delta_checks: [<dagster._core.definitions.assets.definition.assets_definition.Asse",
+        ),
+        (
+            lambda: kafka_delta_checks(kafka_topic_asset(_source())),
+            "kafka_delta_checks: kafka/orders is no asset that lands a topic in a table; give it the ",
+        ),
+        (
+            lambda: kafka_delta_checks(AssetSpec("a")),
+            "kafka_delta_checks: AssetSpec(key=AssetKey(['a']), deps=[], description=None, metadata={",
+        ),
+        (lambda: kafka_delta_checks(_asset), "kafka_delta_checks: <function "),
+        (
+            lambda: _by_topic(source=_source(topics=("a.b", "a_b"))),
+            "the topics a.b and a_b would have the same asset a_b; put {topic} into name or key, or l",
+        ),
+        (
+            lambda: _by_topic(source=_source(topics=("a", "b")), table="lake/x", stream="{topic}", name="x"),
+            "the topics a and b would have the same asset x; put {topic} into name or key, or land on",
+        ),
+        (
+            lambda: _by_topic(source=KafkaSource(topic_pattern="a.*")),
+            "the topics that match 'a.*' are asked for when definitions are loaded: say with connecti",
+        ),
+        (
+            lambda: _by_topic(source=KafkaSource(topic_pattern="a.*"), connection="localhost:9092"),
+            "connection: expected KafkaConnection or KafkaResource, got str; for example connection=K",
+        ),
+        (
+            lambda: _by_topic(source=KafkaSource(topic_pattern="a.*"), connection=5),
+            "connection: expected KafkaConnection or KafkaResource, got int; for example connection=K",
+        ),
+        (
+            lambda: _by_topic(nonsense=5),
+            "kafka_delta_asset: there is no option nonsense; there are source, table, stream, key_for",
+        ),
+        (
+            lambda: matching_topics("orders", None),
+            'source: expected KafkaSource, got str; for example source=KafkaSource(topics=("orders",)',
+        ),
+        (
+            lambda: kafka_topic_asset(None),
+            'source: expected KafkaSource, got None; for example source=KafkaSource(topics=("orders",',
+        ),
+        (
+            lambda: kafka_topic_asset(_source(), group_name="a b"),
+            'group_name: Dagster can\'t make the asset kafka/orders: "a b" is not a valid asset group ',
+        ),
+        (
+            lambda: kafka_topic_asset([_source()]),
+            'source: expected KafkaSource, got list; for example source=KafkaSource(topics=("orders",',
+        ),
+        (
+            lambda: _source(topics=("or ders",)),
+            "invalid KafkaSource: 'or ders' can't be a topic's name: Kafka allows 1 to 249 letters, d",
+        ),
+        (
+            lambda: _source(isolation_level="committed"),
+            "invalid KafkaSource: isolation_level: has to be 'read_committed' or 'read_uncommitted'",
+        ),
+        (
+            lambda: _source(commit_offsets=True),
+            "invalid KafkaSource: offsets are to be committed, but the source has no group id; call s",
+        ),
+        (lambda: _source(commit_offsets="x"), "invalid KafkaSource: commit_offsets: expected true or false"),
+        (
+            lambda: _source(max_drift="soon"),
+            "invalid KafkaSource: max_drift: expected a timedelta, such as timedelta(hours=1)",
+        ),
+        (
+            lambda: _source(max_drift=timedelta(0)),
+            "invalid KafkaSource: the maximum drift is 0:00:00; it is at least a millisecond",
+        ),
+        (
+            lambda: _source(topic=("orders",)),
+            "invalid KafkaSource: topic: there is no such field; did you mean topics?",
+        ),
+        (lambda: _source(properties="x"), "invalid KafkaSource: properties: expected a mapping of names to values"),
+        (
+            lambda: _source(properties={"sasl.jaas.config": "hunter2"}),
+            "invalid KafkaSource: the property sasl.jaas.config belongs to the connection: use the fi",
+        ),
+        (
+            lambda: _source(java_properties={"fetch.min.bytess": "1"}),
+            "invalid KafkaSource: the property fetch.min.bytess is unknown to the Java consumer; did ",
+        ),
+        (
+            lambda: _source(librdkafka_properties={"nonsense": "1"}),
+            "invalid KafkaSource: the property nonsense is unknown to librdkafka; look its name up in",
+        ),
+        (lambda: _source(connection="localhost:9092"), "invalid KafkaSource: connection: expected KafkaConnection"),
+        (
+            lambda: _source(starting_offsets=OffsetsInitializer.specific_offsets({})),
+            "specific offsets need at least one topic partition",
+        ),
+        (lambda: KafkaSource("orders"), "KafkaSource takes its options by name: write KafkaSource(topics=...)"),
+        (
+            lambda: OffsetsInitializer.specific_offsets(None),
+            'offsets: expected Mapping, got None; for example offsets={TopicPartition("orders", 0): 1',
+        ),
+        (
+            lambda: OffsetsInitializer.specific_offsets({"a": 5}),
+            "'a' is no topic partition; write TopicPartition(topic, number), such as ('flights', 0)",
+        ),
+        (lambda: OffsetsInitializer.specific_offsets({("a", 0): "x"}), "a-0: an offset is a whole number, not 'x'"),
+        (lambda: OffsetsInitializer.specific_offsets({("a", 0): -1}), "a-0: the offset -1 is negative"),
+        (
+            lambda: OffsetsInitializer.specific_offsets({"a-0": 5}),
+            "'a-0' is no topic partition; write TopicPartition(topic, number), such as ('flights', 0)",
+        ),
+        (
+            lambda: OffsetsInitializer.specific_offsets([("a", 0, 5)]),
+            'offsets: expected Mapping, got list; for example offsets={TopicPartition("orders", 0): 1',
+        ),
+        (
+            lambda: OffsetsInitializer.specific_offsets({("a", 0): 1}, reset="newest"),
+            "'newest' is no reset strategy; it is none, earliest or latest",
+        ),
+        (
+            lambda: OffsetsInitializer.committed_offsets("never"),
+            "'never' is no reset strategy; it is none, earliest or latest",
+        ),
+        (lambda: OffsetsInitializer.committed_offsets(5), "5 is no reset strategy; it is none, earliest or latest"),
+        (
+            lambda: OffsetsInitializer.timestamp(None),
+            'timestamp: expected datetime, got None; for example timestamp="2026-01-31T00:00:00Z", or',
+        ),
+        (
+            lambda: OffsetsInitializer.timestamp(1.5),
+            'timestamp: expected datetime, got float; for example timestamp="2026-01-31T00:00:00Z", o',
+        ),
+        (
+            lambda: OffsetsInitializer.timestamp(True),
+            'timestamp: expected datetime, got bool; for example timestamp="2026-01-31T00:00:00Z", or',
+        ),
+        (
+            lambda: OffsetsInitializer.timestamp(date(2026, 1, 1)),
+            'timestamp: expected datetime, got date; for example timestamp="2026-01-31T00:00:00Z", or',
+        ),
+        (
+            lambda: OffsetsInitializer.timestamp(timedelta(1)),
+            'timestamp: expected datetime, got timedelta; for example timestamp="2026-01-31T00:00:00Z',
+        ),
+        (lambda: OffsetsInitializer.timestamp(""), "'' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
+        (
+            lambda: OffsetsInitializer.timestamp("2026-01-01"),
+            "the time 2026-01-01T00:00:00 has no offset from UTC; write one, such as 2026-01-01T00:00",
+        ),
+        (
+            lambda: OffsetsInitializer.timestamp("2026-13-01T00:00:00Z"),
+            "'2026-13-01T00:00:00Z' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
+        ),
+        (
+            lambda: OffsetsInitializer.timestamp(2**70),
+            "the timestamp 1180591620717411303424 is later than Kafka's last one, 9223372036854775807",
+        ),
+        (
+            lambda: OffsetsInitializer.timestamp([]),
+            'timestamp: expected datetime, got list; for example timestamp="2026-01-31T00:00:00Z", or',
+        ),
+        (lambda: OffsetsInitializer.parse(None), 'offsets: expected str, got None; for example offsets="earliest"'),
+        (lambda: OffsetsInitializer.parse(5), 'offsets: expected str, got int; for example offsets="earliest"'),
+        (
+            lambda: OffsetsInitializer.parse(""),
+            "'' names no offsets; write earliest, latest, committed, committed:earliest, timestamp:20",
+        ),
+        (
+            lambda: OffsetsInitializer.parse("timestamp:"),
+            "'timestamp:' names no offsets; write earliest, latest, committed, committed:earliest, ti",
+        ),
+        (
+            lambda: OffsetsInitializer.parse("timestamp:yesterday"),
+            "'yesterday' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
+        ),
+        (
+            lambda: OffsetsInitializer.parse("timestamp:1763800000"),
+            "timestamp 1763800000 looks like seconds since the epoch, and milliseconds are expected: ",
+        ),
+        (
+            lambda: OffsetsInitializer.parse("offsets:"),
+            "'offsets:' names no offsets; write earliest, latest, committed, committed:earliest, time",
+        ),
+        (
+            lambda: OffsetsInitializer.parse("offsets:{"),
+            '\'{\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+        ),
+        (
+            lambda: OffsetsInitializer.parse('offsets:{"a": 5}'),
+            '\'{"a": 5}\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+        ),
+        (
+            lambda: OffsetsInitializer.parse('offsets:{"a": {"x": 5}}'),
+            '\'{"a": {"x": 5}}\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+        ),
+        (lambda: OffsetsInitializer.parse('offsets:{"a": {"0": -5}}'), "a-0: the offset -5 is negative"),
+        (
+            lambda: OffsetsInitializer.parse("committed:never"),
+            "'committed:never' names no offsets; write earliest, latest, committed, committed:earlies",
+        ),
+        (
+            lambda: OffsetsInitializer.parse("earliest:5"),
+            "'earliest:5' names no offsets; write earliest, latest, committed, committed:earliest, ti",
+        ),
+        (OffsetsInitializer, "invalid OffsetsInitializer: kind: is missing"),
+        (
+            lambda: OffsetsInitializer(kind="x"),
+            "invalid OffsetsInitializer: kind: has to be 'earliest', 'latest', 'timestamp', 'committe",
+        ),
+        (JsonFormat, "JsonFormat: schema is missing"),
+        (lambda: JsonFormat("id"), "schema: id has no type; write one, such as id STRING"),
+        (lambda: JsonFormat("id BIGINT,"), "schema: a field is missing at the end; is there a comma too many?"),
+        (lambda: JsonFormat("id BIGINT, ID STRING"), "schema: the field ID is there twice"),
+        (
+            lambda: JsonFormat("id DECIMAL(50,2)"),
+            "schema: id: DECIMAL(50, 2) can't be; a DECIMAL has 1 to 38 digits, and at most all of th",
+        ),
+        (lambda: JsonFormat("BIGINT"), "schema: BIGINT is a single type; write fields, such as 'flight INT'"),
+        (lambda: JsonFormat("id ARRAY"), "schema: id: ARRAY needs what it holds, such as ARRAY<STRING>"),
+        (lambda: JsonFormat("{}"), "schema: unexpected '{' after ''"),
+        (
+            lambda: JsonFormat("id BIGINT", "null"),
+            "JsonFormat: an option is given without its name; write JsonFormat(on_error=...)",
+        ),
+        (
+            lambda: JsonFormat("id BIGINT", on_err="null"),
+            "JsonFormat: there is no option on_err; did you mean on_error?",
+        ),
+        (lambda: JsonFormat("id BIGINT", on_error=None), "invalid JsonFormat: on_error: has to be 'fail' or 'null'"),
+        (lambda: StringFormat("utf-8"), "StringFormat takes its options by name: write StringFormat(on_error=...)"),
+        (
+            lambda: StringFormat(encoding="latin1"),
+            "invalid StringFormat: encoding: there is no such field; there are on_error",
+        ),
+        (lambda: RawFormat(on_error="x"), "invalid RawFormat: on_error: has to be 'fail' or 'null'"),
+        (lambda: KafkaColumns(prefix=5), "invalid KafkaColumns: prefix: expected a text"),
+        (lambda: KafkaColumns(fields="offset"), 'invalid KafkaColumns: fields: expected a list, such as ["..."]'),
+        (
+            lambda: KafkaColumns(fields=("ofset",)),
+            "invalid KafkaColumns: fields.0: has to be 'key', 'value', 'topic', 'partition', 'offset'",
+        ),
+        (
+            lambda: KafkaColumns(fields=("offset", "offset")),
+            "invalid KafkaColumns: a field is named twice: offset, offset",
+        ),
+        (
+            lambda: KafkaColumns(nonsense=5),
+            "invalid KafkaColumns: nonsense: there is no such field; there are prefix, fields",
+        ),
+        (lambda: KafkaColumns("k_"), "KafkaColumns takes its options by name: write KafkaColumns(prefix=...)"),
+        (DeadLetters, "invalid DeadLetters: table: is missing"),
+        (lambda: DeadLetters(table=5), "invalid DeadLetters: table: expected a text"),
+        (
+            lambda: DeadLetters(table="a/b", max_share=2),
+            "invalid DeadLetters: max_share: has to be less than or equal to 1",
+        ),
+        (
+            lambda: DeadLetters(table="a/b", max_share=-1),
+            "invalid DeadLetters: max_share: has to be greater than or equal to 0",
+        ),
+        (
+            lambda: DeadLetters(table="a/b", max_records=-1),
+            "invalid DeadLetters: max_records: has to be greater than or equal to 0",
+        ),
+        (
+            lambda: DeadLetters(table="a/b", nonsense=1),
+            "invalid DeadLetters: nonsense: there is no such field; there are table, stream, max_reco",
+        ),
+        (lambda: DeadLetters("a/b"), "DeadLetters takes its options by name: write DeadLetters(table=...)"),
+        (lambda: DeltaTarget("a/b"), "DeltaTarget takes its options by name: write DeltaTarget(table=...)"),
+        (lambda: Limits(5), "Limits takes its options by name: write Limits(max_records_per_batch=...)"),
+        (lambda: Windows(mode="x"), "invalid Windows: mode: has to be 'exact' or 'offset'"),
+        (
+            lambda: Windows(max_lateness=-1),
+            "invalid Windows: the maximum lateness is -1 day, 23:59:59; it can't be negative",
+        ),
+        (
+            lambda: Windows(max_lateness=timedelta(-1)),
+            "invalid Windows: the maximum lateness is -1 day, 0:00:00; it can't be negative",
+        ),
+        (lambda: Windows(column=""), "invalid Windows: column: is empty"),
+        (lambda: Windows(column=5), "invalid Windows: column: expected a text"),
+        (
+            lambda: Windows(nonsense=1),
+            "invalid Windows: nonsense: there is no such field; there are mode, max_lateness, event_t",
+        ),
+        (lambda: Windows("exact"), "Windows takes its options by name: write Windows(mode=...)"),
+        (lambda: Windows(repair=True, mode="offset"), "invalid Windows: repair needs the mode exact"),
+        (lambda: Windows(repair=True, time_column=5), "invalid Windows: time_column: expected a text"),
+        (lambda: TopicPartition.parse("a"), "'a' is not a topic partition; write topic-number, such as flights-0"),
+        (lambda: TopicPartition.parse(5), "expected a text such as 'flights-0' for a topic partition, got int"),
+        (KafkaConnection, "invalid KafkaConnection: bootstrap_servers: is missing"),
+        (
+            lambda: KafkaConnection("a:1"),
+            "KafkaConnection takes its options by name: write KafkaConnection(bootstrap_servers=...)",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers=""),
+            "invalid KafkaConnection: '' is no address: bootstrap servers are host:port, several sepa",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers=None),
+            "invalid KafkaConnection: bootstrap_servers: expected a text",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:b"),
+            "invalid KafkaConnection: 'a:b' is no address: bootstrap servers are host:port, several s",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1,b"),
+            "invalid KafkaConnection: 'b' is no address: bootstrap servers are host:port, several sep",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", nonsense=1),
+            "invalid KafkaConnection: nonsense: there is no such field; there are bootstrap_servers, ",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", sasl_mechanism="X", security_protocol="SASL_SSL"),
+            "invalid KafkaConnection: sasl_mechanism: has to be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", security_protocol="SASL_SSL"),
+            "SASL_SSL needs sasl_mechanism, and for PLAIN and SCRAM a username and a password",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", security_protocol="SASL_SSL", sasl_mechanism="PLAIN"),
+            "SASL_SSL needs sasl_mechanism, sasl_username and sasl_password",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", ssl_key_location="/nope.pem", security_protocol="SSL"),
+            "a client certificate needs both ssl_certificate_location and ssl_key_location",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", request_timeout="x"),
+            "invalid KafkaConnection: request_timeout: expected a number",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", properties={"sasl.password": "hunter2"}),
+            "invalid KafkaConnection: the property sasl.password has a field of its own: use sasl_pas",
+        ),
+        (
+            lambda: KafkaConnection(bootstrap_servers="a:1", properties={"fetch.min.bytes": 5}),
+            "invalid KafkaConnection: properties.fetch.min.bytes: expected a text",
+        ),
+        (
+            KafkaResource,
+            "KafkaResource: bootstrap_servers is missing; give the addresses of the cluster, or `clus",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_server="a:1"),
+            "invalid KafkaResource: bootstrap_server: there is no such field; did you mean bootstrap_",
+        ),
+        (
+            lambda: KafkaResource(nonsense=1),
+            "invalid KafkaResource: nonsense: there is no such field; there are bootstrap_servers, se",
+        ),
+        (lambda: KafkaResource(bootstrap_servers=5), "invalid KafkaResource: bootstrap_servers: expected a text"),
+        (
+            lambda: KafkaResource("a:1"),
+            "KafkaResource takes its options by name: write KafkaResource(bootstrap_servers=...)",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", sasl_pasword="hunter2"),
+            "invalid KafkaResource: sasl_pasword: there is no such field; did you mean sasl_password ",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", request_timeout="x"),
+            "invalid KafkaResource: request_timeout: expected a number",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", request_timeout=-1),
+            "invalid KafkaConnection: request_timeout: has to be greater than 0",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", properties="x"),
+            "invalid KafkaResource: properties: expected a mapping of names to values",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", properties={"a.b": 5}),
+            "invalid KafkaResource: properties.a.b: expected a text",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", properties={"fetch.min.bytess": "5"}),
+            "invalid KafkaConnection: the property fetch.min.bytess is known to neither client; did y",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", clusters=["x"]),
+            "invalid KafkaResource: clusters: expected a mapping of names to values",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": "b:1"}),
+            "invalid KafkaResource: clusters.eu: expected KafkaClusterConfig",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": {}}),
+            "invalid KafkaClusterConfig: bootstrap_servers: expected a text",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", clusters={"eu": {"nonsense": 1}}),
+            "invalid KafkaClusterConfig: bootstrap_servers: expected a text; nonsense: there is no su",
+        ),
+        (
+            lambda: KafkaResource(bootstrap_servers="a:1", sasl_password=5),
+            "invalid KafkaResource: sasl_password: expected a text",
+        ),
+        (
+            lambda: KafkaClusterConfig(bootstrap_server="a:1"),
+            "invalid KafkaClusterConfig: bootstrap_servers: expected a text; bootstrap_server: there ",
+        ),
+        (
+            lambda: KafkaClusterConfig(bootstrap_servers="a"),
+            "invalid KafkaConnection: 'a' is no address: bootstrap servers are host:port, several sep",
+        ),
+        (
+            lambda: SparkResource(nonsense=1),
+            "invalid SparkResource: nonsense: there is no such field; there are master, remote, confi",
+        ),
+        (
+            lambda: SparkResource(masster="local"),
+            "invalid SparkResource: masster: there is no such field; did you mean master?",
+        ),
+        (lambda: SparkResource(master=5), "invalid SparkResource: master: expected a text"),
+        (lambda: SparkResource("local"), "SparkResource takes its options by name: write SparkResource(master=...)"),
+        (
+            lambda: SparkResource(master=""),
+            "SparkResource: master '' is no master of Spark; write local[*], local[4], spark://host:7",
+        ),
+        (lambda: SparkResource(remote=5), "invalid SparkResource: remote: expected a text"),
+        (lambda: SparkResource(config="x"), "invalid SparkResource: config: expected a mapping of names to values"),
+        (lambda: SparkResource(config={"a": 5}), "invalid SparkResource: config.a: expected a text"),
+        (
+            lambda: SparkResource(config={"spark.ui.enabled": False}),
+            "invalid SparkResource: config.spark.ui.enabled: expected a text",
+        ),
+        (
+            lambda: SparkResource(packages="org:a:1"),
+            'invalid SparkResource: packages: expected a list, such as ["..."]',
+        ),
+        (
+            lambda: SparkResource(packages=["hadoop-aws"]),
+            "SparkResource: packages: 'hadoop-aws' names no Maven artifact; write it as group:name:ve",
+        ),
+        (
+            lambda: SparkResource(packages=["org.apache.hadoop:hadoop-aws"]),
+            "SparkResource: packages: 'org.apache.hadoop:hadoop-aws' names no Maven artifact; write i",
+        ),
+        (lambda: SparkResource(packages=[5]), "invalid SparkResource: packages.0: expected a text"),
+        (lambda: SparkResource(app_name=None), "invalid SparkResource: app_name: expected a text"),
+        (
+            lambda: _ingest(source=_source()),
+            "there is no Kafka connection: give one to ingest(), or call set_bootstrap_servers on the",
+        ),
+        (
+            lambda: _ingest(connection="a:1"),
+            "connection: expected KafkaConnection, got str; for example connection=KafkaConnection(bo",
+        ),
+        (
+            lambda: _ingest(limits=5),
+            "limits: expected Limits, got int; for example limits=Limits(max_records_per_batch=1_000_",
+        ),
+        (
+            lambda: _ingest(known=5),
+            "known: expected KnownPosition, got int; for example known=the `known` of an earlier run'",
+        ),
+        (
+            lambda: _rewrite(windows=None),
+            'windows: expected Iterable, got None; for example windows=[Window.between("2026-01-31T00',
+        ),
+        (
+            lambda: _rewrite(windows="2026-01-01"),
+            'windows: expected Window, got str; for example windows=Window.between("2026-01-31T00:00:',
+        ),
+        (
+            lambda: _rewrite(windows=[5]),
+            'windows: expected Window, got int; for example windows=Window.between("2026-01-31T00:00:',
+        ),
+        (
+            lambda: _rewrite(windows=[("2026-01-01", "2026-01-02")]),
+            'windows: expected Window, got tuple; for example windows=Window.between("2026-01-31T00:0',
+        ),
+        (
+            lambda: Window.between("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"),
+            "the window 2026-01-02T00:00:00Z/2026-01-01T00:00:00Z ends at 2026-01-01T00:00:00Z, which",
+        ),
+        (
+            lambda: Window.between("2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z"),
+            "the window 2026-01-02T00:00:00Z/2026-01-02T00:00:00Z ends at 2026-01-02T00:00:00Z, which",
+        ),
+        (lambda: Window.between("x", "y"), "'x' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
+        (lambda: KafkaDeltaComponent(table="x/y"), "invalid KafkaDeltaComponent: source: is missing"),
+        (lambda: KafkaDeltaComponent(source=_source(), table=5), "invalid KafkaDeltaComponent: table: expected a text"),
+        (
+            lambda: KafkaDeltaComponent(source=_source(), table="lake/x", nonsense=5),
+            "invalid KafkaDeltaComponent: nonsense: there is no such field; there are source, table, ",
+        ),
+        (
+            lambda: KafkaResourcesComponent(nonsense=5),
+            "invalid KafkaResourcesComponent: nonsense: there is no such field; there are kafka, spar",
+        ),
+        (
+            lambda: kafka_delta_asset(source=_source(), table="lake/x")(5),
+            "transform: expected function, got int; for example transform=a function of `records`",
+        ),
+        (
+            lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda rows: rows),
+            "<lambda>() has to take an argument `records`, the DataFrame of the run's records; it tak",
+        ),
+        (
+            lambda: kafka_delta_asset(source=_source(), table="lake/x")(print),
+            "print() has to take an argument `records`, the DataFrame of the run's records; it takes ",
+        ),
+        (
+            lambda: kafka_delta_asset(source=_source(), table="lake/x")(int),
+            "int() has to take an argument `records`, the DataFrame of the run's records; it takes no",
+        ),
+        (
+            lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda records: records),
+            "name: '<lambda>' can't be the name of an asset; write letters, digits and '_' alone, or ",
+        ),
+        (
+            lambda: _builder().build(),
+            "invalid KafkaSource: it reads either topics, or the topics of a pattern, or a set of par",
+        ),
+        (lambda: _builder().set_topics(["a", "b"]).build(), "invalid KafkaSource: topics.0: expected a text"),
+        (
+            lambda: _builder().set_topics("a b").build(),
+            "invalid KafkaSource: 'a b' can't be a topic's name: Kafka allows 1 to 249 letters, digit",
+        ),
+        (
+            lambda: _builder().set_topics("").build(),
+            "invalid KafkaSource: '' can't be a topic's name: Kafka allows 1 to 249 letters, digits, ",
+        ),
+        (
+            lambda: _builder().set_topics("x" * 250).build(),
+            "invalid KafkaSource: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        ),
+        (
+            lambda: _builder().set_topic_pattern("[").build(),
+            "invalid KafkaSource: the topic pattern '[' is no regular expression: unterminated charac",
+        ),
+        (lambda: _builder().set_topic_pattern("").build(), "invalid KafkaSource: topic_pattern: is empty"),
+        (lambda: _builder().set_topic_pattern(5).build(), "invalid KafkaSource: topic_pattern: expected a text"),
+        (
+            lambda: _builder().set_partitions("a-0").build(),
+            "set_partitions: expected list or tuple or set or frozenset, got str; for example set_par",
+        ),
+        (
+            lambda: _builder().set_partitions(("a", 0)).build(),
+            "invalid KafkaSource: partitions.0: has to be a tuple, list, dictionary or an instance of",
+        ),
+        (lambda: _builder().set_partitions().build(), "KafkaSourceBuilder.set_partitions: partitions is missing"),
+        (
+            lambda: _builder().set_topics("a").set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
+            "invalid KafkaSource: committed offsets are asked for, but the source has no group id; ca",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_bounded(OffsetsInitializer.earliest()).build(),
+            "invalid KafkaSource: earliest can't be a stop: nothing would ever be read",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_bounded("latest").build(),
+            "invalid KafkaSource: stopping_offsets: expected OffsetsInitializer",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_bounded().build(),
+            "KafkaSourceBuilder.set_bounded: initializer is missing",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_unbounded(OffsetsInitializer.latest()).build(),
+            "KafkaSource.builder() has no set_unbounded; every run ends; say where with set_bounded",
+        ),
+        (
+            lambda: (
+                _builder()
+                .set_topics("a")
+                .set_starting_offsets(OffsetsInitializer.timestamp(2000))
+                .set_bounded(OffsetsInitializer.timestamp(1000))
+                .build()
+            ),
+            "invalid KafkaSource: it starts at timestamp:2000, behind its stop at timestamp:1000: not",
+        ),
+        (
+            lambda: (
+                _builder()
+                .set_topics("a")
+                .set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 0): 1}))
+                .build()
+            ),
+            "invalid KafkaSource: an offset is given for b-0, but the source reads a",
+        ),
+        (lambda: _builder().set_topics("a").set_group_id("").build(), "invalid KafkaSource: group_id: is empty"),
+        (lambda: _builder().set_topics("a").set_group_id(5).build(), "invalid KafkaSource: group_id: expected a text"),
+        (
+            lambda: _builder().set_topics("a").set_property("auto.offset.reset", "latest").build(),
+            "invalid KafkaSource: the property auto.offset.reset belongs to the source: use set_start",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_property("auto.offset.rest", "latest").build(),
+            "invalid KafkaSource: the property auto.offset.rest is known to neither client; did you m",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_property("fetch.min.bytes", 5).build(),
+            "invalid KafkaSource: properties.fetch.min.bytes: expected a text",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_properties({"bootstrap.servers": "a:1"}).build(),
+            "invalid KafkaSource: the property bootstrap.servers belongs to the source: use the Kafka",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_properties("a=b").build(),
+            'properties: expected Mapping, got str; for example properties={"fetch.min.bytes": "1"}',
+        ),
+        (
+            lambda: _builder().set_topics("a").set_properties({"x": 5}).build(),
+            "invalid KafkaSource: properties.x: expected a text",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_bootstrap_servers("x").build(),
+            "invalid KafkaConnection: 'x' is no address: bootstrap servers are host:port, several sep",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_cluster("a b").build(),
+            "invalid KafkaSource: the cluster's name 'a b' can't be: letters, digits, '.', '_' and '-",
+        ),
+        (lambda: _builder().set_topics("a").set_cluster(5).build(), "invalid KafkaSource: cluster: expected a text"),
+        (
+            lambda: _builder().set_topics("a").set_max_drift(5).build(),
+            "KafkaSource.builder() has no set_max_drift; there are set_bootstrap_servers, set_bounded",
+        ),
+        (lambda: _builder().set_topics("a").set_client_rack("").build(), "invalid KafkaSource: client_rack: is empty"),
+        (
+            lambda: _builder().set_topics("a").set_deserializer("json").build(),
+            "KafkaSource.builder() has no set_deserializer; how records are decoded belongs to the as",
+        ),
+        (
+            lambda: _builder().set_topics("a").set_value_only_deserializer("json").build(),
+            "KafkaSource.builder() has no set_value_only_deserializer; how records are decoded belong",
+        ),
+        (
+            lambda: _builder().set_topic("a"),
+            "KafkaSource.builder() has no set_topic; did you mean set_topics or set_topic_pattern or ",
+        ),
+        (lambda: _builder().set_topics("a").build().only(["b"]), "the source reads a, and not b"),
+        (
+            lambda: KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="b:1")}).connection(),
+            "the KafkaResource has no bootstrap_servers, and the source names none of its clusters ('",
+        ),
+        (
+            lambda: KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="b:1")}).connection("us"),
+            "the source reads the cluster 'us', and the KafkaResource knows 'eu': add it to `clusters",
+        ),
+    ],
+)
+def test_each_wrong_call_is_an_error_of_configuration_that_names_the_option(make, message):
+    with pytest.raises(ConfigurationError) as error:
+        make()
+    assert str(error.value).startswith(message)
 
 
 def test_what_only_the_environment_knows_is_not_judged():

@@ -19,6 +19,7 @@ from dagster_kafka_flip.commands.spark_session import command_session
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.landing_assets import check_streams, ingestions_of
 from dagster_kafka_flip.record import MOST_MATERIALIZATIONS, read_record, void_record
+from dagster_kafka_flip.resources import connection_of, session_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -70,7 +71,7 @@ class LandingAsset:
             ConfigurationError: The resource is not there, or can't be made.
         """
         with self._resource(self.ingestion.kafka) as kafka:
-            return kafka.connection(self.source.cluster)
+            return connection_of(kafka, self.ingestion.kafka, self.source.cluster)
 
     @contextlib.contextmanager
     def session(self, master: str | None = None, remote: str | None = None) -> Generator[SparkSession, None, None]:
@@ -89,7 +90,7 @@ class LandingAsset:
                 yield session
             return
         with self._resource(self.ingestion.spark) as spark:
-            yield spark.session()
+            yield session_of(spark, self.ingestion.spark)()
 
     @contextlib.contextmanager
     def transform(self) -> Generator[Callable[[DataFrame], DataFrame] | None, None, None]:
@@ -172,7 +173,7 @@ class LandingAsset:
         known = record.moved if record.is_void else record.position
         if known is None:
             return DagsterRecord(None, _why_unknown(record))
-        if (known.stream, known.table) != (self.target.stream, self.target.identity):
+        if not known.is_of(self.target):
             return DagsterRecord(None, f"Dagster's record is of the stream {known.stream!r} of {known.table}")
         seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
         if record.is_void:
@@ -319,6 +320,9 @@ def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[
             found = [repository_def_from_target_def(target.target_definition) for target in targets]
     except KafkaFlipError:
         raise
+    except SystemExit as error:
+        msg = f"the definitions in {where} can't be loaded: they end the process (exit code {error.code})"
+        raise ConfigurationError(msg) from None
     except Exception as error:
         # Dagster wraps an import that failed in advice for its own command.
         cause = error.__cause__ or error

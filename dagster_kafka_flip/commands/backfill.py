@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_kafka_flip.commands.options import (
+    check_can_ask,
     check_definitions_have_asset,
     definitions_options,
     json_option,
@@ -204,13 +205,7 @@ def _check_can_ask(*, yes: bool, as_json: bool) -> None:
     if as_json:
         msg = "--json is for scripts, which are not asked: add --yes, or --dry-run to see the plan alone"
         raise click.UsageError(msg)
-    if not _is_terminal():
-        msg = "there is nobody to ask, because this is no terminal: add --yes, or --dry-run to see the plan alone"
-        raise click.UsageError(msg)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
+    check_can_ask(yes=yes)
 
 
 def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = None) -> Backfill:
@@ -382,11 +377,13 @@ def _answers_alone() -> Generator[None, None, None]:
 def _finished(instance: DagsterInstance, result: ExecuteInProcessResult, run: RunRequest) -> FinishedRun:
     from dagster import DagsterEventType
 
+    from dagster_kafka_flip.window_metadata import of_run
+
     # Of the instance, and not of the result: a run that fails later has told of what it had landed until then.
     entries = instance.all_logs(result.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)
     made = [entry.asset_materialization for entry in entries if entry.asset_materialization is not None]
     landed = {each.partition for each in made}
-    written = made[-1].metadata.get("delta/rows_written") if made else None
+    written = of_run(made[-1].metadata, "delta/rows_written") if made else None
     rows = None if written is None else written.value
     return FinishedRun(
         run_id=result.run_id,

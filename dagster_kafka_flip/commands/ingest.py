@@ -48,7 +48,9 @@ def ingest_command(
     from dagster_kafka_flip.commands.asset import find_asset
     from dagster_kafka_flip.commands.output import waiting
     from dagster_kafka_flip.replaying import replay
+    from dagster_kafka_flip.table.target import DeltaTarget
 
+    DeltaTarget.of(into)
     found = find_asset(asset, module_name=module_name, python_file=python_file)
     with (
         found.session(spark_master, spark_remote) as spark,

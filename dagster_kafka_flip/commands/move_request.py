@@ -127,6 +127,9 @@ def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
     if flags["bootstrap_servers"] is None:
         msg = "say where Kafka is: --bootstrap-servers, or an asset with --asset"
         raise click.UsageError(msg)
+    if flags["topics"]:
+        # A name that can't be is not worth waiting for Spark.
+        KafkaSource(topics=flags["topics"])
     return MoveRequest(
         target=DeltaTarget(table=flags["table"], stream=flags["stream"] or "main"),
         connection=KafkaConnection(bootstrap_servers=flags["bootstrap_servers"]),

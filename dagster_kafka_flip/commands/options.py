@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +31,54 @@ def limit_rows_option(command: Callable[..., None]) -> Callable[..., None]:
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
     """`--spark-master` and `--spark-remote`."""
     for option in (
-        click.option("--spark-remote", help="Spark Connect server, such as sc://host:15002, instead."),
-        click.option("--spark-master", help="Master URL. Default: the asset's SparkResource, or local[*]."),
+        click.option(
+            "--spark-remote", callback=_checked_address, help="Spark Connect server, such as sc://host:15002, instead."
+        ),
+        click.option(
+            "--spark-master",
+            callback=_checked_address,
+            help="Master URL. Default: the asset's SparkResource, or local[*].",
+        ),
     ):
         command = option(command)
     return command
+
+
+def _checked_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuses what Spark could not start with, before anything waits for it."""
+    if value is None:
+        return None
+    from dagster_kafka_flip.errors import ConfigurationError
+    from dagster_kafka_flip.session_address import check_session_address
+
+    is_master = parameter.name == "spark_master"
+    try:
+        check_session_address("", value if is_master else None, None if is_master else value)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error)) from None
+    if context.params.get("spark_remote" if is_master else "spark_master") is not None:
+        msg = "--spark-master and --spark-remote do not go together; a Spark Connect server has its own master"
+        raise click.UsageError(msg)
+    return value
+
+
+def check_can_ask(*, yes: bool) -> None:
+    """Refuses a command that has to ask where nobody can answer, before it does anything.
+
+    Args:
+        yes: Whether it need not ask.
+
+    Raises:
+        click.UsageError: There is nobody to ask.
+    """
+    if not yes and not is_terminal():
+        msg = "there is nobody to ask, because this is no terminal: add --yes, or --dry-run to see the plan alone"
+        raise click.UsageError(msg)
+
+
+def is_terminal() -> bool:
+    """Whether somebody can answer."""
+    return sys.stdin.isatty()
 
 
 def definitions_options(command: Callable[..., None]) -> Callable[..., None]:

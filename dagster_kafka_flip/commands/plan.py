@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,14 @@ _OF_THE_SOURCE = frozenset(
 )
 
 
+def _a_number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    del context, parameter
+    if value is not None and math.isnan(value):
+        msg = "'nan' is no number of seconds"
+        raise click.BadParameter(msg)
+    return value
+
+
 @click.command()
 @asset_options
 @click.option(
@@ -55,7 +64,12 @@ _OF_THE_SOURCE = frozenset(
     help="Whether records of open and aborted transactions are left out.",
 )
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A client setting; may be repeated.")
-@click.option("--max-drift", type=click.FloatRange(min=0.001, max=1e9), help="Seconds ahead of the slowest at most.")
+@click.option(
+    "--max-drift",
+    type=click.FloatRange(min=0.001, max=1e9),
+    callback=_a_number,
+    help="Seconds ahead of the slowest at most.",
+)
 @click.option("--max-records-per-batch", type=click.IntRange(min=1), help="Most offsets in one commit.")
 @click.option("--max-bytes-per-batch", type=click.IntRange(min=1), help="About the most bytes in one commit.")
 @click.option("--spread", type=click.Choice(["backlog", "time"]), help="How a batch is spread. Default: backlog.")

@@ -8,6 +8,7 @@ import click
 
 from dagster_kafka_flip.commands.options import (
     asset_options,
+    check_can_ask,
     check_definitions_have_asset,
     given_options,
     limit_rows_option,
@@ -93,7 +94,11 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
     if asset is not None and given:
         msg = f"{', '.join(given)}: the asset says so already; leave it out, or leave out --asset"
         raise click.UsageError(msg)
+    if not flags["reason"].strip():
+        msg = "--reason is empty; whoever reads the table's history later needs it"
+        raise click.UsageError(msg)
     request = request_of_table(flags) if asset is None else request_of_asset(flags)
+    check_can_ask(yes=flags["yes"] or flags["dry_run"])
     with request.session() as spark:
         with waiting("Reading the table's history and Kafka's offsets ..."):
             source = request.source(spark)

@@ -88,8 +88,26 @@ def check_ddl(text: str) -> None:
     _Fields(text).check()
 
 
+def field_names(text: str) -> tuple[str, ...]:
+    """The names of a schema's fields, without those inside of them.
+
+    Args:
+        text: As for `check_ddl`.
+
+    Raises:
+        ConfigurationError: They are not what Spark takes.
+    """
+    fields = _Fields(text)
+    fields.check()
+    return tuple(fields.names)
+
+
+_WHOLE = "the schema"
+
+
 class _Fields:
     def __init__(self, text: str) -> None:
+        self.names: list[str] = []
         self._tokens: list[str] = []
         end = 0
         for match in _TOKEN.finditer(text):
@@ -105,7 +123,7 @@ class _Fields:
     def check(self) -> None:
         # Spark also takes the struct as a whole.
         if self._seen().upper() == "STRUCT" and self._seen(1) == "<":
-            self._type("the schema")
+            self._type(_WHOLE)
         elif self._seen().upper() in _TYPES and self._seen(1) in {_END, "<", "("}:
             raise _error(f"{self._seen()} is a single type; write fields, such as 'flight INT'")
         else:
@@ -136,6 +154,8 @@ class _Fields:
             if name.lower() in names:
                 raise _error(f"the field {inside}{name} is there twice")
             names.add(name.lower())
+            if inside in {"", f"{_WHOLE}."}:
+                self.names.append(name)
             if self._seen() == ":":
                 self._take()
             self._type(f"{inside}{name}")

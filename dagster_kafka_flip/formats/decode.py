@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-_OF_KEY = "key: "
-# More characters than any problem has.
-_WHOLE = 10_000
-
 REJECTED = "[dagster-kafka-flip: record rejected]"
 """Marks Spark's error as ours: a record could not be decoded."""
+
+_OF_KEY = "key: "
 
 _KEY = "_dagster_kafka_flip_key"
 _VALUE = "_dagster_kafka_flip_value"
@@ -50,14 +48,16 @@ class Decoder:
         """A decoder with defaults: raw bytes, and every field but the value.
 
         Raises:
-            ConfigurationError: An argument has another type.
+            ConfigurationError: An argument has another type, or two columns would have the same name.
         """
         for option, given in (("key_format", key_format), ("value_format", value_format)):
             if given is not None:
                 expect(option, given, Format, 'JsonFormat("id BIGINT, name STRING")')
         if columns is not None:
             expect("columns", columns, KafkaColumns, "KafkaColumns(...)")
-        return cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
+        decoder = cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
+        _check_names(decoder.landed_names or ())
+        return decoder
 
     def stage(self, records: DataFrame) -> DataFrame:
         """Adds, to the records as they were read, their parsed form and what is wrong with it. Fails on no record."""
@@ -87,7 +87,7 @@ class Decoder:
         """On a staged DataFrame: as `problem`, in more words. It takes its time: only for records that are named."""
         from pyspark.sql import functions as f
 
-        key_problem = f.substring(f.col(_KEY_PROBLEM), len(_OF_KEY) + 1, _WHOLE)
+        key_problem = f.substr(f.col(_KEY_PROBLEM), f.lit(len(_OF_KEY) + 1))
         return f.coalesce(
             self.value_format.explain(f.col("value"), f.col(_VALUE_PROBLEM)),
             f.concat(f.lit(_OF_KEY), self.key_format.explain(f.col("key"), key_problem)),
@@ -141,6 +141,22 @@ class Decoder:
         _check_names([name for name, _ in columns])
         return staged.select(*(column.alias(name) for name, column in columns))
 
+    @property
+    def landed_names(self) -> list[str] | None:
+        """Names of the columns that `finish` gives; None if only Spark can tell those of the value."""
+        names, spread = self.columns, self.value_format.column_names
+        if spread is None:
+            return None
+        landed = list(spread) if spread else [] if "value" in names.fields else [names.name("value")]
+        landed += [names.name(field) for field in names.fields]
+        if self.value_format.on_error == "null":
+            landed.append(names.name("rejected_value"))
+        if self.key_format.on_error == "null":
+            landed.append(names.name("rejected_key"))
+        if "null" in {self.value_format.on_error, self.key_format.on_error}:
+            landed.append(names.name("error"))
+        return landed
+
     def _fatal(self) -> Column | None:
         from pyspark.sql import functions as f
 
@@ -186,11 +202,11 @@ class Decoder:
 
 
 def _problem(form: Format, data: Column, parsed: Column) -> Column:
-    """What is wrong with a key or a value, by the first look at it and by the second."""
+    """What is wrong with a key or a value, null if nothing is."""
     from pyspark.sql import functions as f
 
-    looks = (form.problem(data, parsed), form.second_look(data, parsed))
-    return f.coalesce(*(problem for problem in looks if problem is not None), f.lit(None).cast("string"))
+    problem = form.problem(data, parsed)
+    return f.lit(None).cast("string") if problem is None else problem
 
 
 def _check_names(names: Sequence[str]) -> None:

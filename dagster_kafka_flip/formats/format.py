@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from dagster_kafka_flip.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column
 
 OnError = Literal["fail", "null"]
@@ -38,14 +40,6 @@ class Format(Settings, ABC):
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """Why a record can't be decoded, as a string column that is null where it can; None if it always can."""
 
-    def second_look(self, data: Column, parsed: Column) -> Column | None:
-        """What is wrong with a record of which `problem` knows nothing wrong, in the same form.
-
-        Must not fail on any bytes.
-        """
-        del data, parsed
-        return None
-
     def explain(self, data: Column, problem: Column) -> Column:
         """What is wrong with a record, in more words than `problem` has; for the few records that a message names."""
         del data
@@ -54,6 +48,11 @@ class Format(Settings, ABC):
     def as_one(self, parsed: Column) -> Column:
         """The decoded form as one column, as it is landed."""
         return parsed
+
+    @property
+    def column_names(self) -> Sequence[str] | None:
+        """Names of the columns that `spread` gives, empty if it gives none; None if only Spark can tell."""
+        return () if type(self).spread is Format.spread else None
 
     @property
     def declares_fields(self) -> bool:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.ddl import check_ddl
+from dagster_kafka_flip.formats.ddl import check_ddl, field_names
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.settings import check_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
 
@@ -48,6 +51,7 @@ class JsonFormat(Format):
 
     declared: Any
 
+    @check_arguments
     def __init__(self, schema: str | StructType, *, on_error: OnError = "fail") -> None:
         super().__init__(declared=schema, on_error=on_error)  # pyright: ignore[reportCallIssue]
 
@@ -64,6 +68,13 @@ class JsonFormat(Format):
             msg = f"a JsonFormat's schema is DDL text or a StructType, not {type(declared).__name__}"
             raise ConfigurationError(msg)
         return declared
+
+    @property
+    def column_names(self) -> Sequence[str] | None:
+        """The names of the fields."""
+        if type(self).spread is not JsonFormat.spread:
+            return None
+        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
 
     def struct(self) -> StructType:
         """The fields as a StructType. Needs a running Spark if they were given as DDL.
@@ -85,12 +96,7 @@ class JsonFormat(Format):
 
     def parse(self, data: Column) -> Column:
         """The parsed struct, with the text of what could not be parsed in a field of its own."""
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        roomy = cast("StructType", with_room(self.struct()))
-        with_corrupt = StructType([*roomy.fields, StructField(_CORRUPT, StringType())])
-        return f.from_json(data.cast("string"), with_corrupt, _OPTIONS)
+        return _parsed(data, with_room(self.struct()).fields)
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """The first rule that the record breaks."""
@@ -104,7 +110,7 @@ class JsonFormat(Format):
             f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
             .when(~is_object, f.lit("not a JSON object"))
             .when(
-                parsed.isNull() | parsed.getField(_CORRUPT).isNotNull(),
+                _is_corrupt(parsed),
                 f.lit(_MISFIT),
             )
         )
@@ -112,34 +118,26 @@ class JsonFormat(Format):
             problem = problem.when(is_missing, f.lit(f"the required field {path} is missing or null"))
         for message, is_so in changes(self.struct(), parsed, text):
             problem = problem.when(is_so, f.lit(message))
-        return f.when(data.isNotNull(), problem)
-
-    def second_look(self, data: Column, parsed: Column) -> Column | None:
-        """The first value that Spark changes, as far as the text has to tell."""
-        from pyspark.sql import functions as f
-
-        struct, text = self.struct(), data.cast("string")
-        is_doubtful = doubt(struct, text, parsed)
-        return None if is_doubtful is None else f.when(is_doubtful, exact(struct, text, _OPTIONS))
+        problem = f.when(data.isNotNull(), problem)
+        is_doubtful = doubt(self.struct(), text, parsed)
+        if is_doubtful is None:
+            return problem
+        return f.coalesce(problem, f.when(is_doubtful, exact(self.struct(), text, _OPTIONS)))
 
     def explain(self, data: Column, problem: Column) -> Column:
         """Which fields the values don't fit. It parses the record once for each field."""
         from pyspark.sql import functions as f
-        from pyspark.sql.types import StringType, StructField, StructType
+        from pyspark.sql.types import StringType, StructField
 
-        text = data.cast("string")
-
-        def is_corrupt(field: StructField) -> Column:
-            alone = f.from_json(text, StructType([field, StructField(_CORRUPT, StringType())]), _OPTIONS)
-            return alone.isNull() | alone.getField(_CORRUPT).isNotNull()
-
-        roomy = cast("StructType", with_room(self.struct()))
+        struct = self.struct()
         fits = [
-            f.when(is_corrupt(field), f.lit(f"the value of {field.name} does not fit {_short(declared)}"))
-            for field, declared in zip(roomy.fields, self.struct().fields, strict=True)
+            f.when(
+                _is_corrupt(_parsed(data, [field])), f.lit(f"the value of {field.name} does not fit {_short(declared)}")
+            )
+            for field, declared in zip(with_room(struct).fields, struct.fields, strict=True)
         ]
         # A text takes any JSON.
-        is_no_json = is_corrupt(StructField(f"{_CORRUPT}_any", StringType()))
+        is_no_json = _is_corrupt(_parsed(data, [StructField(f"{_CORRUPT}_any", StringType())]))
         found = f.when(is_no_json, f.lit("not valid JSON")).otherwise(f.concat_ws(", ", *fits))
         return f.when((problem == f.lit(_MISFIT)) & (f.length(found) > 0), found).otherwise(problem)
 
@@ -165,6 +163,18 @@ class JsonFormat(Format):
         from pyspark.sql import functions as f
 
         return f.when(parsed.isNotNull(), as_declared(self.struct(), parsed.dropFields(_CORRUPT)))
+
+
+def _parsed(data: Column, fields: Sequence[StructField]) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    with_corrupt = StructType([*fields, StructField(_CORRUPT, StringType())])
+    return f.from_json(data.cast("string"), with_corrupt, _OPTIONS)
+
+
+def _is_corrupt(parsed: Column) -> Column:
+    return parsed.isNull() | parsed.getField(_CORRUPT).isNotNull()
 
 
 def _short(field: StructField) -> str:

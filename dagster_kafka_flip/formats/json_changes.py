@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,23 +42,13 @@ _LONE_SURROGATE = (
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@$-]+")
 
 
-def with_room(data_type: DataType) -> DataType:
+def with_room(struct: StructType) -> StructType:
     """The type to parse with: a decimal has room for digits that would be rounded away, so that they show.
 
     Args:
-        data_type: What is declared.
+        struct: What is declared.
     """
-    from pyspark.sql.types import ArrayType, DecimalType, StructField, StructType
-
-    if isinstance(data_type, StructType):
-        return StructType([StructField(field.name, with_room(field.dataType)) for field in data_type.fields])
-    if isinstance(data_type, ArrayType):
-        return ArrayType(with_room(data_type.elementType))
-    if isinstance(data_type, DecimalType):
-        room = _room(data_type)
-        return DecimalType(data_type.precision + room, data_type.scale + room)
-    # Spark does not compare maps.
-    return _with_leaves(data_type, lambda leaf: leaf)
+    return cast("StructType", _roomy(struct))
 
 
 def as_declared(data_type: DataType, parsed: Column) -> Column:
@@ -68,8 +58,7 @@ def as_declared(data_type: DataType, parsed: Column) -> Column:
         data_type: What is declared.
         parsed: As it was parsed.
     """
-    declared = _with_leaves(data_type, lambda leaf: leaf)
-    return parsed if declared == with_room(data_type) else parsed.try_cast(declared)
+    return parsed.try_cast(_nullable(data_type)) if _has_room(data_type) else parsed
 
 
 def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
@@ -104,12 +93,9 @@ def _is_rounded(struct: StructType, parsed: Column) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
-    fields = [
-        field for field in struct.fields if with_room(field.dataType) != _with_leaves(field.dataType, lambda leaf: leaf)
-    ]
-    declared = StructType(fields)
+    declared = StructType([field for field in struct.fields if _has_room(field.dataType)])
     # As one value: Java compiles no method of more than 8,000 bytes, and Spark makes one of its own for it.
-    roomy = f.struct(*(parsed.getField(field.name).alias(field.name) for field in fields))
+    roomy = f.struct(*(parsed.getField(field.name).alias(field.name) for field in declared.fields))
     return ~roomy.eqNullSafe(as_declared(declared, roomy).try_cast(with_room(declared)))
 
 
@@ -122,14 +108,14 @@ def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
         options: How it is parsed.
     """
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
 
     problems: list[Column] = []
     decimals, texts = _only(struct, _is_decimal), _only(struct, _is_text)
     if decimals is not None:
         # As a STRING field takes a number, Spark would write the nearest double; of a string it changes nothing.
         quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
-        written = f.from_json(quoted, _with_leaves(decimals, lambda _: StringType()), options)  # pyright: ignore[reportArgumentType]
+        texts_of_them = _with_leaves(decimals, _as_text, in_maps=_as_text)
+        written = f.from_json(quoted, texts_of_them, options)  # pyright: ignore[reportArgumentType]
         # A transform, so that this is parsed once for all fields, and is no part of the code that Spark makes for each
         # record: Java compiles no method of more than 8,000 bytes.
         found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _changed_decimal)))
@@ -197,6 +183,36 @@ def _room(data_type: DecimalType) -> int:
         if (room := most - data_type.precision) >= _LEAST_ROOM:
             return room
     return 0
+
+
+def _has_room(data_type: DataType) -> bool:
+    return _roomy(data_type) != _nullable(data_type)
+
+
+def _roomy(data_type: DataType) -> DataType:
+    from pyspark.sql.types import DecimalType
+
+    def roomy(leaf: DataType) -> DataType:
+        if not isinstance(leaf, DecimalType):
+            return leaf
+        return DecimalType(leaf.precision + _room(leaf), leaf.scale + _room(leaf))
+
+    # Spark does not compare maps.
+    return _with_leaves(data_type, roomy, in_maps=_unchanged)
+
+
+def _nullable(data_type: DataType) -> DataType:
+    return _with_leaves(data_type, _unchanged, in_maps=_unchanged)
+
+
+def _as_text(_: DataType) -> DataType:
+    from pyspark.sql.types import StringType
+
+    return StringType()
+
+
+def _unchanged(leaf: DataType) -> DataType:
+    return leaf
 
 
 def decimal_pattern(data_type: DecimalType, name: str | None) -> str:
@@ -339,14 +355,27 @@ def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType |
     return None
 
 
-def _with_leaves(data_type: DataType, change: Callable[[DataType], DataType]) -> DataType:
-    """The type with others in place of what is not nested, and nothing required."""
+def _with_leaves(
+    data_type: DataType, change: Callable[[DataType], DataType], *, in_maps: Callable[[DataType], DataType]
+) -> DataType:
+    """The type with others in place of what is not nested, and nothing required.
+
+    Args:
+        data_type: The type.
+        change: What to put in the place of each.
+        in_maps: The same, for what is inside of a MAP.
+    """
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if isinstance(data_type, StructType):
-        return StructType([StructField(field.name, _with_leaves(field.dataType, change)) for field in data_type.fields])
+        return StructType(
+            [
+                StructField(field.name, _with_leaves(field.dataType, change, in_maps=in_maps))
+                for field in data_type.fields
+            ]
+        )
     if isinstance(data_type, ArrayType):
-        return ArrayType(_with_leaves(data_type.elementType, change))
+        return ArrayType(_with_leaves(data_type.elementType, change, in_maps=in_maps))
     if isinstance(data_type, MapType):
-        return MapType(data_type.keyType, _with_leaves(data_type.valueType, change))
+        return MapType(data_type.keyType, _with_leaves(data_type.valueType, in_maps, in_maps=in_maps))
     return change(data_type)

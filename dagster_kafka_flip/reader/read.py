@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The columns that every reader gives, those of Spark's Kafka source with includeHeaders.
 RECORD_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP_LTZ, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 

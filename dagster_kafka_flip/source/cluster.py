@@ -263,11 +263,11 @@ class KafkaCluster:
                 f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
                 "was written. Correct sasl_mechanism, sasl_username and sasl_password, and run again"
             )
-        from dagster_kafka_flip.source.handshake import explain_failed_handshake, is_open, speaks_tls
+        from dagster_kafka_flip.source.handshake import explain_failed_handshake, speaks_tls
 
         address = _address(said)
         explained = explain_failed_handshake(self._connection, address)
-        if explained is None and is_open(address) and not speaks_tls(address):
+        if explained is None and speaks_tls(address) is False:
             protocol = self._connection.security_protocol
             plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
             explained = f"the listener doesn't speak TLS, and security_protocol is {protocol}; set it to {plain}"

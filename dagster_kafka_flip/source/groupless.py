@@ -39,15 +39,14 @@ class ReadFailedError(Exception):
         self.error = error
 
 
-def groupless_consumer(config: Mapping[str, Any], **settings: object) -> confluent_kafka.Consumer:
+def groupless_consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -> confluent_kafka.Consumer:
     """A consumer for topic partitions that are assigned to it, each with an offset to begin at.
 
     Args:
         config: Of a librdkafka client.
-        **settings: More of it, with underscores for dots.
+        settings: More of it; they win.
     """
-    more = {name.replace("_", "."): value for name, value in settings.items()}
-    return confluent_kafka.Consumer({**config, **_SETTINGS, **more})
+    return confluent_kafka.Consumer({**config, **_SETTINGS, **settings})
 
 
 def next_message(

@@ -28,12 +28,11 @@ def explain_failed_handshake(connection: KafkaConnection, address: str) -> str |
     Returns:
         What is wrong and what to do, or None if this handshake tells nothing more.
     """
-    host, _, port = address.rpartition(":")
     trusted = connection.ssl_ca_location
     try:
         context = ssl.create_default_context(cafile=trusted)
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS) as plain:
-            context.wrap_socket(plain, server_hostname=host.strip("[]")).close()
+        with _connected(address) as plain:
+            context.wrap_socket(plain, server_hostname=_host(address)).close()
     except ssl.SSLCertVerificationError as error:
         return _explain(error, trusted)
     except (OSError, ValueError):
@@ -41,28 +40,33 @@ def explain_failed_handshake(connection: KafkaConnection, address: str) -> str |
     return None
 
 
-def is_open(address: str) -> bool:
-    """Whether anything listens at an address."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
-    except (OSError, ValueError):
-        return False
-    return True
+def speaks_tls(address: str) -> bool | None:
+    """Whether a listener answers a TLS handshake, whatever its certificate says; None if nothing listens there.
 
-
-def speaks_tls(address: str) -> bool:
-    """Whether a listener answers a TLS handshake, whatever its certificate says."""
-    host, _, port = address.rpartition(":")
+    Args:
+        address: The listener, as `host:port`.
+    """
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS) as plain:
-            context.wrap_socket(plain, server_hostname=host.strip("[]")).close()
+        plain = _connected(address)
     except (OSError, ValueError):
-        return False
+        return None
+    with plain:
+        try:
+            context.wrap_socket(plain, server_hostname=_host(address)).close()
+        except (OSError, ValueError):
+            return False
     return True
+
+
+def _connected(address: str) -> socket.socket:
+    return socket.create_connection((_host(address), int(address.rpartition(":")[2])), timeout=_SECONDS)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _explain(error: ssl.SSLCertVerificationError, trusted: str | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import Settings, hidden_values
+from dagster_kafka_flip.settings import Settings, check_arguments, expect, hidden_values, near_names
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.isolation import READ_COMMITTED
@@ -75,7 +75,7 @@ class KafkaSource(Settings):
     """
 
     topics: tuple[str, ...] | None = None
-    topic_pattern: str | None = None
+    topic_pattern: str | None = Field(default=None, min_length=1)
     partitions: tuple[TopicPartition, ...] | None = None
     starting_offsets: OffsetsInitializer = Field(default_factory=OffsetsInitializer.earliest)
     stopping_offsets: OffsetsInitializer = Field(default_factory=OffsetsInitializer.latest)
@@ -371,6 +371,20 @@ def check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
             raise ValueError(msg)
 
 
+_FORMATS = "how records are decoded belongs to the asset: value_format=JsonFormat(...)"
+# What Flink's builder has, and where it is here.
+_NOT_HERE = {
+    "set_deserializer": _FORMATS,
+    "set_value_only_deserializer": _FORMATS,
+    "set_unbounded": "every run ends; say where with set_bounded",
+    "set_rack_id_supplier": "write set_client_rack",
+}
+
+
+class _NoSuchCallError(ConfigurationError, AttributeError):
+    """Also an AttributeError, so that `hasattr` answers."""
+
+
 class KafkaSourceBuilder:
     """Builds a KafkaSource step by step, with the names of Flink's KafkaSourceBuilder.
 
@@ -384,76 +398,106 @@ class KafkaSourceBuilder:
         return KafkaSourceBuilder(self._values | values)
 
     def _with_properties(self, field: str, properties: Mapping[str, str]) -> KafkaSourceBuilder:
+        expect(field, properties, Mapping, '{"fetch.min.bytes": "1"}')
         return self._with(**{field: {**self._values.get(field, {}), **properties}})
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # Flink's builder has more; what this one lacks is told to whoever knows Flink's.
+            if not name.startswith("set_"):
+                raise AttributeError(name)
+            setters = [each for each in dir(type(self)) if each.startswith("set_")]
+            msg = f"KafkaSource.builder() has no {name}; " + (_NOT_HERE.get(name) or near_names(name, setters))
+            raise _NoSuchCallError(msg)
+
+    @check_arguments
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
         """For use without Dagster: comma-separated `host:port` pairs of a cluster without security."""
         return self._with(connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
 
+    @check_arguments
     def set_connection(self, connection: KafkaConnection) -> KafkaSourceBuilder:
         """For use without Dagster: addresses and credentials."""
         return self._with(connection=connection)
 
+    @check_arguments
     def set_cluster(self, cluster: str) -> KafkaSourceBuilder:
         """Which of the clusters of the KafkaResource, by its name there. Default: the resource's own."""
         return self._with(cluster=cluster)
 
+    @check_arguments
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
         """The topics to read, all partitions of each."""
         return self._with(topics=topics)
 
+    @check_arguments
     def set_topic_pattern(self, pattern: str) -> KafkaSourceBuilder:
         """The topics to read: those whose whole name matches, also if they are made later."""
         return self._with(topic_pattern=pattern)
 
+    @check_arguments
     def set_partitions(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> KafkaSourceBuilder:
         """The topic partitions to read."""
+        expect("set_partitions", partitions, (list, tuple, set, frozenset), '[("orders", 0)]')
         return self._with(partitions=tuple(partitions))
 
+    @check_arguments
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
         """The consumer group whose committed offsets count. The group is never joined."""
         return self._with(group_id=group_id)
 
+    @check_arguments
     def set_starting_offsets(self, initializer: OffsetsInitializer) -> KafkaSourceBuilder:
         """Where a stream that has no position yet starts. Default: earliest."""
         return self._with(starting_offsets=initializer)
 
+    @check_arguments
     def set_bounded(self, initializer: OffsetsInitializer) -> KafkaSourceBuilder:
         """Where a run stops. Default: latest."""
         return self._with(stopping_offsets=initializer)
 
+    @check_arguments
     def set_commit_offsets(self, commit_offsets: bool = True) -> KafkaSourceBuilder:
         """Whether the position is also committed to the consumer group, for tools that watch it. Default: no."""
         return self._with(commit_offsets=commit_offsets)
 
+    @check_arguments
     def set_isolation_level(self, isolation_level: str) -> KafkaSourceBuilder:
         """`read_committed` (default) or `read_uncommitted`."""
         return self._with(isolation_level=isolation_level)
 
+    @check_arguments
     def set_watermark_alignment(self, max_drift: timedelta) -> KafkaSourceBuilder:
         """How far ahead of the slowest, in event time, a run may read a topic partition. Default: no alignment."""
         return self._with(max_drift=max_drift)
 
+    @check_arguments
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
         """Begins the client ids that the brokers' logs and quotas see."""
         return self._with(client_id_prefix=prefix)
 
+    @check_arguments
     def set_client_rack(self, rack: str) -> KafkaSourceBuilder:
         """Where the readers are, so that they may read from the nearest replica (KIP-392)."""
         return self._with(client_rack=rack)
 
+    @check_arguments
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
         """A further setting of both clients, under the Java consumer's name."""
         return self._with_properties("properties", {key: value})
 
+    @check_arguments
     def set_properties(self, properties: Mapping[str, str]) -> KafkaSourceBuilder:
         """Further settings of both clients, under the Java consumer's names, added to those already set."""
         return self._with_properties("properties", properties)
 
+    @check_arguments
     def set_librdkafka_property(self, key: str, value: str) -> KafkaSourceBuilder:
         """A setting of the client that plans alone, under librdkafka's name."""
         return self._with_properties("librdkafka_properties", {key: value})
 
+    @check_arguments
     def set_java_property(self, key: str, value: str) -> KafkaSourceBuilder:
         """A setting of the client that reads inside Spark alone."""
         return self._with_properties("java_properties", {key: value})

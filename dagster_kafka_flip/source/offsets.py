@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
 from dagster_kafka_flip.instants import LAST_TIMESTAMP_MS
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings import Settings, expect
 from dagster_kafka_flip.source.split import TopicPartition
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class OffsetsInitializer(Settings):
         Raises:
             ConfigurationError: The map is empty, an offset is negative, or there is no such reset strategy.
         """
+        expect("offsets", offsets, Mapping, '{TopicPartition("orders", 0): 17}')
         if not offsets:
             msg = "specific offsets need at least one topic partition"
             raise ConfigurationError(msg)
@@ -167,6 +168,7 @@ class OffsetsInitializer(Settings):
         Raises:
             ConfigurationError: The text is none of these.
         """
+        expect("offsets", text, str, '"earliest"')
         kind, _, argument = text.strip().partition(":")
         if kind in {"earliest", "latest"} and not argument:
             return cls(kind=OffsetsKind(kind))
@@ -310,6 +312,8 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
             raise ConfigurationError(msg)
         # Rounded up: a record's timestamp is whole milliseconds, and "at or after" must not take in one before.
         timestamp = -((_EPOCH - timestamp) // timedelta(milliseconds=1))
+    if type(timestamp) is not int:
+        expect("timestamp", timestamp, datetime, '"2026-01-31T00:00:00Z", or milliseconds since 1970 as a whole number')
     if timestamp < 0:
         msg = f"the timestamp {timestamp} is before 1970, where Kafka can look up none; write 1970 or later"
         raise ConfigurationError(msg)

@@ -47,7 +47,7 @@ def read_messages(
         NoAnswerError: No message came for so long.
         LogEndedError: A log ends before its range does.
     """
-    consumer = groupless_consumer(config, queued_max_messages_kbytes=32 * 1024)
+    consumer = groupless_consumer(config, {"queued.max.messages.kbytes": 32 * 1024})
     try:
         for each in rounds(ranges):
             yield from _read(consumer, each, seconds)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 # Most searches end at the very record that they begin at. So the first round fetches little and prefetches nothing.
 # A topic partition whose batch is larger than a fetch is answered in a fetch of its own (KIP-74).
-_FIRST_ROUND = {"fetch_message_max_bytes": 32 * 1024, "queued_min_messages": 1, "fetch_queue_backoff_ms": 0}
+_FIRST_ROUND = {"fetch.message.max.bytes": 32 * 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
 _FIRST_ROUND_OFFSETS = 200
-_SECOND_ROUND = {"fetch_message_max_bytes": 1024 * 1024, "queued_max_messages_kbytes": 32 * 1024}
+_SECOND_ROUND = {"fetch.message.max.bytes": 1024 * 1024, "queued.max.messages.kbytes": 32 * 1024}
 
 # Reading on over a few records is quicker than a fetch from another offset.
 _READ_ON = 100
@@ -69,7 +69,7 @@ def _round(
     by_log: dict[TopicPartition, list[RecordSearch]] = {}
     for search in searches:
         by_log.setdefault(search.topic_partition, []).append(search)
-    consumer = groupless_consumer(config, **settings)
+    consumer = groupless_consumer(config, settings)
     try:
         return _read(consumer, {tp: _LogSearch(each) for tp, each in by_log.items()}, seconds)
     finally:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Offsets looked at on either end of a split. The last ones may be control records or holes; that many rarely all are.
 _OFFSETS_AT_EITHER_END = 50
 
+_FETCHES = {"fetch.message.max.bytes": 256 * 1024, "queued.max.messages.kbytes": 16 * 1024}
+
 
 @dataclass
 class _Seen:
@@ -54,7 +56,7 @@ def sample_splits(
     seen = {split.topic_partition: _Seen() for split in splits}
     stops = {split.topic_partition: split.stopping_offset for split in splits}
     deadline = time.monotonic() + seconds
-    consumer = groupless_consumer(config, fetch_message_max_bytes=256 * 1024, queued_max_messages_kbytes=16 * 1024)
+    consumer = groupless_consumer(config, _FETCHES)
     try:
         heads = {
             split.topic_partition: (

@@ -29,6 +29,9 @@ class TopicPartition(NamedTuple):
         Raises:
             ConfigurationError: There is no partition number behind the last hyphen.
         """
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - no type checker has looked at it
+            msg = f"expected a text such as 'flights-0' for a topic partition, got {type(text).__name__}"
+            raise ConfigurationError(msg)
         topic, hyphen, number = text.rpartition("-")
         if not hyphen or not topic or not number.isdecimal():
             msg = f"{text!r} is not a topic partition; write topic-number, such as flights-0"

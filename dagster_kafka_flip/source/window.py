@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.instants import instant
@@ -117,7 +117,7 @@ class Windows(Settings):
     mode: Literal["exact", "offset"] = "exact"
     max_lateness: timedelta | None = timedelta(hours=1)
     event_time: str | None = None
-    column: str = "kafka_window"
+    column: str = Field(default="kafka_window", min_length=1)
     repair: bool = False
     time_column: str | None = None
 

@@ -14,23 +14,32 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     KafkaFlipError,
     PositionLostError,
+    SchemaMismatchError,
     StreamOverlapError,
     TableError,
     WindowsChangedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.instants import utc_time
+from dagster_kafka_flip.jars import hadoop_version
 from dagster_kafka_flip.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.company import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, check_doubt, find_anchor, other_streams
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
+from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.remnant import is_free, remove_remnant
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.schema import all_nullable, check_schema
-from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, telling_line
+from dagster_kafka_flip.table.schema import check_schema, column_ddl
+from dagster_kafka_flip.table.spark_error import (
+    is_already_there,
+    is_conflict,
+    is_not_there,
+    missing_file_system,
+    telling_line,
+)
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
@@ -60,6 +69,18 @@ _TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
 class ForeignConflictError(KafkaFlipError):
     """Somebody else changed the table during the write; nothing was written, and a new plan can be made."""
+
+
+# Which artifact of Hadoop brings the file system of a scheme.
+_FILE_SYSTEMS = {
+    "s3": "hadoop-aws",
+    "s3a": "hadoop-aws",
+    "s3n": "hadoop-aws",
+    "abfs": "hadoop-azure",
+    "abfss": "hadoop-azure",
+    "wasb": "hadoop-azure",
+    "wasbs": "hadoop-azure",
+}
 
 
 class TableNotThereError(Exception):
@@ -380,13 +401,15 @@ class DeltaTable:
         A write that creates its table would lose the document, and with it the position.
 
         Raises:
+            ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have.
             TableError: The table can't be created.
         """
         target = self._target
         if target.local_path is not None and target.local_path.is_file():
             msg = f"{target} is a file, and a Delta table is a folder; nothing was written. Name another path"
             raise TableError(msg)
-        clauses = [f"CREATE TABLE {target.identifier} ({all_nullable(schema).toDDL()}) USING delta"]
+        check_layout(target, schema.names)
+        clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
         if target.partition_by:
             clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")
         if target.cluster_by:
@@ -438,10 +461,29 @@ class DeltaTable:
             SchemaMismatchError: They don't fit.
         """
         existing = self._schema()
-        check_schema(schema, existing, str(self._target), may_add=self._target.schema_evolution)
+        try:
+            check_schema(schema, existing, str(self._target), may_add=self._target.schema_evolution)
+        except SchemaMismatchError as error:
+            if not self._has_nothing_but_our_columns():
+                raise
+            # Its columns are a first try's, which landed nothing, and keep nobody's rows.
+            away = "remove its folder" if self._target.is_path else f"DROP TABLE {self._target.identifier}"
+            msg = (
+                f"{error}. Or, as an earlier run created the table and nothing was ever written to it, {away}: the "
+                "next run creates it with the columns of its batch"
+            )
+            raise SchemaMismatchError(msg) from error
         known = {field.name.lower() for field in existing.fields}
         added = [field for field in schema.fields if field.name.lower() not in known]
         return tuple((field.name, field.dataType.simpleString()) for field in [*existing.fields, *added])
+
+    def _has_nothing_but_our_columns(self) -> bool:
+        """Whether the table is as `create` made it."""
+        newest = next(iter(self.commits()), None)
+        if newest is None or (newest.version, newest.operation) != (0, "CREATE TABLE"):
+            return False
+        properties = newest.parameters.get("properties") or ""
+        return STREAMS_PROPERTY in properties or WINDOWS_PROPERTY in properties
 
     def count_rows(self) -> int:
         """Rows of the table, which Delta answers from its statistics where it can."""
@@ -728,6 +770,8 @@ class DeltaTable:
         except Exception as error:
             if is_not_there(error):
                 raise TableNotThereError from error
+            if (scheme := missing_file_system(error)) is not None:
+                raise TableError(_no_file_system(self._target, scheme)) from error
             raise
         return [
             Commit(
@@ -815,3 +859,23 @@ def _rows_after(since: list[Commit], commit: Commit, document: CommitDocument) -
     if document.rows_before is None or rows is None or between:
         return None
     return document.rows_before + rows
+
+
+def _no_file_system(target: DeltaTarget, scheme: str) -> str:
+    """What to do where Spark lacks the classes of a store."""
+    if target.is_path:
+        # The classes of some are named otherwise.
+        scheme = target.location.partition(":")[0].lower()
+    version = hadoop_version()
+    package = _FILE_SYSTEMS.get(scheme)
+    if package is None:
+        return (
+            f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. Correct "
+            "the scheme, or add the Maven artifact with its file system: SparkResource(packages=[...])"
+        )
+    as_s3a = "" if scheme == "s3a" or package != "hadoop-aws" else " and name the table with s3a://"
+    return (
+        f"the table {target} can't be reached: Spark has no file system for {scheme}:, because the jar {package} is "
+        f'not there. Nothing was read. Add it: SparkResource(packages=["org.apache.hadoop:{package}:{version}"])'
+        f"{as_s3a}; start a server of Spark Connect with it"
+    )

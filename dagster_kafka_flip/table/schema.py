@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SchemaMismatchError
+from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 
 def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bool) -> None:
@@ -75,8 +76,31 @@ def _compare_types(batch: DataType, table: DataType, path: str, added: list[str]
         changed.append(f"the column {path} is {table.simpleString()} there and {batch.simpleString()} in the batch")
 
 
-def all_nullable(schema: StructType) -> StructType:
-    """The same columns, each of which allows nulls: a tombstone has no value for any of them."""
-    from pyspark.sql.types import StructField, StructType
+def column_ddl(schema: StructType) -> str:
+    """The columns of a table that is to be created, each of which allows nulls: a tombstone has no value for any.
 
-    return StructType([StructField(field.name, field.dataType, nullable=True) for field in schema.fields])
+    Spark's own DDL writes a timestamp as TIMESTAMP, which a session can read as another type
+    (`spark.sql.timestampType`).
+    """
+    return ", ".join(f"{quoted(field.name)} {_type_ddl(field.dataType)}{_comment(field)}" for field in schema.fields)
+
+
+def _type_ddl(kind: DataType) -> str:
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+    if isinstance(kind, StructType):
+        fields = (
+            f"{quoted(field.name)}: {_type_ddl(field.dataType)}{'' if field.nullable else ' NOT NULL'}{_comment(field)}"
+            for field in kind.fields
+        )
+        return f"STRUCT<{', '.join(fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_type_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
+    return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
+
+
+def _comment(field: StructField) -> str:
+    comment = (field.metadata or {}).get("comment")
+    return "" if comment is None else f" COMMENT {literal(str(comment))}"

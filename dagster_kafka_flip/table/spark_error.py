@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,11 @@ _TRANSIENT = re.compile(
     re.VERBOSE,
 )
 # What a user's own function raises is the user's to try again.
+_NO_FILE_SYSTEM = re.compile(
+    r"""No\ FileSystem\ for\ scheme:?\ "?(?P<scheme>[\w.+-]+)
+      | Class\ org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+\ not\ found""",
+    re.VERBOSE,
+)
 _USERS_OWN = "PythonException"
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 _SPARK_IS_GONE = "Py4JNetworkError"
@@ -86,6 +92,14 @@ _END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\
 def is_not_there(error: BaseException) -> bool:
     """Whether there is no such table."""
     return _condition(error) in _NOT_THERE
+
+
+def missing_file_system(error: BaseException) -> str | None:
+    """The scheme of which Spark has no file system; None if the error is another one."""
+    if not is_sparks_own(error):
+        return None
+    found = _NO_FILE_SYSTEM.search(str(error))
+    return None if found is None else found["scheme"] or found["package"]
 
 
 def is_already_there(error: BaseException) -> bool:
@@ -126,18 +140,23 @@ def is_sparks_own(error: BaseException) -> bool:
 
 
 def telling_line(error: BaseException) -> str:
-    """The error's class and the line of its text that names the cause.
+    """The error's class and the line of its text that names the cause, with the list below it if there is one.
 
     Spark wraps what failed on an executor in sentences that say no more than that, and in stack traces of two
     languages.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
+    chosen = 0
     if lines[0].startswith(_SAYS_NOTHING):
-        from_python = [line for line in lines[1:] if _END_OF_TRACEBACK.match(line)]
-        from_java = [line for line in lines[1:] if line.startswith("Caused by:")]
-        lines = [(from_python or from_java or lines[1:2] or lines)[-1]]
-    return f"{type(error).__name__}: {lines[0]}"
+        from_python = [number for number, line in enumerate(lines) if number and _END_OF_TRACEBACK.match(line)]
+        from_java = [number for number, line in enumerate(lines) if line.startswith("Caused by:")]
+        chosen = (from_python or from_java or [min(1, len(lines) - 1)])[-1]
+    told = [lines[chosen].removeprefix(": ")]
+    if told[0].endswith(":"):
+        # Delta lists the values of a row that violates a constraint below the sentence.
+        told += itertools.takewhile(lambda line: line.startswith("- "), lines[chosen + 1 :])
+    return f"{type(error).__name__}: {' '.join(told)}"
 
 
 def _names(error: BaseException) -> set[str | None]:

@@ -13,9 +13,12 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.settings import Settings, expect
+from dagster_kafka_flip.table.layout import check_layout_names
 from dagster_kafka_flip.table.sql import quoted
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
+_QUOTED = re.compile(r"`(?:[^`]|``)+`")
+_NO_PLACE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/*")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 # How SQL names a table by its path.
 _SQL_PATH = re.compile(r"delta\.`((?:[^`]|``)+)`", re.IGNORECASE)
@@ -70,6 +73,23 @@ class DeltaTarget(Settings):
     def _take_paths(cls, table: Any) -> Any:
         return os.fspath(table) if isinstance(table, PathLike) else table
 
+    @field_validator("table")
+    @classmethod
+    def _check_table(cls, table: str) -> str:
+        if table != table.strip():
+            msg = f"the table {table!r} begins or ends with a blank; leave it out"
+            raise ValueError(msg)
+        if _NO_PLACE.fullmatch(table):
+            msg = f"the table {table!r} is a scheme without a place; write it such as s3a://bucket/orders"
+            raise ValueError(msg)
+        is_name = "/" not in table and not _SCHEME.match(table)
+        if is_name and not all(_QUOTED.sub("quoted", table).split(".")):
+            msg = (
+                f"the table {table!r} is neither a path nor a catalog name; write lake/orders, or catalog.schema.table"
+            )
+            raise ValueError(msg)
+        return table
+
     @field_validator("stream")
     @classmethod
     def _check_stream(cls, stream: str) -> str:
@@ -83,6 +103,8 @@ class DeltaTarget(Settings):
         if self.partition_by and self.cluster_by:
             msg = "a Delta table has partition columns or clustering columns, not both"
             raise ValueError(msg)
+        for option in ("partition_by", "cluster_by"):
+            check_layout_names(option, getattr(self, option))
         return self
 
     @property

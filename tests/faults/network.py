@@ -73,17 +73,13 @@ class Network:
         """Resets all connections, and each new one at once."""
         with self._lock:
             self._is_cut = True
-            for connection in self._connections:
-                _reset(connection)
-            self._connections.clear()
+            self._reset_all()
 
     def cut_java(self) -> None:
         """Resets all connections, and each new one of Kafka's Java client: Spark's reader is cut off, nobody else."""
         with self._lock:
             self._is_cut_for_java = True
-            for connection in self._connections:
-                _reset(connection)
-            self._connections.clear()
+            self._reset_all()
 
     def silence(self) -> None:
         """Holds back all that is sent, as where packets get lost: connections stay open, and nothing arrives."""
@@ -94,6 +90,11 @@ class Network:
         with self._lock:
             self._is_cut = self._is_cut_for_java = False
         self._flows.set()
+
+    def _reset_all(self) -> None:
+        for connection in self._connections:
+            _reset(connection)
+        self._connections.clear()
 
     def _accept(self) -> None:
         while True:

@@ -236,7 +236,7 @@ def test_a_schema_that_is_none_is_refused_without_spark():
     with pytest.raises(ConfigurationError) as error:
         JsonFormat({"carrier": "STRING"})  # pyright: ignore[reportArgumentType]
     assert str(error.value) == "a JsonFormat's schema is DDL text or a StructType, not dict"
-    with pytest.raises(ConfigurationError, match=r"Input should be 'fail' or 'null'"):
+    with pytest.raises(ConfigurationError, match=r"has to be 'fail' or 'null'"):
         JsonFormat("a INT", on_error="drop")  # pyright: ignore[reportArgumentType]
 
 
@@ -361,7 +361,7 @@ def test_two_columns_of_one_name_are_refused_whatever_their_case(records):
 def test_a_field_is_named_once_and_known():
     with pytest.raises(ConfigurationError, match=r"a field is named twice: topic, topic"):
         KafkaColumns(fields=("topic", "topic"))
-    with pytest.raises(ConfigurationError, match=r"Input should be 'key', 'value', 'topic'"):
+    with pytest.raises(ConfigurationError, match=r"has to be 'key', 'value', 'topic'"):
         KafkaColumns(fields=("tpoic",))  # pyright: ignore[reportArgumentType]
 
 
@@ -472,10 +472,37 @@ def test_a_long_text_with_many_escapes_and_numbers_is_looked_at_whole(records):
     ],
 )
 def test_a_named_record_says_which_field_its_value_does_not_fit(records, value, problem):
-    decoder = Decoder(
-        JsonFormat("k INT"), JsonFormat("n INT, d DECIMAL(4,1), s STRING, r STRUCT<a: INT>"), KafkaColumns()
-    )
-    assert f": t-3 offset 0: {problem}. Correct " in str(rejected_records(records((None, value)), decoder))
+    assert f": t-3 offset 0: {problem}. Correct " in str(rejected_records(records((None, value)), _explaining()))
+
+
+@spark_test
+def test_a_named_record_says_which_field_its_key_does_not_fit(records):
     assert "offset 0: key: the value of k does not fit INT. Correct" in str(
-        rejected_records(records((b'{"k": "x"}', None)), decoder)
+        rejected_records(records((b'{"k": "x"}', None)), _explaining())
     )
+
+
+def _explaining():
+    return Decoder(JsonFormat("k INT"), JsonFormat("n INT, d DECIMAL(4,1), s STRING, r STRUCT<a: INT>"), KafkaColumns())
+
+
+@pytest.mark.parametrize(
+    ("value_format", "columns"),
+    [
+        (RawFormat(), KafkaColumns()),
+        (StringFormat(on_error="null"), KafkaColumns(fields=("value", "offset"))),
+        (
+            JsonFormat("a INT, `b``c` STRUCT<d: INT>", on_error="null"),
+            KafkaColumns(prefix="k_", fields=("offset", "value")),
+        ),
+        (JsonFormat("STRUCT<a: INT, b: STRUCT<c: INT>>"), KafkaColumns(fields=())),
+    ],
+)
+def test_the_columns_that_are_told_without_spark_are_those_that_it_gives(spark, value_format, columns):
+    decoder = Decoder.of(StringFormat(on_error="null"), value_format, columns)
+    records = spark.createDataFrame(
+        [],
+        "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+        "headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    )
+    assert decoder.finish(decoder.stage(records)).columns == decoder.landed_names

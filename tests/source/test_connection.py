@@ -285,7 +285,6 @@ def test_one_resource_knows_several_clusters_by_name(monkeypatch):
 @pytest.mark.parametrize(
     ("resource", "message"),
     [
-        (KafkaResource(), "the KafkaResource has no bootstrap_servers: give it the addresses of the cluster"),
         (
             KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="eu:1")}),
             (
@@ -318,15 +317,15 @@ def test_secrets_are_in_no_text_of_a_connection(make):
         ),
         (
             {"security_protocol": "TLS"},
-            "security_protocol: Input should be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'",
+            "security_protocol: has to be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'",
         ),
         (
             {"sasl_mechanism": "DIGEST-MD5"},
-            "sasl_mechanism: Input should be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'GSSAPI' or 'OAUTHBEARER'",
+            "sasl_mechanism: has to be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'GSSAPI' or 'OAUTHBEARER'",
         ),
         ({"sasl_password": [SECRET]}, "sasl_password: expected a text"),
-        ({"request_timeout": 0}, "request_timeout: Input should be greater than 0"),
-        ({"read_timeout": 0}, "read_timeout: Input should be greater than 0"),
+        ({"request_timeout": 0}, "request_timeout: has to be greater than 0"),
+        ({"read_timeout": 0}, "read_timeout: has to be greater than 0"),
         ({"properties": {"retry.backoff.ms": 5}}, "properties.retry.backoff.ms: expected a text"),
         ({"java_properties": SECRET}, "java_properties: expected a mapping of names to values"),
         (
@@ -349,7 +348,10 @@ def test_secrets_are_in_no_text_of_a_connection(make):
             "the property sasl.password has a field of its own: use sasl_password",
         ),
         ({"properties": {"group.id": SECRET}}, "the property group.id belongs to the source: use set_group_id"),
-        ({"sasl_pasword": SECRET}, "sasl_pasword: there is no such field"),
+        (
+            {"sasl_pasword": SECRET},
+            "sasl_pasword: there is no such field; did you mean sasl_password or ssl_key_password?",
+        ),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_without_showing_a_secret(changes, message):

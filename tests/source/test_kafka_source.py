@@ -269,7 +269,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: _BUILDER.set_isolation_level("serializable").build(),
-            "invalid KafkaSource: isolation_level: Input should be 'read_committed' or 'read_uncommitted'",
+            "invalid KafkaSource: isolation_level: has to be 'read_committed' or 'read_uncommitted'",
         ),
         (
             lambda: _BUILDER.set_group_id("").build(),

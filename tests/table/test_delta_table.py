@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from dagster_kafka_flip.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
+    ConfigurationError,
     ForeignRowsError,
     PositionLostError,
     SchemaMismatchError,
@@ -108,6 +111,29 @@ def test_a_table_is_made_empty_with_its_layout_and_nullable_columns(spark, table
     assert created.location() == table
 
 
+def test_a_tables_columns_are_those_of_the_batch_whatever_a_session_takes_timestamp_for(spark, table):
+    ddl = "at TIMESTAMP_LTZ, l ARRAY<TIMESTAMP_LTZ>, `n``o` TIMESTAMP_NTZ, s STRUCT<`x-y`: MAP<INT, TIMESTAMP_LTZ>>"
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        wanted = _struct(ddl)
+        stream = DeltaTable(spark, DeltaTarget(table=table))
+        assert stream.anchor() is None
+        stream.create(wanted)
+        found = stream.check_schema(wanted)
+        empty = spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    assert found == (
+        ("at", "timestamp"),
+        ("l", "array<timestamp>"),
+        ("n`o", "timestamp_ntz"),
+        ("s", "struct<x-y:map<int,timestamp>>"),
+    )
+    assert {field.dataType.simpleString() for field in empty if field.name in ("kafka_timestamp", "landed_at")} == {
+        "timestamp"
+    }
+
+
 def test_a_clustered_table_in_the_catalog_is_landed_in_and_none_is_made_in_a_catalog_that_does_not_last(spark):
     name = "flip_tests.`clustered_table`"
     spark.sql("CREATE DATABASE IF NOT EXISTS flip_tests")
@@ -146,14 +172,11 @@ def test_the_loser_of_a_race_for_a_path_changes_nothing(spark, table):
 
 
 def test_what_can_not_be_made_is_told(spark, tmp_path):
-    for target, text in (
-        (DeltaTarget(table=str(tmp_path / "a"), partition_by=("nowhere",)), "nowhere"),
-        (DeltaTarget(table=str(tmp_path / "b"), properties={"delta.appendOnly": "perhaps"}), "perhaps"),
-    ):
-        with pytest.raises(TableError) as error:
-            DeltaTable(spark, target).create(_struct(_SCHEMA))
-        assert str(error.value).startswith(f"the table {target} can't be created: ")
-        assert text in str(error.value)
+    target = DeltaTarget(table=str(tmp_path / "a"), properties={"delta.appendOnly": "perhaps"})
+    with pytest.raises(TableError) as error:
+        DeltaTable(spark, target).create(_struct(_SCHEMA))
+    assert str(error.value).startswith(f"the table {target} can't be created: ")
+    assert "perhaps" in str(error.value)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
 
 
@@ -612,6 +635,29 @@ def test_a_batch_that_does_not_fit_is_told_before_it_is_written(spark, table, ba
     assert landed.version(table) == 0
 
 
+def test_columns_of_a_first_run_that_landed_nothing_bind_no_later_one(spark, table):
+    stream = _stream(spark, table)
+    other = _struct("id INT, name STRING")
+    way_out = (
+        " Or, as an earlier run created the table and nothing was ever written to it, remove its folder: the next run "
+        "creates it with the columns of its batch"
+    )
+    with pytest.raises(SchemaMismatchError) as error:
+        stream.check_schema(other)
+    assert str(error.value).endswith(f"or land into another table.{way_out}")
+    shutil.rmtree(table)
+    again = DeltaTable(spark, DeltaTarget(table=table))
+    assert again.anchor() is None
+    again.create(other)
+    assert again.check_schema(other) == (("id", "int"), ("name", "string"))
+
+    # Once there is a commit, there may be rows, and nobody is told to remove them.
+    again.commit(spark.createDataFrame([], other), _document(again.anchor(), "a"))
+    with pytest.raises(SchemaMismatchError) as error:
+        again.check_schema(_struct(_SCHEMA))
+    assert str(error.value).endswith("or land into another table")
+
+
 def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not_matter(spark, table):
     stream = _stream(spark, table)
     rows = _rows(spark, 1).selectExpr("id AS ID")
@@ -636,3 +682,21 @@ def test_schema_evolution_adds_columns_and_keeps_document_and_fence(spark, table
     assert (found.state, found.version, found.table_rows) == (EnumeratorState({_T0: 2}), 2, 2)
     rows = spark.read.format("delta").load(table).orderBy("id").selectExpr("id", "name", "added.a", "added.b")
     assert [tuple(row) for row in rows.collect()] == [(1, None, 1, None), (2, "n2", 2, 3)]
+
+
+@pytest.mark.parametrize("option", ["partition_by", "cluster_by"])
+def test_a_column_that_the_rows_lack_is_named_before_the_table_is_made(spark, table, option):
+    target = DeltaTarget(table=table).model_copy(update={option: ("custmer",)})
+    with pytest.raises(
+        ConfigurationError, match=rf"^{option}: the rows for .* no column 'custmer'; did you mean customer"
+    ):
+        DeltaTable(spark, target).create(StructType().add("customer", "string").add("amount", "double"))
+    assert not Path(table).exists()
+
+
+def test_a_store_whose_jar_is_not_there_names_the_jar_and_the_setting(spark):
+    table = DeltaTable(spark, DeltaTarget(table="s3a://bucket/orders", single_writer=True))
+    with pytest.raises(TableError) as error:
+        table.anchor()
+    assert 'SparkResource(packages=["org.apache.hadoop:hadoop-aws:' in str(error.value)
+    assert "Nothing was read" in str(error.value)

@@ -25,6 +25,12 @@ _FROM_DELTA = """An error occurred while calling o1.append.
 \tat org.apache.spark.sql.delta.DeltaErrorsBase.metadataChangedException(DeltaErrors.scala:1)
 \tSuppressed: org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace of the original
 """
+_FROM_CONSTRAINT = """An error occurred while calling o2228.append.
+: org.x.ViolationException: [DELTA_VIOLATE] CHECK constraint c (a < 5) violated by row:
+ - a : 5
+ - b : x
+\tat org.x.CheckDeltaInvariant.assertRule(CheckDeltaInvariant.scala:58)
+"""
 _FROM_PYTHON = """
   An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -42,8 +48,12 @@ ValueError: broken by hand
         (_FROM_JAVA, "Caused by: java.io.IOException: No space left on device"),
         (_FROM_PYTHON, "ValueError: broken by hand"),
         (_FROM_JAVA + _FROM_PYTHON, "ValueError: broken by hand"),
-        ("An error occurred while calling o1.append.\n: x.Y: why", ": x.Y: why"),
-        (_FROM_DELTA, ": io.delta.x: [DELTA_METADATA_CHANGED] why"),
+        ("An error occurred while calling o1.append.\n: x.Y: why", "x.Y: why"),
+        (
+            _FROM_CONSTRAINT,
+            "org.x.ViolationException: [DELTA_VIOLATE] CHECK constraint c (a < 5) violated by row: - a : 5 - b : x",
+        ),
+        (_FROM_DELTA, "io.delta.x: [DELTA_METADATA_CHANGED] why"),
         ("An error occurred while calling o1.append.", "An error occurred while calling o1.append."),
         ("", "no message"),
     ],

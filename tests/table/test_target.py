@@ -84,7 +84,7 @@ def test_different_tables_have_different_identities():
             {"partition_by": ("a",), "cluster_by": ("b",)},
             "a Delta table has partition columns or clustering columns, not both",
         ),
-        ({"partition": ("a",)}, "partition: there is no such field"),
+        ({"partition": ("a",)}, "partition: there is no such field; did you mean partition_by?"),
     ],
 )
 def test_a_target_that_can_not_be_is_refused(values: dict[str, Any], message: str):

@@ -23,12 +23,12 @@ def test_a_range_that_is_backfilled_through_the_api_shows_at_its_partitions(scre
     expect(page.get_by_text("kafka/window_start", exact=True)).to_be_visible()
     assert value("kafka/window_start").startswith("Mar 10, 2013, 12:00:00 AM UTC")
     assert value("kafka/complete") == "true"
-    assert value("delta/commits") == "1"
+    assert value("run/delta/commits") == "1"
     # The flights of that day in UTC, in the dataset.
     first, _ = load_flights()
     departures = (datetime.fromtimestamp(departure / 1000, tz=timezone.utc).date() for departure in first.departures)
     assert int(value("dagster/partition_row_count")) == sum(day == date(2013, 3, 10) for day in departures)
-    assert int(value("delta/rows_written")) == 86_022
+    assert int(value("run/delta/rows_written")) == 86_022
     screen.shoot("partitions")
 
 

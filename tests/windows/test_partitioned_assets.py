@@ -97,7 +97,8 @@ def test_a_range_is_one_run_one_commit_and_tells_of_each_partition(kafka, run, i
     assert first["kafka/complete"] is True
     assert first["kafka/watermark"] * 1000 == START + DAY
     assert [(split.data["start"], split.data["stop"]) for split in first["kafka/splits"].records] == [(0, 4)]
-    assert (first["delta/commits"], first["delta/rows_written"], first["kafka/stragglers"]) == (1, 6, 0)
+    assert (first["run/delta/commits"], first["run/delta/rows_written"], first["run/kafka/stragglers"]) == (1, 6, 0)
+    assert not {"delta/commits", "delta/rows_written", "kafka/records_read", "seconds/total"} & set(first)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
     assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
 

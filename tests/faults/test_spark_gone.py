@@ -1,0 +1,26 @@
+"""A process outlives its Spark, such as under the in-process executor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark]
+
+
+def test_a_session_whose_jvm_has_ended_is_told_to_whoever_asks_for_it():
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.faults.gone_spark"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    told = [line for line in run.stdout.splitlines() if line.startswith("the Spark session of this process")]
+    assert len(told) == 3, run.stdout + run.stderr
+    assert run.stdout.endswith("ended\n")
+    assert all("is gone: its JVM has ended" in line and "Run again: a new process" in line for line in told)

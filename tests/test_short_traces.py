@@ -1,0 +1,85 @@
+"""What a failed run leaves in its log: the error with its cause, and not the frames that lead to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+import traceback
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PythonException
+
+from dagster_kafka_flip.errors import TopicNotFoundError, WriteFailedError
+from dagster_kafka_flip.short_traces import short_traces
+
+
+def _failing(error, cause=None):
+    def deep(levels):
+        if levels:
+            deep(levels - 1)
+        raise error from cause
+
+    yield "before"
+    deep(20)
+
+
+def _lines(error, cause=None):
+    """What is yielded before, and the trace as it leaves a run."""
+    events = short_traces(_failing(error, cause))
+    assert next(events) == "before"
+    with pytest.raises(type(error)) as raised:
+        next(events)
+    assert raised.value is error
+    return traceback.format_exception(raised.value)
+
+
+def test_an_error_of_this_package_leaves_without_the_frames_that_lead_to_it(caplog):
+    caplog.set_level(logging.DEBUG, "dagster_kafka_flip")
+    told = "".join(_lines(TopicNotFoundError("the topic orders does not exist")))
+    assert told.endswith("TopicNotFoundError: the topic orders does not exist\n")
+    assert "in deep" not in told
+    assert "in deep" in caplog.text
+
+
+def test_a_cause_that_the_message_has_told_goes_and_a_users_own_stays():
+    failed = "WriteFailedError: the write failed"
+    told = "".join(_lines(WriteFailedError("the write failed"), Py4JNetworkError("at java.base/...")))
+    assert "at java.base" not in told
+    assert failed in told
+    of_user = PythonException('File "definitions.py", line 10, in <lambda>')
+    for cause in (of_user, ZeroDivisionError("of a transform")):
+        told = "".join(_lines(WriteFailedError("the write failed"), cause))
+        assert str(cause) in told
+        assert failed in told
+
+
+def test_other_exceptions_are_left_alone():
+    assert any("in deep" in line for line in _lines(KeyError("amount")))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_local_session_prints_no_java_stack_traces_and_no_greetings():
+    script = """
+        from dagster_kafka_flip import build_session
+        from tests.processes import LIGHT_SPARK
+
+        spark = build_session(master="local[1]", config={"spark.ui.enabled": "false", **LIGHT_SPARK})
+        from pyspark.sql import functions as f
+        try:
+            spark.range(3).select(f.raise_error(f.lit("no"))).write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            print(type(error).__name__)
+    """
+    # The tests' own way to start a JVM would take the place of the session's.
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.strip()
+    said = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
+    assert not [line for line in said if "\tat " in line or " ERROR " in line or " WARN " in line], done.stderr
+    assert len(said) < 8, done.stderr

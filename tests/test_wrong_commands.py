@@ -1,0 +1,615 @@
+"""What users get wrong on the command line: one line that says what to write. No broker and no Spark is there."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_kafka_flip.cli import main
+
+_WHERE = "--bootstrap-servers 127.0.0.1:1"
+_FILES = {
+    "defs.py": """
+from dagster import DailyPartitionsDefinition, Definitions, asset
+from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
+
+source = KafkaSource(topics=("a",))
+stream = build_kafka_delta_asset(source=source, table="lake/a", name="stream")
+daily = build_kafka_delta_asset(
+    source=source, table="lake/d", name="daily", partitions_def=DailyPartitionsDefinition("2026-01-01")
+)
+
+@asset
+def other(): ...
+
+kafka = KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=1)
+defs = Definitions(assets=[stream, daily, other], resources={"kafka": kafka, "spark": SparkResource()})
+""",
+    "none.py": "x = 5\n",
+    "plain.py": "import dagster\n@dagster.asset\ndef other(): ...\ndefs = dagster.Definitions(assets=[other])\n",
+    "broken.py": "import nope\n",
+    "syntax.py": "def (\n",
+    "raising.py": "1 / 0\n",
+    "ending.py": "import sys\nsys.exit(3)\n",
+    "conf.py": "from dagster_kafka_flip import KafkaSource\nKafkaSource(topics='a')\n",
+    "typo.py": "from dagster_kafka_flip import build_kafka_delta_asset\nbuild_kafka_delta_asset(sauce=5)\n",
+    "data.txt": "x",
+}
+_FILES["env.py"] = _FILES["defs.py"].replace('"127.0.0.1:1"', '__import__("dagster").EnvVar("NOT_SET")')
+_FILES["nores.py"] = _FILES["defs.py"].replace(', resources={"kafka": kafka, "spark": SparkResource()}', "")
+_FILES["textres.py"] = _FILES["defs.py"].replace('"kafka": kafka', '"kafka": "a:1"')
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with right and wrong definitions."""
+    folder = tmp_path_factory.mktemp("project")
+    for name, text in _FILES.items():
+        (folder / name).write_text(text)
+    (folder / "folder").mkdir()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    for variable in ("DAGSTER_HOME", "KAFKA_BOOTSTRAP_SERVERS", "NOT_SET"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("nope", 2, "No such command 'nope'."),
+        ("plan", 2, "say what to read: --topic, --topic-pattern or --partition, or an asset with --asset"),
+        ("plan nope", 2, "Got unexpected extra argument (nope)"),
+        ("plan --topic a", 2, "say where Kafka is: --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS"),
+        (
+            "plan --topic a --bootstrap-servers x",
+            1,
+            "invalid KafkaConnection: 'x' is no address: bootstrap servers are host:port, several separat",
+        ),
+        (
+            'plan --topic a --bootstrap-servers ""',
+            1,
+            "invalid KafkaConnection: '' is no address: bootstrap servers are host:port, several separate",
+        ),
+        (
+            'plan --topic "" --bootstrap-servers 127.0.0.1:1',
+            1,
+            "invalid KafkaSource: '' can't be a topic's name: Kafka allows 1 to 249 letters, digits, '.',",
+        ),
+        (
+            'plan --topic "a b" --bootstrap-servers 127.0.0.1:1',
+            1,
+            "invalid KafkaSource: 'a b' can't be a topic's name: Kafka allows 1 to 249 letters, digits, '",
+        ),
+        (
+            "plan --topic a --topic-pattern b --bootstrap-servers 127.0.0.1:1",
+            2,
+            "say what to read: --topic, --topic-pattern or --partition, or an asset with --asset; --topic",
+        ),
+        (
+            'plan --topic-pattern "[" --bootstrap-servers 127.0.0.1:1',
+            1,
+            "invalid KafkaSource: the topic pattern '[' is no regular expression: unterminated character",
+        ),
+        (
+            'plan --topic-pattern "" --bootstrap-servers 127.0.0.1:1',
+            2,
+            "say what to read: --topic, --topic-pattern or --partition, or an asset with --asset",
+        ),
+        (
+            "plan --partition a --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'a' is not a topic partition; write topic-number, such as flights-0",
+        ),
+        (
+            "plan --partition a-x --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'a-x' is not a topic partition; write topic-number, such as flights-0",
+        ),
+        (
+            "plan --topic a --start never --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'never' names no offsets; write earliest, latest, committed, committed:earliest, timestamp:2",
+        ),
+        (
+            "plan --topic a --start 5 --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'5' names no offsets; write earliest, latest, committed, committed:earliest, timestamp:2026-",
+        ),
+        (
+            "plan --topic a --start timestamp:soon --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'soon' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
+        ),
+        (
+            "plan --topic a --start timestamp:2026-01-01 --bootstrap-servers 127.0.0.1:1",
+            1,
+            "the time 2026-01-01T00:00:00 has no offset from UTC; write one, such as 2026-01-01T00:00:00Z",
+        ),
+        (
+            "plan --topic a --start timestamp:1763800000 --bootstrap-servers 127.0.0.1:1",
+            1,
+            "timestamp 1763800000 looks like seconds since the epoch, and milliseconds are expected: writ",
+        ),
+        (
+            "plan --topic a --start timestamp:2026-13-01T00:00:00Z --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'2026-13-01T00:00:00Z' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
+        ),
+        (
+            "plan --topic a --start 'offsets:{' --bootstrap-servers 127.0.0.1:1",
+            1,
+            '\'{\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+        ),
+        (
+            'plan --topic a --start \'offsets:{"a":{"0":-5}}\' --bootstrap-servers 127.0.0.1:1',
+            1,
+            "a-0: the offset -5 is negative",
+        ),
+        (
+            'plan --topic a --start \'offsets:{"b":{"0":5}}\' --bootstrap-servers 127.0.0.1:1',
+            1,
+            "invalid KafkaSource: an offset is given for b-0, but the source reads a",
+        ),
+        (
+            'plan --topic a --start \'offsets:{"a":{"0":"x"}}\' --bootstrap-servers 127.0.0.1:1',
+            1,
+            '\'{"a":{"0":"x"}}\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+        ),
+        (
+            "plan --topic a --start committed --bootstrap-servers 127.0.0.1:1",
+            2,
+            "--start committed:none needs --group-id, the group whose offsets count",
+        ),
+        (
+            "plan --topic a --start committed:never --group-id g --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'committed:never' names no offsets; write earliest, latest, committed, committed:earliest, t",
+        ),
+        (
+            "plan --topic a --stop earliest --bootstrap-servers 127.0.0.1:1",
+            1,
+            "invalid KafkaSource: earliest can't be a stop: nothing would ever be read",
+        ),
+        (
+            "plan --topic a --stop 'offsets:{\"a\":5}' --bootstrap-servers 127.0.0.1:1",
+            1,
+            '\'{"a":5}\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+        ),
+        (
+            "plan --topic a --start timestamp:2026-02-01T00:00:00Z --stop timestamp:2026-01-01T00:00:00Z --bootstrap-servers 127.0.0.1:1",  # noqa: E501
+            1,
+            "invalid KafkaSource: it starts at timestamp:1769904000000, behind its stop at timestamp:1767",
+        ),
+        ('plan --topic a --group-id "" --bootstrap-servers 127.0.0.1:1', 1, "invalid KafkaSource: group_id: is empty"),
+        (
+            "plan --topic a --isolation-level x --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--isolation-level': 'x' is not one of 'read_committed', 'read_uncommitted",
+        ),
+        (
+            "plan --topic a --property x --bootstrap-servers 127.0.0.1:1",
+            2,
+            "a --property is written key=value, such as --property fetch.min.bytes=1",
+        ),
+        (
+            "plan --topic a --property =x --bootstrap-servers 127.0.0.1:1",
+            2,
+            "a --property is written key=value, such as --property fetch.min.bytes=1",
+        ),
+        (
+            "plan --topic a --property fetch.min.bytess=1 --bootstrap-servers 127.0.0.1:1",
+            1,
+            "invalid KafkaSource: the property fetch.min.bytess is known to neither client; did you mean",
+        ),
+        (
+            "plan --topic a --property sasl.password=hunter2 --bootstrap-servers 127.0.0.1:1",
+            1,
+            "invalid KafkaSource: the property sasl.password belongs to the connection: use the fields of",
+        ),
+        (
+            "plan --topic a --max-drift x --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--max-drift': 'x' is not a valid float range.",
+        ),
+        (
+            "plan --topic a --max-drift -1 --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--max-drift': -1.0 is not in the range 0.001<=x<=1000000000.0.",
+        ),
+        (
+            "plan --topic a --max-records-per-batch 0 --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--max-records-per-batch': 0 is not in the range x>=1.",
+        ),
+        (
+            "plan --topic a --max-bytes-per-batch 1g --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--max-bytes-per-batch': '1g' is not a valid integer range.",
+        ),
+        (
+            "plan --topic a --spread x --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--spread': 'x' is not one of 'backlog', 'time'.",
+        ),
+        (
+            "plan --topic a --parallelism 0 --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--parallelism': 0 is not in the range x>=1.",
+        ),
+        (
+            "plan --topic a --ask-table --bootstrap-servers 127.0.0.1:1",
+            2,
+            "--ask-table is for an asset, whose table is known; say which one with --asset",
+        ),
+        (
+            "plan --topic a --limit-rows -1 --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--limit-rows': -1 is not in the range x>=0.",
+        ),
+        ("plan --topic a -f defs.py", 2, "-f says where an asset is defined; say which one with --asset"),
+        (
+            "plan --asset stream -f nope.py",
+            2,
+            "Invalid value for '-f' / '--python-file': File 'nope.py' does not exist.",
+        ),
+        ("plan --asset stream -f folder", 2, "Invalid value for '-f' / '--python-file': File 'folder' is a directory."),
+        (
+            "plan --asset stream -f data.txt",
+            1,
+            "the definitions in data.txt can't be loaded: Exception: Can not import module data from path",
+        ),
+        (
+            "plan --asset stream -f defs.py -m defs",
+            2,
+            "the asset is defined in a file (-f) or in a module (-m), not in both",
+        ),
+        ("plan --asset nope -f defs.py", 1, "defs.py has no asset nope; there is daily, stream"),
+        ('plan --asset "" -f defs.py', 1, "defs.py has no asset ; there is daily, stream"),
+        ('plan --asset "/" -f defs.py', 1, "defs.py has no asset /; there is daily, stream"),
+        (
+            "plan --asset other -f defs.py",
+            1,
+            "other in defs.py is no asset of kafka_delta_asset or build_kafka_delta_asset; there is daily",
+        ),
+        (
+            "plan --asset daily -f defs.py",
+            1,
+            "the asset daily has partitions: a run lands the windows that it is asked for, and has no pos",
+        ),
+        (
+            "plan --asset stream -f defs.py --topic a",
+            2,
+            "--topic: the asset says so already; leave it out, or leave out --asset",
+        ),
+        (
+            "plan --asset stream -f defs.py --start never",
+            1,
+            "'never' names no offsets; write earliest, latest, committed, committed:earliest, timestamp:2",
+        ),
+        (
+            "plan --asset stream -f env.py",
+            1,
+            "the resource 'kafka' needs NOT_SET in the environment; set what is missing",
+        ),
+        (
+            "plan --asset stream -f nores.py",
+            1,
+            "the definitions in nores.py can't be loaded: DagsterInvalidDefinitionError: resource with ke",
+        ),
+        (
+            "plan --asset stream -f none.py",
+            1,
+            "the definitions in none.py can't be loaded: DagsterInvariantViolationError: No Definitions,",
+        ),
+        (
+            "plan --asset stream -f plain.py",
+            1,
+            "plain.py has no asset stream; there is no asset that lands a topic in a table",
+        ),
+        (
+            "plan --asset stream -f broken.py",
+            1,
+            "the definitions in broken.py can't be loaded: ModuleNotFoundError: No module named 'nope'",
+        ),
+        (
+            "plan --asset stream -f syntax.py",
+            1,
+            "the definitions in syntax.py can't be loaded: SyntaxError: invalid syntax (syntax.py, line 1",
+        ),
+        (
+            "plan --asset stream -f raising.py",
+            1,
+            "the definitions in raising.py can't be loaded: ZeroDivisionError: division by zero",
+        ),
+        ("plan --asset stream -f conf.py", 1, 'invalid KafkaSource: topics: expected a list, such as ["..."]'),
+        ("plan --asset stream -f typo.py", 1, "build_kafka_delta_asset: source and table are missing"),
+        (
+            "plan --asset stream -m nope",
+            1,
+            "the definitions in the module nope can't be loaded: ModuleNotFoundError: No module named 'no",
+        ),
+        (
+            "plan --asset stream -m nope.sub",
+            1,
+            "the definitions in the module nope.sub can't be loaded: ModuleNotFoundError: No module named",
+        ),
+        (
+            "plan --asset stream -m json",
+            1,
+            "the definitions in the module json can't be loaded: DagsterInvariantViolationError: No Defin",
+        ),
+        (
+            'plan --asset stream -m "a b"',
+            1,
+            "the definitions in the module a b can't be loaded: ModuleNotFoundError: No module named 'a b",
+        ),
+        (
+            "plan --asset stream -m defs --max-records-per-batch 0",
+            2,
+            "Invalid value for '--max-records-per-batch': 0 is not in the range x>=1.",
+        ),
+        ("plan --topic a --json", 2, "say where Kafka is: --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS"),
+        ("position nope", 2, "No such command 'nope'."),
+        ("position show", 2, "say which table: --table, or an asset with --asset"),
+        ('position show --table ""', 1, "invalid DeltaTarget: table: is empty"),
+        (
+            'position show --table lake/a --stream "a b" --spark-master local',
+            1,
+            "invalid DeltaTarget: the stream id 'a b' can't be: 1 to 100 letters, digits, '.', '_' and '-",
+        ),
+        ("position show --table lake/a --commits -1", 2, "Invalid value for '--commits': -1 is not in the range x>=0."),
+        (
+            "position show --table lake/a --asset stream -f defs.py",
+            2,
+            "--table: the asset says so already; leave it out, or leave out --asset",
+        ),
+        (
+            "position show --table lake/a --bootstrap-servers x",
+            1,
+            "invalid KafkaConnection: 'x' is no address: bootstrap servers are host:port, several separat",
+        ),
+        ("position show --asset nope -f defs.py", 1, "defs.py has no asset nope; there is daily, stream"),
+        (
+            "position show --asset other -f defs.py",
+            1,
+            "other in defs.py is no asset of kafka_delta_asset or build_kafka_delta_asset; there is daily",
+        ),
+        ("position show -f defs.py", 2, "-f says where an asset is defined; say which one with --asset"),
+        (
+            "position show --table lake/a --spark-remote x",
+            2,
+            "Invalid value for '--spark-remote': remote is no address of a Spark Connect server",
+        ),
+        (
+            "position show --table lake/a --spark-master local --spark-remote sc://a:1",
+            2,
+            "--spark-master and --spark-remote do not go together",
+        ),
+        ("position set", 2, "Missing option '--reason'."),
+        ("position set --to earliest", 2, "Missing option '--reason'."),
+        ("position set --reason x", 2, "say where to: --to, or --give-up"),
+        ("position set --table lake/a --reason x", 2, "say where to: --to, or --give-up"),
+        (
+            "position set --table lake/a --reason x --to earliest",
+            2,
+            "say where Kafka is: --bootstrap-servers, or an asset with --asset",
+        ),
+        (
+            "position set --table lake/a --reason x --to nope --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'nope' names no offsets; write earliest, latest, committed, committed:earliest, timestamp:20",
+        ),
+        (
+            "position set --table lake/a --reason x --to group:never --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'committed:never' names no offsets; write earliest, latest, committed, committed:earliest, t",
+        ),
+        (
+            'position set --table lake/a --reason x --to \'offsets:{"a":{"0":-1}}\' --bootstrap-servers 127.0.0.1:1',
+            1,
+            "a-0: the offset -1 is negative",
+        ),
+        (
+            "position set --table lake/a --reason x --to 'offsets:[]' --bootstrap-servers 127.0.0.1:1",
+            1,
+            '\'[]\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+        ),
+        (
+            "position set --table lake/a --reason x --to timestamp:yesterday --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'yesterday' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
+        ),
+        (
+            "position set --table lake/a --reason x --to earliest --bootstrap-servers x",
+            1,
+            "invalid KafkaConnection: 'x' is no address: bootstrap servers are host:port, several separat",
+        ),
+        (
+            'position set --table lake/a --reason x --to earliest --stream "a b" --bootstrap-servers 127.0.0.1:1',
+            1,
+            "invalid DeltaTarget: the stream id 'a b' can't be: 1 to 100 letters, digits, '.', '_' and '-",
+        ),
+        (
+            'position set --table "" --reason x --to earliest --bootstrap-servers 127.0.0.1:1',
+            1,
+            "invalid DeltaTarget: table: is empty",
+        ),
+        (
+            "position set --asset stream -f defs.py --topic a --reason x --to earliest",
+            2,
+            "--topic: the asset says so already; leave it out, or leave out --asset",
+        ),
+        (
+            "position set --asset nope -f defs.py --reason x --to earliest",
+            1,
+            "defs.py has no asset nope; there is daily, stream",
+        ),
+        (
+            "position set --asset stream -f env.py --reason x --to earliest",
+            1,
+            "the resource 'kafka' needs NOT_SET in the environment; set what is missing",
+        ),
+        (
+            'position set --asset stream -f defs.py --reason x --to earliest --stream "a b"',
+            1,
+            "invalid DeltaTarget: the stream id 'a b' can't be: 1 to 100 letters, digits, '.', '_' and '-",
+        ),
+        ("position reset", 2, "Missing option '--reason'."),
+        ("position reset --reason x", 2, "say which table: --table, or an asset with --asset"),
+        (
+            "position reset --reason x --table lake/a",
+            2,
+            "say where Kafka is: --bootstrap-servers, or an asset with --asset",
+        ),
+        ("position reset --reason x --to earliest", 2, "No such option '--to'. Did you mean '--topic'?"),
+        ("ingest", 2, "Missing option '--replay'."),
+        ("ingest --asset stream -f defs.py", 2, "Missing option '--replay'."),
+        (
+            "ingest --asset stream -f defs.py --replay -1 --into lake/b",
+            2,
+            "Invalid value for '--replay': -1 is not in the range x>=0.",
+        ),
+        (
+            "ingest --asset stream -f defs.py --replay x --into lake/b",
+            2,
+            "Invalid value for '--replay': 'x' is not a valid integer range.",
+        ),
+        ("ingest --asset stream -f defs.py --replay 1", 2, "Missing option '--into'."),
+        ("ingest --replay 1 --into lake/b", 2, "say whose commit it is with --asset"),
+        (
+            "ingest --asset nope -f defs.py --replay 1 --into lake/b",
+            1,
+            "defs.py has no asset nope; there is daily, stream",
+        ),
+        (
+            "ingest --asset stream -f defs.py --replay 1 --into lake/b --spark-remote x",
+            2,
+            "Invalid value for '--spark-remote': remote is no address of a Spark Connect server",
+        ),
+        ("backfill", 2, "Missing argument 'ASSET'."),
+        ("backfill stream", 2, "Missing option '--from'."),
+        ("backfill stream --from 2026-01-01T00:00:00Z", 2, "Missing option '--to'."),
+        (
+            "backfill stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
+            2,
+            "there is nobody to ask, because this is no terminal: add --yes, or --dry-run to see the plan",
+        ),
+        (
+            "backfill stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --json",
+            2,
+            "--json is for scripts, which are not asked: add --yes, or --dry-run to see the plan alone",
+        ),
+        (
+            "backfill stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes",
+            1,
+            "DAGSTER_HOME is not set, so that nobody would see the runs; set it to the folder of the inst",
+        ),
+        (
+            "backfill stream -f defs.py --from 2026-01-01 --to 2026-01-02T00:00:00Z --dry-run",
+            1,
+            "the time 2026-01-01T00:00:00 has no offset from UTC; write one, such as 2026-01-01T00:00:00Z",
+        ),
+        (
+            "backfill stream -f defs.py --from soon --to 2026-01-02T00:00:00Z --dry-run",
+            1,
+            "'soon' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
+        ),
+        (
+            "backfill stream -f defs.py --from 2026-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            1,
+            "the window 2026-01-03T00:00:00Z/2026-01-02T00:00:00Z ends at 2026-01-02T00:00:00Z, which is",
+        ),
+        (
+            "backfill stream -f defs.py --from 1969-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            1,
+            "the timestamp -31363200000 is before 1970, where Kafka can look up none; write 1970 or later",
+        ),
+        (
+            "backfill nope -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            1,
+            "defs.py has no asset nope; there is daily, stream",
+        ),
+        (
+            "backfill other -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            1,
+            "other in defs.py is no asset of kafka_delta_asset or build_kafka_delta_asset; there is daily",
+        ),
+        (
+            "backfill daily -f defs.py --from 2025-01-01T00:00:00Z --to 2025-01-02T00:00:00Z --dry-run",
+            1,
+            "the range from 2025-01-01T00:00:00Z to 2025-01-02T00:00:00Z holds no whole window of the ass",
+        ),
+        (
+            "backfill daily -f defs.py --from 2026-01-01T01:00:00Z --to 2026-01-01T02:00:00Z --dry-run",
+            1,
+            "the range from 2026-01-01T01:00:00Z to 2026-01-01T02:00:00Z holds no whole window of the ass",
+        ),
+        (
+            "backfill daily -f defs.py --time-column x --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            2,
+            "--time-column is for a stream, and daily has partitions; which column holds a row's window i",
+        ),
+        (
+            "backfill stream -f env.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            1,
+            "the resource 'kafka' needs NOT_SET in the environment; set what is missing",
+        ),
+        ("broker start --port 99999", 2, "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
+        ("broker start --port x", 2, "Invalid value for '--port': 'x' is not a valid integer range."),
+        (
+            "broker start --data-dir data.txt",
+            2,
+            "Invalid value for '--data-dir' (env var: 'DAGSTER_KAFKA_FLIP_BROKER_DIR'): Directory 'data.t",
+        ),
+        ("broker nope", 2, "No such command 'nope'."),
+        (
+            "plan --topic a --max-drift nan --bootstrap-servers 127.0.0.1:1",
+            2,
+            "Invalid value for '--max-drift': 'nan' is",
+        ),
+        ("plan --asset stream -f textres.py", 1, "the resource 'kafka': expected KafkaResource, got str"),
+        (
+            "position show --table lake/a --spark-master lokal",
+            2,
+            "Invalid value for '--spark-master': master 'lokal' is",
+        ),
+        (f"position set --table a/b --reason '' --to earliest {_WHERE}", 2, "--reason is empty"),
+        (
+            f"position set --table a/b --reason x --to earliest {_WHERE}",
+            2,
+            "there is nobody to ask, because this is no",
+        ),
+        (f"position reset --table a/b --reason x {_WHERE}", 2, "there is nobody to ask, because this is no terminal"),
+        (
+            f"position set --table a/b --reason x --to earliest --topic 'a b' {_WHERE}",
+            1,
+            "invalid KafkaSource: 'a b' can't",
+        ),
+        ("ingest --asset stream -f defs.py --replay 1 --into ''", 1, "invalid DeltaTarget: table: is empty"),
+        ("plan --asset stream -f ending.py", 1, "the definitions in ending.py can't be loaded: they end the process"),
+    ],
+)
+def test_a_wrong_command_ends_with_one_line_that_says_what_to_write(command, code, message):
+    finished = CliRunner().invoke(main, shlex.split(command))
+    assert (type(finished.exception), finished.exit_code) == (SystemExit, code), finished.exception
+    assert f"Error: {message}" in finished.output
+    assert "hunter2" not in finished.output
+
+
+@pytest.mark.parametrize(
+    ("home", "message"), [("/nope", "is not a directory"), ("relative", "must be an absolute path")]
+)
+def test_a_wrong_home_of_dagster_is_named(home, message):
+    window = "--from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes"
+    for command in ("plan --asset stream -f defs.py", f"backfill stream -f defs.py {window}"):
+        finished = CliRunner().invoke(main, shlex.split(command), env={"DAGSTER_HOME": home})
+        assert finished.exit_code == 1
+        assert "Error: the Dagster instance of DAGSTER_HOME can't be opened" in finished.output
+        assert message in finished.output
