@@ -367,6 +367,10 @@ class JsonFormatAttributes(Model):
         alias="schema", description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`."
     )
     on_error: OnError | Template = "fail"
+    show_values: bool | Template = Field(
+        default=False,
+        description="Whether the error about a rejected record quotes the start of each value that does not fit.",
+    )
 
 
 def _format(context: ResolutionContext, value: Any) -> Format:
@@ -377,7 +381,10 @@ def _format(context: ResolutionContext, value: Any) -> Format:
         raise refused(context, f"{found!r} is no format; give its type (raw, string or json) below it")
     on_error = found.get("on_error", "fail")
     if found["type"] == "json":
-        return _made(context, JsonFormat, {"schema": found["declared"], "on_error": on_error})
+        show_values = found.get("show_values", False)
+        return _made(
+            context, JsonFormat, {"schema": found["declared"], "on_error": on_error, "show_values": show_values}
+        )
     return _made(context, RawFormat if found["type"] == "raw" else StringFormat, {"on_error": on_error})
 
 

@@ -85,6 +85,8 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         result: What the run did.
         previous: The asset's materialization before this one; an idle run takes from it what it did not look up.
     """
+    seconds = sum(batch.read_and_write_seconds for batch in result.batches)
+    confirming = sum(batch.confirm_seconds for batch in result.batches)
     metadata: dict[str, Any] = {
         "kafka/idle": result.is_idle,
         "kafka/splits": _splits_table(result),
@@ -106,12 +108,15 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "delta/version": result.known.table_version,
         "spark/started": result.started_spark,
         "seconds/plan": round(result.plan_seconds, 3),
-        "seconds/spark_start": round(result.spark_seconds, 3),
-        "seconds/read_and_write": round(seconds := sum(batch.read_and_write_seconds for batch in result.batches), 3),
-        "seconds/commit": round(confirming := sum(batch.confirm_seconds for batch in result.batches), 3),
         "seconds/total": round(result.plan_seconds + result.spark_seconds + seconds + confirming, 3),
     }
-    if result.records is not None:
+    # Dagster plots numbers: what an idle run did not do is no point in a plot.
+    if result.started_spark:
+        metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
+    if result.batches:
+        metadata["seconds/read_and_write"] = round(seconds, 3)
+        metadata["seconds/commit"] = round(confirming, 3)
+    if result.records:
         metadata["kafka/records_per_second"] = per_second(result.records, seconds)
     # What nobody knows is left out: a 0 would be a number.
     metadata["kafka/lost_offsets"] = result.lost_offsets
@@ -223,8 +228,8 @@ def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
 
 
 def per_second(records: int, seconds: float) -> float:
-    """Records per second; 0 where nothing was read."""
-    return round(records / seconds, 3) if records and seconds > 0 else 0.0
+    """Records per second; 0 if the clock saw no time pass."""
+    return round(records / seconds, 3) if seconds > 0 else 0.0
 
 
 def _some(partitions: Sequence[TopicPartition]) -> str:

@@ -140,7 +140,7 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         "dagster/uri": uri(results[-1].location),
     }
     metadata |= fields_metadata(fields(results))
-    if records is not None:
+    if records:
         metadata["kafka/records_per_second"] = per_second(records, seconds)
     if commits:
         metadata["delta/version"] = commits[-1].version

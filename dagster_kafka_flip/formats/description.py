@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.format import Format
 
+# Kept in commits, so an id of its own and not where the class is.
+_BUILT_IN: dict[str, type[Format]] = {"raw": RawFormat, "string": StringFormat, "json": JsonFormat}
+
+# What says nothing of which records are rejected.
+_OTHER_SETTINGS = frozenset({"on_error", "show_values"})
+
 # An object's address is another one in every process.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -52,8 +58,10 @@ def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | No
 
 
 def _describe(described: Format) -> dict[str, Any]:
-    settings = {name: _plain(value) for name, value in described if name != "on_error"}
-    return {"format": f"{type(described).__module__}.{type(described).__qualname__}", **settings}
+    kind = type(described)
+    own_id = next((name for name, built_in in _BUILT_IN.items() if built_in is kind), None)
+    settings = {name: _plain(value) for name, value in described if name not in _OTHER_SETTINGS}
+    return {"format": own_id or f"{kind.__module__}.{kind.__qualname__}", **settings}
 
 
 def _plain(value: Any) -> Any:
@@ -122,12 +130,9 @@ def _format_of(description: Mapping[str, Any], current: Format) -> Format | None
 
 
 def _make(description: Mapping[str, Any]) -> Format | None:
-    home, _, name = str(description["format"]).rpartition(".")
-    for simple in (RawFormat, StringFormat):
-        if (home, name) == (simple.__module__, simple.__qualname__):
-            return simple()
-    if (home, name) != (JsonFormat.__module__, JsonFormat.__qualname__):
-        return None
+    kind = _BUILT_IN.get(description["format"])
+    if kind is not JsonFormat:
+        return kind() if kind else None
     declared = description["declared"]
     if isinstance(declared, str):
         return JsonFormat(declared)

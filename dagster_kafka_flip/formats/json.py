@@ -27,6 +27,9 @@ _MISFIT = "not valid JSON, or a value does not fit its field's type"
 # A longer type, of a STRUCT with many fields, is cut.
 _LONGEST_TYPE = 60
 
+# What an error quotes of a value.
+_LONGEST_VALUE = 40
+
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
 
 
@@ -44,16 +47,19 @@ class JsonFormat(Format):
     Args:
         schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType.
         on_error: See Format.
+        show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
+            field, 40 characters at most. Default: no, since more people read logs than tables.
 
     Attributes:
         declared: The schema, as it was given.
     """
 
     declared: Any
+    show_values: bool = False
 
     @check_arguments
-    def __init__(self, schema: str | StructType, *, on_error: OnError = "fail") -> None:
-        super().__init__(declared=schema, on_error=on_error)  # pyright: ignore[reportCallIssue]
+    def __init__(self, schema: str | StructType, *, on_error: OnError = "fail", show_values: bool = False) -> None:
+        super().__init__(declared=schema, on_error=on_error, show_values=show_values)  # pyright: ignore[reportCallIssue]
 
     @field_validator("declared")
     @classmethod
@@ -131,15 +137,25 @@ class JsonFormat(Format):
 
         struct = self.struct()
         fits = [
-            f.when(
-                _is_corrupt(_parsed(data, [field])), f.lit(f"the value of {field.name} does not fit {_short(declared)}")
-            )
+            f.when(_is_corrupt(_parsed(data, [field])), self._misfit(data, declared))
             for field, declared in zip(with_room(struct).fields, struct.fields, strict=True)
         ]
         # A text takes any JSON.
         is_no_json = _is_corrupt(_parsed(data, [StructField(f"{_CORRUPT}_any", StringType())]))
         found = f.when(is_no_json, f.lit("not valid JSON")).otherwise(f.concat_ws(", ", *fits))
         return f.when((problem == f.lit(_MISFIT)) & (f.length(found) > 0), found).otherwise(problem)
+
+    def _misfit(self, data: Column, field: StructField) -> Column:
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import StringType, StructField
+
+        message = f.lit(f"the value of {field.name} does not fit {_short(field)}")
+        if not self.show_values:
+            return message
+        # As a text, a field takes any JSON.
+        value = _parsed(data, [StructField(field.name, StringType())]).getField(field.name)
+        cut = f.when(f.length(value) > _LONGEST_VALUE, f.concat(value.substr(1, _LONGEST_VALUE), f.lit("...")))
+        return f.concat(message, f.lit(": "), f.coalesce(cut, value))
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
         """Each declared field, as it was parsed; of a STRUCT those inside of it."""

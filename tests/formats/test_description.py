@@ -102,3 +102,14 @@ def test_an_object_in_the_place_of_one_that_is_gone_is_another():
     # Python gives the address of what is gone to the next object of the same size.
     described = [_described(_decoder(_Own(lookup=object()))) for _ in range(50)]
     assert len({json.dumps(each) for each in described}) == 50
+
+
+def test_what_an_error_quotes_changes_no_decoder():
+    quiet, quoting = (Decoder.of(None, JsonFormat("n INT", show_values=shown), None) for shown in (False, True))
+    assert describe_decoder(quiet) == describe_decoder(quoting)
+
+
+def test_a_commit_names_built_in_formats_by_ids_that_outlive_their_modules():
+    described = describe_decoder(Decoder.of(None, JsonFormat("n INT"), None))
+    assert described == {"key": {"format": "raw"}, "value": {"format": "json", "declared": "n INT"}}
+    assert describe_decoder(Decoder.of(None, StringFormat(), None))["value"] == {"format": "string"}

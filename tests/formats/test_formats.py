@@ -476,6 +476,18 @@ def test_a_named_record_says_which_field_its_value_does_not_fit(records, value, 
 
 
 @spark_test
+def test_an_error_quotes_values_only_where_it_may(records):
+    schema, long = "n INT, m INT", "x" * 41
+    rejected = records((None, f'{{"n": "4 2", "m": {{"a": "{long}"}}}}'.encode()))
+    quoting = Decoder(RawFormat(), JsonFormat(schema, show_values=True), KafkaColumns())
+    told = str(rejected_records(rejected, quoting))
+    assert "the value of n does not fit INT: 4 2, the value of m does not fit INT: {" in told
+    assert f'{{"a":"{"x" * 34}...' in told
+    assert "x" * 35 not in told
+    assert "4 2" not in str(rejected_records(rejected, Decoder(RawFormat(), JsonFormat(schema), KafkaColumns())))
+
+
+@spark_test
 def test_a_named_record_says_which_field_its_key_does_not_fit(records):
     assert "offset 0: key: the value of k does not fit INT. Correct" in str(
         rejected_records(records((b'{"k": "x"}', None)), _explaining())
