@@ -16,7 +16,6 @@ from dagster_kafka_flip.column_lineage import COLUMN_LINEAGE, column_lineage, de
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.landing_assets import check_alone
 from dagster_kafka_flip.metadata import COLUMN_SCHEMA, data_version, result_metadata
 from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.record import read_record
@@ -107,7 +106,8 @@ class Ingestion:
             return
         if self.partitions is not None and not self.partitions.rules.repair:
             columns.append(self.partitions.rules.column)
-        check_layout(self.target, columns)
+        target = self.target
+        check_layout(str(target), columns, partition_by=target.partition_by, cluster_by=target.cluster_by)
 
     @property
     def config(self) -> type[IngestRunConfig | WindowsRunConfig]:
@@ -133,10 +133,9 @@ class Ingestion:
             values: What is set for it.
 
         Raises:
-            ConfigurationError: What is set can't be, or another asset feeds the same stream.
+            ConfigurationError: What is set can't be.
             KafkaFlipError: Whatever else is in the way.
         """
-        check_alone(context, {context.asset_key: self})
         if self.partitions is not None:
             yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
             return

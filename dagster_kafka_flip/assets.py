@@ -22,7 +22,7 @@ from dagster_kafka_flip.checks import check_specs
 from dagster_kafka_flip.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion import DEFAULT_VERIFY_AFTER
-from dagster_kafka_flip.landing_assets import register
+from dagster_kafka_flip.landing_assets import check_alone, register
 from dagster_kafka_flip.metadata import table_metadata
 from dagster_kafka_flip.settings import check_arguments
 from dagster_kafka_flip.short_traces import short_traces
@@ -33,11 +33,19 @@ from dagster_kafka_flip.tolerance import tolerated_errors
 from dagster_kafka_flip.topics import upstream_asset_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from os import PathLike
 
-    from dagster import AutomationCondition, FreshnessPolicy, PartitionsDefinition, RetryPolicy
+    from dagster import (
+        AssetCheckResult,
+        AssetExecutionContext,
+        AutomationCondition,
+        FreshnessPolicy,
+        MaterializeResult,
+        PartitionsDefinition,
+        RetryPolicy,
+    )
     from dagster._core.definitions.events import CoercibleToAssetKey
     from pyspark.sql import DataFrame
 
@@ -318,7 +326,7 @@ def _asset(
 
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-        yield from short_traces(ingestion.run(context, context.op_execution_context.op_config))
+        yield from short_traces(_run(context, ingestion))
 
     if inspect.isfunction(written := inspect.unwrap(ingestion.transform or land)):
         # Code references and stack traces lead to where an op's function says that it is written: to the user's own.
@@ -339,6 +347,11 @@ def _partitions(
         msg = "windows and topics_of are for an asset with partitions; give it a partitions_def"
         raise ConfigurationError(msg)
     return None
+
+
+def _run(context: AssetExecutionContext, ingestion: Ingestion) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    check_alone(context, {context.asset_key: ingestion})
+    yield from ingestion.run(context, context.op_execution_context.op_config)
 
 
 def _single_run() -> BackfillPolicy:

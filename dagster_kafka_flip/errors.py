@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from dagster_kafka_flip.source.split import TopicPartition
-
 
 class KafkaFlipError(Exception):
     """Base class of all errors of this package."""
@@ -79,10 +77,10 @@ class RetentionOvertookPositionError(KafkaFlipError):
     """Records between the position and the beginning of the log were deleted before they were read.
 
     Attributes:
-        log_start_offsets: Where the log begins, of every topic partition that was looked at.
+        log_start_offsets: By topic and partition: where the log begins, of each topic partition that was looked at.
     """
 
-    def __init__(self, message: str, log_start_offsets: Mapping[TopicPartition, int]) -> None:
+    def __init__(self, message: str, log_start_offsets: Mapping[tuple[str, int], int]) -> None:
         super().__init__(message)
         self.log_start_offsets = log_start_offsets
 

@@ -11,7 +11,7 @@ from dagster_kafka_flip.commands.output import console, print_fields, print_tabl
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagster_kafka_flip.commands.backfill import Backfill, FinishedRun, RunRequest
+    from dagster_kafka_flip.commands.backfill_plan import Backfill, FinishedRun, RunRequest
     from dagster_kafka_flip.source.window import Window
 
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.log import Cluster
     from dagster_kafka_flip.source.partition_change import PartitionChange
+    from dagster_kafka_flip.source.read_settings import ReadSettings
     from dagster_kafka_flip.source.sample import SplitSample
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.subscription import TopicMetadata
@@ -76,7 +76,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
 
     def __init__(
         self,
-        source: KafkaSource,
+        source: ReadSettings,
         cluster: Cluster,
         context: SplitEnumeratorContext,
         state: EnumeratorState | None = None,
@@ -383,7 +383,9 @@ def _check_beginning(position: Position, log: Log) -> None:
             f"{_others(overtaken, gone)}. Nothing was written. To go on without them, run once with start set to "
             f"{OffsetsInitializer.specific_offsets(overtaken)}"
         )
-        raise RetentionOvertookPositionError(msg, beginning)
+        raise RetentionOvertookPositionError(
+            msg, {(tp.topic, tp.partition): offset for tp, offset in beginning.items()}
+        )
 
 
 def _check_end(position: Position, log: Log) -> None:

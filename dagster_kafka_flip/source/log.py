@@ -12,7 +12,7 @@ from dagster_kafka_flip.source.subscription import TopicDirectory
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.read_settings import ReadSettings
     from dagster_kafka_flip.source.sample import SplitSample, TimestampedOffset
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
@@ -143,7 +143,7 @@ class Log(Times):
     that an open transaction held back at the time of the second request.
     """
 
-    def __init__(self, source: KafkaSource, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
+    def __init__(self, source: ReadSettings, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
         super().__init__(cluster, source.isolation_level)
         self._source = source
         highest = (

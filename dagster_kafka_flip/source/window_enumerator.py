@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.log import Cluster, TopicSettings
+    from dagster_kafka_flip.source.read_settings import ReadSettings
     from dagster_kafka_flip.source.sample import TimestampedOffset
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.subscription import TopicMetadata
@@ -82,7 +82,7 @@ class WindowEnumerator:
 
     def __init__(
         self,
-        source: KafkaSource,
+        source: ReadSettings,
         cluster: Cluster,
         windows: Windows,
         context: SplitEnumeratorContext,
@@ -162,7 +162,7 @@ class _Planning:
     """
 
     def __init__(
-        self, source: KafkaSource, cluster: Cluster, windows: Windows, context: SplitEnumeratorContext, now: int
+        self, source: ReadSettings, cluster: Cluster, windows: Windows, context: SplitEnumeratorContext, now: int
     ) -> None:
         self._source = source
         self._cluster = cluster

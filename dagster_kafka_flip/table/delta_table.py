@@ -408,7 +408,7 @@ class DeltaTable:
         if target.local_path is not None and target.local_path.is_file():
             msg = f"{target} is a file, and a Delta table is a folder; nothing was written. Name another path"
             raise TableError(msg)
-        check_layout(target, schema.names)
+        check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
         clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
         if target.partition_by:
             clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")

@@ -10,39 +10,41 @@ from dagster_kafka_flip.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from dagster_kafka_flip.table.target import DeltaTarget
-
 # Delta refuses more.
 _MOST_CLUSTERING_COLUMNS = 4
 
 
-def check_layout(target: DeltaTarget, columns: Collection[str]) -> None:
+def check_layout(
+    table: str, columns: Collection[str], *, partition_by: Sequence[str], cluster_by: Sequence[str]
+) -> None:
     """Makes sure that a table has the columns that it is partitioned or clustered by.
 
     Args:
-        target: The table, and how it is laid out when it is created.
+        table: What messages call the table.
         columns: The columns of its rows.
+        partition_by: Columns that it is partitioned by when it is created.
+        cluster_by: Columns that it is clustered by when it is created.
 
     Raises:
         ConfigurationError: A column is missing, or the rows have no other columns than those of partition_by.
     """
-    check_layout_names("partition_by", target.partition_by)
-    check_layout_names("cluster_by", target.cluster_by)
+    check_layout_names("partition_by", partition_by)
+    check_layout_names("cluster_by", cluster_by)
     # Spark and Delta tell columns apart without regard to case.
     there = {name.lower(): name for name in columns}
-    for option, names in (("partition_by", target.partition_by), ("cluster_by", target.cluster_by)):
+    for option, names in (("partition_by", partition_by), ("cluster_by", cluster_by)):
         for name in names:
             # A part of a STRUCT can be clustered by.
             known = name.lower() in there or (option == "cluster_by" and name.partition(".")[0].lower() in there)
             if not known:
                 near = difflib.get_close_matches(name.lower(), there, 1)
-                msg = f"{option}: the rows for {target} have no column {name!r}; " + (
+                msg = f"{option}: the rows for {table} have no column {name!r}; " + (
                     f"did you mean {there[near[0]]}?" if near else f"they have {', '.join(columns)}"
                 )
                 raise ConfigurationError(msg)
-    if target.partition_by and len(target.partition_by) == len(there):
+    if partition_by and len(partition_by) == len(there):
         msg = (
-            f"partition_by: the rows for {target} have no other columns than {', '.join(columns)}, and Delta needs one "
+            f"partition_by: the rows for {table} have no other columns than {', '.join(columns)}, and Delta needs one "
             "that the table is not partitioned by"
         )
         raise ConfigurationError(msg)
