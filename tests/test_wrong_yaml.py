@@ -74,7 +74,7 @@ def refusal(**files: str) -> str:
         ("value_format: {schema: 'id INT'}", "attributes.value_format: type is missing"),
         (
             "value_format: {type: string, encoding: latin1}",
-            "attributes.value_format.encoding: there is no such attribute; there are on_error, schema, show_values, type",
+            "attributes.value_format.encoding: there is no such attribute; there are on_error, schema, show_values",
         ),
         ("value_format: [json]", "attributes.value_format: expected names with values below it, and not a list"),
         ("key_format: 5", "attributes.key_format: expected names with values below it, and not a number"),
