@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
-    from dagster_kafka_flip.window_result import WindowsResult
 
 _MASTER = "local[2]"
 _DRIVER_MEMORY = "4g"

@@ -10,27 +10,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagster_kafka_flip.assets import build_kafka_delta_asset, kafka_delta_asset
-    from dagster_kafka_flip.broker import LocalBroker
-    from dagster_kafka_flip.component import KafkaDeltaComponent
-    from dagster_kafka_flip.dead_letters import DeadLetters, decode_dead_letters
-    from dagster_kafka_flip.delta_checks import kafka_delta_checks
+    from dagster_kafka_flip.assets.asset_per_topic import build_kafka_delta_assets, matching_topics
+    from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
+    from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
+    from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
+    from dagster_kafka_flip.assets.multi_asset import build_kafka_delta_multi_asset
+    from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
+    from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
+    from dagster_kafka_flip.assets.topic_asset import kafka_topic_asset, topic_asset_key
+    from dagster_kafka_flip.broker.local_broker import LocalBroker
+    from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
+    from dagster_kafka_flip.components.kafka_delta import KafkaDeltaComponent
+    from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
+    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.formats.raw import RawFormat
     from dagster_kafka_flip.formats.string import StringFormat
-    from dagster_kafka_flip.ingestion import ingest
-    from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
-    from dagster_kafka_flip.kafka_delta_table import KafkaDeltaTable
-    from dagster_kafka_flip.multi_assets import build_kafka_delta_multi_asset
-    from dagster_kafka_flip.reader.columns import KafkaColumns
-    from dagster_kafka_flip.resources import KafkaResource, SparkResource
-    from dagster_kafka_flip.resources_component import KafkaResourcesComponent
-    from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition
-    from dagster_kafka_flip.rewriting import rewrite_windows
-    from dagster_kafka_flip.run_config import IngestRunConfig, WindowsRunConfig
-    from dagster_kafka_flip.session import build_session, spark_packages
+    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
+    from dagster_kafka_flip.ingestion.ingest import ingest
+    from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
+    from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.runtime.session import build_session, spark_packages
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.limits import Limits, Spread
@@ -40,57 +43,54 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window, Windows
     from dagster_kafka_flip.table.target import DeltaTarget
-    from dagster_kafka_flip.topic_assets import build_kafka_delta_assets, matching_topics
-    from dagster_kafka_flip.topics import kafka_topic_asset, topic_asset_key
-    from dagster_kafka_flip.window_result import WindowsResult
 
 _HOMES = {
-    "BatchResult": "result",
-    "DeadLetters": "dead_letters",
+    "BatchResult": "ingestion.result",
+    "DeadLetters": "ingestion.dead_letters",
     "DeltaTarget": "table.target",
     "EnumeratorState": "source.state",
     "Format": "formats.format",
-    "IngestResult": "result",
-    "IngestRunConfig": "run_config",
+    "IngestResult": "ingestion.result",
+    "IngestRunConfig": "assets.run_config",
     "JsonFormat": "formats.json",
-    "KafkaClusterConfig": "kafka_cluster_config",
-    "KafkaColumns": "reader.columns",
+    "KafkaClusterConfig": "assets.kafka_cluster_config",
+    "KafkaColumns": "formats.kafka_columns",
     "KafkaConnection": "source.connection",
-    "KafkaDeltaComponent": "component",
+    "KafkaDeltaComponent": "components.kafka_delta",
     "KafkaFlipError": "errors",
-    "KafkaDeltaTable": "kafka_delta_table",
+    "KafkaDeltaTable": "assets.kafka_delta_table",
     "KafkaPartitionSplit": "source.split",
-    "KafkaResource": "resources",
-    "KafkaResourcesComponent": "resources_component",
+    "KafkaResource": "assets.resources",
+    "KafkaResourcesComponent": "components.kafka_resources",
     "KafkaSource": "source.kafka_source",
-    "KnownPosition": "result",
+    "KnownPosition": "ingestion.result",
     "Limits": "source.limits",
-    "LocalBroker": "broker",
+    "LocalBroker": "broker.local_broker",
     "OffsetResetStrategy": "source.offsets",
     "OffsetsInitializer": "source.offsets",
     "RawFormat": "formats.raw",
     "ReadPlan": "source.plan",
-    "SparkResource": "resources",
+    "SparkResource": "assets.resources",
     "Spread": "source.limits",
     "StringFormat": "formats.string",
     "TopicPartition": "source.split",
     "Window": "source.window",
     "Windows": "source.window",
-    "WindowsResult": "window_result",
-    "WindowsRunConfig": "run_config",
-    "build_kafka_delta_asset": "assets",
-    "build_kafka_delta_assets": "topic_assets",
-    "build_kafka_delta_multi_asset": "multi_assets",
-    "build_session": "session",
-    "decode_dead_letters": "dead_letters",
-    "ingest": "ingestion",
-    "kafka_delta_asset": "assets",
-    "kafka_delta_checks": "delta_checks",
-    "kafka_topic_asset": "topics",
-    "matching_topics": "topic_assets",
-    "rewrite_windows": "rewriting",
-    "spark_packages": "session",
-    "topic_asset_key": "topics",
+    "WindowsResult": "ingestion.window_result",
+    "WindowsRunConfig": "assets.run_config",
+    "build_kafka_delta_asset": "assets.kafka_delta_asset",
+    "build_kafka_delta_assets": "assets.asset_per_topic",
+    "build_kafka_delta_multi_asset": "assets.multi_asset",
+    "build_session": "runtime.session",
+    "decode_dead_letters": "ingestion.dead_letters",
+    "ingest": "ingestion.ingest",
+    "kafka_delta_asset": "assets.kafka_delta_asset",
+    "kafka_delta_checks": "checks.kafka_delta_checks",
+    "kafka_topic_asset": "assets.topic_asset",
+    "matching_topics": "assets.asset_per_topic",
+    "rewrite_windows": "ingestion.rewrite_windows",
+    "spark_packages": "runtime.session",
+    "topic_asset_key": "assets.topic_asset",
 }
 
 __all__ = [

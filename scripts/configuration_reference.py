@@ -22,8 +22,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import dagster_kafka_flip
-from dagster_kafka_flip import docstrings
-from dagster_kafka_flip.cli import main as command_line
+from dagster_kafka_flip.cli.app import main as command_line
+from dagster_kafka_flip.components import docstrings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -76,7 +76,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real broker that lives as long as the test session."""
-    from dagster_kafka_flip.broker import LocalBroker
+    from dagster_kafka_flip.broker.local_broker import LocalBroker
 
     # A topic that is to be compacted is looked at ten times a second, and not every 15 seconds.
     properties = {"log.cleaner.backoff.ms": "100"}
@@ -103,7 +103,7 @@ def connection(broker: str) -> KafkaConnection:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session's Spark, made as a user's would be, with settings for small tables."""
-    from dagster_kafka_flip.session import build_session
+    from dagster_kafka_flip.runtime.session import build_session
 
     with tempfile.TemporaryDirectory() as folder:
         # For its start alone: what other tests start meanwhile is short-lived.
@@ -130,7 +130,7 @@ def _as_users_run(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("spark") is None or not _READS_AND_DECODES.search(request.node.nodeid):
         yield
         return
-    from dagster_kafka_flip.session import session_settings
+    from dagster_kafka_flip.runtime.session import session_settings
 
     conf = request.getfixturevalue("spark").conf
     ours = session_settings()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import RecordsRejectedError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.rewriting import rewrite_windows
-from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Windows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from dagster_kafka_flip.session import fetch_jars
+from dagster_kafka_flip.runtime.session import fetch_jars
 from tests.processes import QUICK_JVM_OPTIONS
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.broker.local_broker import LocalBroker
 from tests.kafka_topic import QUIET
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from confluent_kafka import Consumer, TopicPartition
 
-from dagster_kafka_flip.broker import LocalBroker
-from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.broker.local_broker import LocalBroker
+from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget

@@ -16,7 +16,7 @@ from dagster import (
     WeeklyPartitionsDefinition,
 )
 
-from dagster_kafka_flip.asset_partitions import AssetPartitions
+from dagster_kafka_flip.assets.partitions import AssetPartitions
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Windows, contiguous_groups

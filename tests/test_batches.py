@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.split import TopicPartition

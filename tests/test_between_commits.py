@@ -8,21 +8,20 @@ from datetime import timedelta
 import pytest
 from pyspark.errors import PySparkException
 
-from dagster_kafka_flip import stream_run
-from dagster_kafka_flip.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.observation import BatchObservation
-from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.ingest import ingest, stream_run
+from dagster_kafka_flip.ingestion.observation import BatchObservation
+from dagster_kafka_flip.ingestion.several_tables import TogetherTable, ingest_together
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.together import TogetherTable, ingest_together
 from tests import landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dagster_kafka_flip import broker as broker_module
-from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.broker import local_broker as broker_module
+from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
 from tests.kafka_topic import QUIET
 
@@ -155,7 +155,7 @@ def test_a_broker_that_does_not_start_shows_its_own_words(tmp_path: Path):
 @pytest.mark.kafka
 def test_a_broker_ends_with_a_parent_that_is_killed(tmp_path: Path):
     script = (
-        "import sys, time; from dagster_kafka_flip.broker import LocalBroker\n"
+        "import sys, time; from dagster_kafka_flip.broker.local_broker import LocalBroker\n"
         "broker = LocalBroker(sys.argv[1]); print(broker.start().pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:

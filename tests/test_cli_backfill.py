@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from dagster import AssetKey, DagsterInstance
 
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from tests.document_tests import documented_options, options_of
 from tests.windows.conftest import DAY, HOUR, START
 
@@ -160,7 +160,7 @@ def test_days_are_planned_and_then_landed_in_one_run(kafka, run, rows, home, top
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_range_of_a_stream_is_replaced_and_its_position_stays(kafka, run, rows, spark, home, topic, tmp_path):
-    from dagster_kafka_flip.commands.asset import find_asset
+    from dagster_kafka_flip.cli.asset import find_asset
 
     produce(kafka, topic, range(0, 48, 6))
     (definitions,) = tmp_path.glob("project_*.py")
@@ -304,7 +304,7 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
     missing = run("lake/keyed", *THREE_DAYS, "--yes", code=1, TEST_KEY=None).stderr
     assert "the asset lake/keyed can't be run: it needs TEST_KEY in the environment; set what is missing" in missing
 
-    monkeypatch.setattr("dagster_kafka_flip.commands.options.is_terminal", lambda: True)
+    monkeypatch.setattr("dagster_kafka_flip.cli.options.is_terminal", lambda: True)
     declined = run("lake/daily", *THREE_DAYS, code=1, answer="n\n")
     assert "windows " in declined.stdout
     assert "Land it? [y/N]" in declined.stderr
@@ -318,6 +318,6 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
 
 
 def test_the_reference_names_every_option():
-    from dagster_kafka_flip.commands.backfill import backfill
+    from dagster_kafka_flip.cli.backfill import backfill
 
     assert documented_options("### Landing a range of time again") == options_of(backfill) - {"asset"}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dagster_kafka_flip.broker import LocalBroker
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.broker.local_broker import LocalBroker
+from dagster_kafka_flip.cli.app import main
 
 COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "broker"]
 
@@ -89,7 +89,7 @@ def test_the_data_folder_can_come_from_the_environment(tmp_path: Path):
 def test_help_and_version_load_nothing_heavy():
     script = (
         "import sys, dagster_kafka_flip; before = set(sys.modules)\n"
-        "import dagster_kafka_flip.cli\n"
+        "import dagster_kafka_flip.cli.app\n"
         "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
         "print(sorted(loaded & {'confluent_kafka', 'dagster', 'filelock', 'pyspark', 'rich', 'tenacity'}))"
     )

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip import JsonFormat, KafkaSource, ingest
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.source.connection import KafkaConnection
 from tests.document_tests import documented_options, options_of
 
@@ -108,6 +108,6 @@ def test_an_asset_has_to_be_named():
 
 
 def test_the_reference_names_every_option():
-    from dagster_kafka_flip.commands.ingest import ingest_command
+    from dagster_kafka_flip.cli.replay import ingest_command
 
     assert documented_options("### Landing a commit's records once more") == options_of(ingest_command)

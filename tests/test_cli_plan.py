@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from tests.document_tests import documented_options, options_of
 
 COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
@@ -446,6 +446,6 @@ def test_a_dead_address_is_told_and_a_password_never(project, more):
 
 
 def test_the_reference_names_every_option():
-    from dagster_kafka_flip.commands.plan import plan
+    from dagster_kafka_flip.cli.plan import plan
 
     assert documented_options("### What a run would read") == options_of(plan)

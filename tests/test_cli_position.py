@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip import DeltaTarget, KafkaSource, ingest
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.position_report import report_position, streams_of
 from tests.document_tests import documented_options, options_of
@@ -257,6 +257,6 @@ def test_a_report_is_made_of_history_alone():
 
 
 def test_the_reference_names_every_option():
-    from dagster_kafka_flip.commands.position import show
+    from dagster_kafka_flip.cli.position import show
 
     assert documented_options("### Where a stream stands") == options_of(show)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import DeltaTarget, KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, ingest
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     StreamOverlapError,
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 def run(*arguments: str, code: int = 0, input_: str | None = None, **env: str | None) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dagster_kafka_flip.commands.options.is_terminal", lambda: True)
+        patch.setattr("dagster_kafka_flip.cli.options.is_terminal", lambda: True)
         finished = CliRunner().invoke(main, ["position", *arguments], input=input_, env=env)
     assert finished.exit_code == code, finished.output
     return finished.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster import AssetKey, TableColumn, TableColumnDep, TableSchema
 
 from dagster_kafka_flip import KafkaColumns, KafkaSource, kafka_topic_asset, topic_asset_key
-from dagster_kafka_flip.column_lineage import column_lineage, described, record_schema
+from dagster_kafka_flip.assets.column_descriptions import column_lineage, described, record_schema
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 
 TOPIC = topic_asset_key("orders")

@@ -38,9 +38,9 @@ from dagster_kafka_flip import (
     kafka_delta_asset,
     kafka_delta_checks,
 )
-from dagster_kafka_flip.asset_ingestion import Ingestion
+from dagster_kafka_flip.assets.asset_ingestion import Ingestion
+from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.landing_assets import ingestions_of
 from dagster_kafka_flip.source.limits import Spread
 
 DELTA = "type: dagster_kafka_flip.KafkaDeltaComponent\nattributes:\n"

@@ -17,8 +17,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 import dagster_kafka_flip
-from dagster_kafka_flip.dead_letter_table import SAME_LETTER, DeadLetterTable
-from dagster_kafka_flip.dead_letters import DeadLetters, decode_dead_letters
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     ConfigurationError,
@@ -35,10 +33,12 @@ from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.observation import Observed
-from dagster_kafka_flip.repositioning import commit_move, plan_move
-from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.ingestion.dead_letter_table import SAME_LETTER, DeadLetterTable
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
+from dagster_kafka_flip.ingestion.observation import Observed
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -278,7 +278,9 @@ def test_a_missing_observation_is_made_up_for_by_reading(kafka, land, whole, top
     kafka.create(topic)
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
     nothing = Observed.nothing("by hand")
-    monkeypatch.setattr("dagster_kafka_flip.landing.BatchObservation.get", lambda self, patience: nothing)
+    monkeypatch.setattr(
+        "dagster_kafka_flip.ingestion.stream_batch.BatchObservation.get", lambda self, patience: nothing
+    )
     result = land()
     assert (result.dead_letters, result.rejected_records, result.records, result.watermark) == (1, 1, None, None)
     assert whole() == [(0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 
 import dagster_kafka_flip
 from dagster_kafka_flip import errors
-from dagster_kafka_flip.jars import CACHE_VARIABLE, default_cache_dir
+from dagster_kafka_flip.runtime.jars import CACHE_VARIABLE, default_cache_dir
 from tests.document_tests import ROOT, Block, blocks
 
 NEEDS_A_BROKER = "needs a broker"
@@ -372,7 +373,7 @@ def test_every_make_target_in_the_documents_exists():
     [pair for pair in [*_command_lines(), *_inline_commands()] if pair[1].startswith("dagster-kafka-flip")],
 )
 def test_every_command_in_the_documents_parses(where, line):
-    from dagster_kafka_flip.cli import main
+    from dagster_kafka_flip.cli.app import main
 
     answer = CliRunner().invoke(main, [*shlex.split(line)[1:], "--help"])
     assert answer.exit_code == 0, f"{where}: {answer.output}"
@@ -401,8 +402,8 @@ def _error_classes() -> list[str]:
 
 def _metadata_keys() -> set[str]:
     sources = (
-        inspect.getsource(__import__(f"dagster_kafka_flip.{name}", fromlist=["_"]))
-        for name in ("metadata", "window_metadata", "topics", "assets")
+        inspect.getsource(importlib.import_module(f"dagster_kafka_flip.assets.{name}"))
+        for name in ("metadata", "window_metadata", "topic_asset", "kafka_delta_asset")
     )
     return {key for text in sources for key in re.findall(r'"((?:kafka|delta|dagster|spark|seconds)/[a-z_]+)"', text)}
 
@@ -420,7 +421,7 @@ def _options() -> set[str]:
         Windows,
         WindowsRunConfig,
     )
-    from dagster_kafka_flip.cli import broker
+    from dagster_kafka_flip.cli.app import broker
 
     names: set[str] = set()
     for function in (

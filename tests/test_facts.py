@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from dagster_kafka_flip.facts import facts
+from dagster_kafka_flip.source.log_line import facts
 
 
 def test_facts_are_names_and_values_in_the_order_given():

@@ -14,70 +14,26 @@ import dagster_kafka_flip
 _PACKAGE = "dagster_kafka_flip"
 _ROOT = Path(dagster_kafka_flip.__file__).parent
 
-_SPARK = ("pyspark", "delta")
 _DAGSTER = ("dagster", "dagster_shared")
-_ROOMS = tuple(f"{_PACKAGE}.{room}" for room in ("source", "reader", "formats", "table"))
-_ABOVE = tuple(
-    f"{_PACKAGE}.{name}"
-    for name in (
-        "ingestion",
-        "together",
-        "stream_run",
-        "landing",
-        "replaying",
-        "result",
-        "dead_letters",
-        "dead_letter_debts",
-        "dead_letter_table",
-        "observation",
-        "assets",
-        "resources",
-        "topics",
-        "metadata",
-        "commands",
-        "cli",
-    )
-)
-_COMMANDS = tuple(f"{_PACKAGE}.{name}" for name in ("commands", "cli"))
+_SPARK = ("pyspark", "delta")
 
-# The use case, from its door to what it is made of.
-_DEAD_LETTERS = {"dead_letters", "dead_letter_debts", "dead_letter_table"}
-_USE_CASE = {"ingestion", "together", "stream_run", "replaying", "landing", "result", "observation"} | _DEAD_LETTERS
-
-# What a part of the package must not import: not at its top, not inside a function, not for type checkers.
-_FORBIDDEN = {
-    "source": (*_SPARK, *_DAGSTER, *(room for room in _ROOMS if room != f"{_PACKAGE}.source"), *_ABOVE),
-    "reader": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.table", f"{_PACKAGE}.formats"),
-    "formats": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.table"),
-    "table": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.reader", f"{_PACKAGE}.formats"),
-    **{
-        door: (*_DAGSTER, *(name for name in _ABOVE if name.rpartition(".")[2] not in _USE_CASE - others))
-        for door, others in {
-            "ingestion.py": {"together"},
-            "together.py": {"ingestion"},
-            "stream_run.py": {"ingestion", "together", "replaying"},
-        }.items()
-    },
-    "landing.py": (
-        *_DAGSTER,
-        *(
-            name
-            for name in _ABOVE
-            if name.rpartition(".")[2] not in _USE_CASE - {"ingestion", "together", "stream_run", "replaying"}
-        ),
-    ),
-    "result.py": (*_DAGSTER, *(name for name in _ABOVE if name.rpartition(".")[2] != "observation")),
-    "dead_letters.py": (*_DAGSTER, *_ABOVE),
-    "dead_letter_debts.py": (*_DAGSTER, *_ABOVE),
-    "dead_letter_table.py": (
-        *_DAGSTER,
-        *(name for name in _ABOVE if name.rpartition(".")[2] not in {*_DEAD_LETTERS, "observation"}),
-    ),
-    "observation.py": (*_DAGSTER, *_ABOVE, f"{_PACKAGE}.table"),
-    "session.py": (*_DAGSTER, *_ABOVE, *_ROOMS),
-    **dict.fromkeys(("assets.py", "resources.py", "topics.py", "metadata.py"), _COMMANDS),
-    "commands": (f"{_PACKAGE}.cli", "py4j"),
+# From the ground up, and what each room may import of the others.
+_ROOMS = {
+    "errors": "",
+    "settings": "errors",
+    "runtime": "errors settings",
+    "broker": "errors runtime",
+    "source": "errors settings runtime",
+    "formats": "errors settings",
+    "reader": "errors source",
+    "table": "errors settings runtime source",
+    "ingestion": "errors settings runtime source formats reader table",
+    "assets": "errors settings runtime source formats table ingestion",
+    "checks": "errors settings source formats table ingestion assets",
+    "cli": "errors runtime broker source table ingestion assets",
+    "components": "errors settings source formats ingestion assets checks",
 }
+_WITHOUT_DAGSTER = ("errors", "settings", "runtime", "broker", "source", "formats", "reader", "table", "ingestion")
 
 
 def _imported(path: Path) -> set[str]:
@@ -98,25 +54,63 @@ def _is_in(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
-@pytest.mark.parametrize("part", _FORBIDDEN)
-def test_imports_go_one_way(part):
-    place = _ROOT / part
-    files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    assert files
+def _files(room: str) -> list[Path]:
+    place = _ROOT / room
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+
+
+def test_every_module_is_in_a_room():
+    assert {path.relative_to(_ROOT).parts[0].removesuffix(".py") for path in _ROOT.rglob("*.py")} == {
+        "__init__",
+        *_ROOMS,
+    }
+
+
+@pytest.mark.parametrize("room", _ROOMS)
+def test_imports_go_one_way(room: str):
+    may = {room, *_ROOMS[room].split()}
     wrong = {
         f"{path.relative_to(_ROOT)} imports {name}"
-        for path in files
+        for path in _files(room)
         for name in _imported(path)
-        if any(_is_in(name, forbidden) for forbidden in _FORBIDDEN[part])
+        if name.startswith(f"{_PACKAGE}.") and name.split(".")[1] not in may
     }
     assert wrong == set()
+
+
+def test_rooms_are_in_order():
+    order = list(_ROOMS)
+    assert [
+        (room, low) for room in order for low in _ROOMS[room].split() if order.index(low) >= order.index(room)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("room", "libraries"), [*((room, _DAGSTER) for room in _WITHOUT_DAGSTER), ("source", _SPARK), ("cli", ("py4j",))]
+)
+def test_a_room_does_without_a_library(room: str, libraries: tuple[str, ...]):
+    imported = {name for path in _files(room) for name in _imported(path)}
+    assert [name for name in imported for library in libraries if _is_in(name, library)] == []
+
+
+def test_no_modules_import_each_other():
+    modules = {
+        ".".join([_PACKAGE, *path.relative_to(_ROOT).with_suffix("").parts]): _imported(path)
+        for path in _ROOT.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    left = {name: imported & modules.keys() for name, imported in modules.items()}
+    while free := [name for name, imported in left.items() if not imported & left.keys()]:
+        for name in free:
+            del left[name]
+    assert left == {}
 
 
 def test_spark_is_never_asked_for_its_jvm():
     # What works through Spark Connect works everywhere; the other way round it does not. One module may ask a context,
     # where there is one: what it learns is only told, and decides nothing.
     names = {"_jvm", "_jsparkSession", "sparkContext", "_sc", "_jsc", "_jdf"}
-    telling = _ROOT / "spark_status.py"
+    telling = _ROOT / "runtime" / "spark_status.py"
     wrong = {
         f"{path.relative_to(_ROOT)}:{node.lineno} {node.attr}"
         for path in _ROOT.rglob("*.py")
@@ -130,7 +124,7 @@ def test_spark_is_never_asked_for_its_jvm():
 def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
     allowed = {
         Path(f"source/{name}.py") for name in ("cluster", "groupless", "record_reading", "record_search", "sampling")
-    } | {Path("broker.py")}
+    } | {Path("broker/local_broker.py")}
     wrong = {
         path.relative_to(_ROOT)
         for path in _ROOT.rglob("*.py")

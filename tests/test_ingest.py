@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -10,7 +10,7 @@ import pytest
 # In a process of its own: the hook, the handler and the interrupt are the whole process's.
 _SCRIPT = """
 import signal, sys, time, weakref
-from dagster_kafka_flip.interrupts import keep_interrupts
+from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 
 class Interrupted(BaseException):
     pass
@@ -65,7 +65,7 @@ def _run(script: str) -> str:
 def test_only_what_comes_from_outside_is_an_interrupt():
     from dagster._core.errors import DagsterExecutionInterruptedError
 
-    from dagster_kafka_flip.interrupts import is_interrupt
+    from dagster_kafka_flip.runtime.interrupts import is_interrupt
 
     assert is_interrupt(KeyboardInterrupt)
     assert is_interrupt(DagsterExecutionInterruptedError)

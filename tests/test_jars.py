@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagster_kafka_flip import jars
-from dagster_kafka_flip.broker import KAFKA_JARS
+from dagster_kafka_flip.broker.local_broker import KAFKA_JARS
 from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
-from dagster_kafka_flip.jars import default_cache_dir, retrieve
+from dagster_kafka_flip.runtime import jars
+from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,8 @@ def test_kafka_is_taken_from_the_cache_without_java_or_network(
     monkeypatch.delenv("JAVA_TOOL_OPTIONS")
     first = retrieve(KAFKA_JARS)
     script = (
-        "import sys; from dagster_kafka_flip.jars import retrieve; from dagster_kafka_flip.broker import KAFKA_JARS\n"
+        "import sys\nfrom dagster_kafka_flip.broker.local_broker import KAFKA_JARS\n"
+        "from dagster_kafka_flip.runtime.jars import retrieve\n"
         "print(len(retrieve(KAFKA_JARS))); assert 'pyspark' not in sys.modules"
     )
     without_java = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path), "JAVA_TOOL_OPTIONS": DEAD_PROXY}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagster_kafka_flip.errors import JavaNotFoundError
-from dagster_kafka_flip.java import find_java
+from dagster_kafka_flip.runtime.java import find_java
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import pytest
 from dagster import DailyPartitionsDefinition
 
 from dagster_kafka_flip import DeltaTarget, KafkaSource, TopicPartition, Windows, build_kafka_delta_asset
+from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.landing_assets import check_streams, ingestions_of
 
 DAILY = DailyPartitionsDefinition("2013-03-01")
 

@@ -10,10 +10,15 @@ from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterEve
 from dagster._core.events import AssetObservationData
 from dagster._core.events.log import EventLogEntry
 
-from dagster_kafka_flip.log_checks import reached_time
-from dagster_kafka_flip.metadata import POSITION_SET, known_to_json
-from dagster_kafka_flip.record import last_known_position, newest_materializations, read_record, void_record
-from dagster_kafka_flip.result import KnownPosition
+from dagster_kafka_flip.assets.metadata import POSITION_SET, known_to_json
+from dagster_kafka_flip.assets.position_record import (
+    last_known_position,
+    newest_materializations,
+    read_record,
+    void_record,
+)
+from dagster_kafka_flip.checks.log_checks import reached_time
+from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 

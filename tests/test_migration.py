@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer
 from dagster import DagsterInstance, materialize
 
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import ForeignRowsError
 from tests.document_tests import ROOT, blocks, commands
 from tests.kafka_topic import QUIET

@@ -8,8 +8,8 @@ import shlex
 import click
 import pytest
 
-from dagster_kafka_flip.cli import main
-from dagster_kafka_flip.next_step import TOPIC, set_position
+from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.source.next_step import TOPIC, set_position
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from dagster import AssetKey
 
-from dagster_kafka_flip.checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
-from dagster_kafka_flip.facts import total
+from dagster_kafka_flip.assets.metadata import result_metadata
+from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
+from dagster_kafka_flip.assets.window_metadata import windows_metadata
 from dagster_kafka_flip.formats.fields import FieldsSeen
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.metadata import result_metadata
-from dagster_kafka_flip.observation import Observed, WholeBatch, is_read_whole, tell_unknown
-from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.observation import Observed, WholeBatch, is_read_whole, tell_unknown
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.window_metadata import windows_metadata
 from tests.windows.conftest import START, hours
 
 _LONG = 3 * (1 << 20) + 17

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagster_kafka_flip.progress import ReadProgress
+from dagster_kafka_flip.ingestion.progress import ReadProgress
 
 
 def test_a_line_tells_share_bytes_rate_and_time_left():

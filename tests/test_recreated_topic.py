@@ -7,13 +7,13 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, TopicRecreatedError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.replaying import replay
-from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.replay import replay
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows

@@ -8,16 +8,16 @@ from datetime import datetime, timezone
 import pytest
 from dagster import AssetKey
 
-from dagster_kafka_flip.checks import Findings, check_results
-from dagster_kafka_flip.metadata import result_metadata
-from dagster_kafka_flip.observation import Observed
-from dagster_kafka_flip.record import Record
-from dagster_kafka_flip.result import BatchResult, IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.assets.metadata import result_metadata
+from dagster_kafka_flip.assets.position_record import Record
+from dagster_kafka_flip.assets.run_checks import Findings, check_results
+from dagster_kafka_flip.ingestion.observation import Observed
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.ingestion.stream_run import unreported_commits
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.stream_run import unreported_commits
 from dagster_kafka_flip.table.delta_table import Committed
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import Commit

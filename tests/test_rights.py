@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.errors import ClusterAccessError, KafkaFlipError, TopicNotFoundError, WindowBeyondRetentionError
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -175,7 +175,7 @@ def test_settings_of_a_topic_that_are_refused_are_unknown_and_the_log_names_the_
 def test_a_stream_lands_and_tells_its_group_under_the_least_rights(secured, spark, way, table, tmp_path, monkeypatch):
     from dagster import DagsterInstance, materialize
 
-    from dagster_kafka_flip.cli import main
+    from dagster_kafka_flip.cli.app import main
 
     user = f"least-{way.replace('_', '-')}"
     fields = getattr(secured, way)(user)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.redaction import hide_from_logs, marked_as_secret, redaction_regex
-from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.runtime.redaction import hide_from_logs, marked_as_secret, redaction_regex
+from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.settings import hidden_parameters
 
 # Spark's default of spark.redaction.regex.

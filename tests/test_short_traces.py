@@ -13,8 +13,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PythonException
 
+from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.errors import TopicNotFoundError, WriteFailedError
-from dagster_kafka_flip.short_traces import short_traces
 
 
 def _failing(error, cause=None):

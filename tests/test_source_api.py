@@ -8,9 +8,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.reader.read import read
-from dagster_kafka_flip.result import KnownPosition
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumerator
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.limits import Limits

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.ingestion.several_tables import Together
 from dagster_kafka_flip.source.api import SplitEnumerator, SplitEnumeratorContext
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.together import Together
 from tests.source.plans import make_plan
 
 

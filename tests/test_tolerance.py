@@ -17,7 +17,7 @@ from dagster_kafka_flip import (
     build_kafka_delta_asset,
     kafka_delta_asset,
 )
-from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ConcurrentIngestionError,
@@ -28,9 +28,9 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.tolerance import CHECKS
 from dagster_kafka_flip.source.connection import KafkaConnection
-from dagster_kafka_flip.tolerance import CHECKS
 from tests import landed as read
 from tests.kafka_topic import Kafka
 

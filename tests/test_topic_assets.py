@@ -23,15 +23,15 @@ from dagster_kafka_flip import (
     matching_topics,
     topic_asset_key,
 )
+from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
-from dagster_kafka_flip.landing_assets import ingestions_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dagster import AssetsDefinition
 
-    from dagster_kafka_flip.asset_ingestion import Ingestion
+    from dagster_kafka_flip.assets.asset_ingestion import Ingestion
 
 TOPICS = KafkaSource(topics=("orders", "payments.eu"))
 

@@ -9,13 +9,13 @@ import pytest
 from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import KafkaResource, SparkResource, build_kafka_delta_asset
-from dagster_kafka_flip.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.errors import RecordsFromFutureError, TimestampOutOfRangeError, WriteFailedError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.replaying import replay
-from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.replay import replay
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source import unreadable
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.unreadable import LATEST_MS
@@ -129,7 +129,7 @@ def test_a_time_long_before_1970_is_found_by_reading_all(kafka, land, rows, topi
 
 
 def test_a_batch_with_too_many_of_them_is_not_read_by_the_client(kafka, land, rows, topic, monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.set_aside._MOST_RECORDS", 2)
+    monkeypatch.setattr("dagster_kafka_flip.reader.set_aside._MOST_RECORDS", 2)
     kafka.create(topic, **_ANY_TIME)
     put(kafka, topic, START, *[_NANOSECONDS] * 4)
     with pytest.raises(WriteFailedError, match=r"Set max_records_per_batch to 2 or less"):

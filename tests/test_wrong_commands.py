@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 
 _WHERE = "--bootstrap-servers 127.0.0.1:1"
 _FILES = {

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.fields import FieldWatch
 from dagster_kafka_flip.formats.format import Format
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:

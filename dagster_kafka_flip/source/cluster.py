@@ -26,8 +26,8 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     TopicNotFoundError,
 )
-from dagster_kafka_flip.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.highest_time import highest_times
+from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.sample import LoggedRecord, TimestampedOffset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.instants import LAST_TIMESTAMP_MS
+from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, TopicNotFoundError, TopicRecreatedError
-from dagster_kafka_flip.next_step import set_position
 from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
-from dagster_kafka_flip.instants import instant
 from dagster_kafka_flip.source.identity import (
     check_cluster,
     check_same_logs,
@@ -35,6 +34,7 @@ from dagster_kafka_flip.source.identity import (
     topic_ids_of,
 )
 from dagster_kafka_flip.source.incident import found, incident_of
+from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.look_ups import LookUps
 from dagster_kafka_flip.source.sample import LOOKED_THROUGH

@@ -20,15 +20,15 @@ from dagster_kafka_flip.errors import (
     WindowsChangedError,
     WriteFailedError,
 )
-from dagster_kafka_flip.instants import utc_time
-from dagster_kafka_flip.jars import hadoop_version
-from dagster_kafka_flip.next_step import TOPIC, set_position
+from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.table.company import check_alone, makes_windows, shared_logs
+from dagster_kafka_flip.source.instants import utc_time
+from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.table.half_made import is_free, remove_remnant
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, check_doubt, find_anchor, other_streams
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.layout import check_layout
-from dagster_kafka_flip.table.remnant import is_free, remove_remnant
+from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.retries import retries

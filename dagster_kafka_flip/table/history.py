@@ -22,8 +22,8 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 

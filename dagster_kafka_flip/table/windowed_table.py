@@ -18,8 +18,8 @@ from dagster_kafka_flip.errors import (
     TableError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.instants import instant, utc_time
 from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, TableNotThereError, committed

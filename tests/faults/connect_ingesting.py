@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from tests.faults.ingesting import outcome, summary

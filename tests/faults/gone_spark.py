@@ -10,7 +10,7 @@ from dagster import build_init_resource_context
 
 from dagster_kafka_flip import SparkResource
 from dagster_kafka_flip.errors import SparkSessionError
-from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.runtime.session import build_session
 from tests.processes import descendants, wait_until
 
 if TYPE_CHECKING:

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.rewriting import rewrite_windows
-from dagster_kafka_flip.session import build_session
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.ingestion.several_tables import TogetherTable, ingest_together
+from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -35,7 +36,6 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.together import TogetherTable, ingest_together
 from tests.processes import LIGHT_SPARK, QUICK_JVM_OPTIONS, descendants
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from dagster_kafka_flip.result import IngestResult
+    from dagster_kafka_flip.ingestion.result import IngestResult
 
 STREAM, RAW, LETTERS, TOGETHER, WINDOWS = "stream", "raw", "letters", "together", "windows"
 

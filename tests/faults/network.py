@@ -8,7 +8,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.broker.local_broker import LocalBroker
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ClusterUnreachableError
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read

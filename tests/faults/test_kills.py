@@ -9,7 +9,7 @@ import pytest
 
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed as read

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
-from dagster_kafka_flip.ingestion import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource

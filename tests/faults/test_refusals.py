@@ -24,8 +24,8 @@ from dagster_kafka_flip.errors import (
     TableError,
     TopicNotFoundError,
 )
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.session import check_session
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.runtime.session import check_session
 from dagster_kafka_flip.source.cluster import KafkaCluster, _Asked
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource

@@ -7,11 +7,11 @@ from datetime import datetime, timezone
 import pytest
 from dagster import AssetKey
 
-from dagster_kafka_flip.checks import SCHEMA_FITS, Findings, check_results
+from dagster_kafka_flip.assets.metadata import fields_metadata
+from dagster_kafka_flip.assets.run_checks import SCHEMA_FITS, Findings, check_results
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen, of_values_and_keys, together
 from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.metadata import fields_metadata
 
 
 def test_a_field_of_several_batches_was_never_seen_if_none_of_them_has_it():

@@ -11,9 +11,9 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import REJECTED, Decoder
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 
 spark_test = pytest.mark.spark

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.broker import LocalBroker
+from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError, EndBeforePositionError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from dagster import EnvVar, build_resources
 from pydantic import ValidationError
 
+from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
+from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.settings import without_parameters
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection

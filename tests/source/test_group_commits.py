@@ -8,9 +8,9 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
+from dagster_kafka_flip.assets.metadata import result_metadata
 from dagster_kafka_flip.errors import ConfigurationError, GroupCommitError
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.metadata import result_metadata
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits

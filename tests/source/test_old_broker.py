@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from dagster_kafka_flip.jars import retrieve
-from dagster_kafka_flip.java import find_java
+from dagster_kafka_flip.runtime.jars import retrieve
+from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection

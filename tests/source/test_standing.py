@@ -6,8 +6,8 @@ import pytest
 
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.standing import log_standing
 from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.source.stream_status import log_standing
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.instants import instant
+from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
 
 _DAY = 86_400_000

@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
+from dagster_kafka_flip.ingestion.window_batch import _carried
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log import TopicSettings
@@ -26,7 +27,6 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
-from dagster_kafka_flip.window_landing import _carried
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from dagster_kafka_flip.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     ConfigurationError,
@@ -25,6 +24,7 @@ from dagster_kafka_flip.errors import (
     WindowsChangedError,
     WriteFailedError,
 )
+from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable

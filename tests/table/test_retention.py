@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dagster_kafka_flip.cli import main
+from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostError, TableError
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.next_step import TOPIC, WHERE, set_position
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
 from dagster_kafka_flip.table.delta_table import DeltaTable, RecordedPosition
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.retention import DEFAULT_LOG_RETENTION, parse_log_retention

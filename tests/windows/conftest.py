@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -16,7 +16,7 @@ from tests import landed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dagster_kafka_flip.window_result import WindowsResult
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 _SCRIPT = """
 import os, signal, sys
 from dagster_kafka_flip import DeltaTarget, KafkaConnection, KafkaSource, Limits, StringFormat, build_session
-from dagster_kafka_flip.rewriting import rewrite_windows
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.table.windowed_table import WindowedTable
 from tests.faults.ingesting import SPARK_CONFIG
 from tests.windows.conftest import hours

@@ -15,9 +15,9 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowsChangedError,
 )
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.reader.columns import KafkaColumns
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition

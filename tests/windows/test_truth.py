@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from dagster_kafka_flip import window_landing
 from dagster_kafka_flip.errors import (
     ConfigurationError,
     RecordsFromFutureError,
@@ -19,8 +18,9 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion import ingest
-from dagster_kafka_flip.observation import BatchObservation
+from dagster_kafka_flip.ingestion import window_batch as window_landing
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.target import DeltaTarget

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.reader.columns import KafkaColumns
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits

@@ -1,0 +1,1 @@
+"""Dagster assets that run an ingestion, and what they record."""

@@ -1,0 +1,424 @@
+"""What an asset does when it is materialized: a stream goes on, partitions are landed, or a range is replaced."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
+
+from dagster_kafka_flip import errors
+from dagster_kafka_flip.assets.column_descriptions import COLUMN_LINEAGE, column_lineage, described
+from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, data_version, result_metadata
+from dagster_kafka_flip.assets.position_record import read_record
+from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.run_checks import Findings, check_names, check_results, failed_checks
+from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
+from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
+from dagster_kafka_flip.assets.window_metadata import (
+    fields,
+    incidents,
+    rejected_records,
+    shared,
+    stragglers,
+    unknown,
+    window_metadata,
+    windows_metadata,
+)
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.ingestion.tolerance import CHECKS, tolerated_errors
+from dagster_kafka_flip.settings import expect, near_names
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.layout import check_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dagster import AssetCheckResult, AssetExecutionContext, AssetKey
+    from pyspark.sql import DataFrame
+
+    from dagster_kafka_flip.assets.partitions import AssetPartitions, WindowGroup
+    from dagster_kafka_flip.assets.position_record import Record
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.ingestion.result import IngestResult
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.source.window import Window
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+OnIdle = Literal["materialize", "skip"]
+
+
+@dataclass(frozen=True)
+class Ingestion:
+    """What an asset lands, and where."""
+
+    source: KafkaSource
+    target: DeltaTarget
+    key_format: Format | None
+    value_format: Format | None
+    columns: KafkaColumns | None
+    dead_letter: DeadLetters | None
+    limits: Limits
+    on_idle: OnIdle
+    verify_after: timedelta
+    tolerated: frozenset[type[KafkaFlipError]]
+    transform: Callable[..., DataFrame] | None
+    kafka: str
+    spark: str
+    partitions: AssetPartitions | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what no type checker has looked at.
+
+        Raises:
+            ConfigurationError: A value has another type, or there is no such `on_idle`.
+        """
+        expect("source", self.source, KafkaSource, 'KafkaSource(topics=("orders",))')
+        expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
+        if self.verify_after < timedelta():
+            msg = f"verify_after: {self.verify_after} is negative"
+            raise ConfigurationError(msg)
+        Decoder.of(self.key_format, self.value_format, self.columns)
+        if self.on_idle not in (choices := get_args(OnIdle)):
+            msg = f"on_idle: {self.on_idle!r} is neither {' nor '.join(choices)}"
+            raise ConfigurationError(msg)
+
+    def check_layout(self) -> None:
+        """Checks the table's layout against the columns of its rows, where these are known before a run.
+
+        Raises:
+            ConfigurationError: The table is to be partitioned or clustered by a column that it won't have.
+        """
+        columns = Decoder.of(self.key_format, self.value_format, self.columns).landed_names
+        if self.transform is not None or columns is None:
+            return
+        if self.partitions is not None and not self.partitions.rules.repair:
+            columns.append(self.partitions.rules.column)
+        target = self.target
+        check_layout(str(target), columns, partition_by=target.partition_by, cluster_by=target.cluster_by)
+
+    @property
+    def config(self) -> type[IngestRunConfig | WindowsRunConfig]:
+        """What can be set for one run."""
+        return IngestRunConfig if self.partitions is None else WindowsRunConfig
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks that a run can fail."""
+        formats = (self.key_format, self.value_format)
+        keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
+        rules = None if self.partitions is None else self.partitions.rules
+        has_fields = any(one and one.declares_fields for one in formats)
+        return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
+
+    def run(
+        self, context: AssetExecutionContext, values: dict[str, Any]
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        """One materialization.
+
+        Args:
+            context: Of the run.
+            values: What is set for it.
+
+        Raises:
+            ConfigurationError: What is set can't be.
+            KafkaFlipError: Whatever else is in the way.
+        """
+        if self.partitions is not None:
+            yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
+            return
+        config = IngestRunConfig(**values)
+        if config.replaces:
+            yield from self.replace(context, context.asset_key, config.window(), config)
+        else:
+            yield from self._go_on(context, config)
+
+    def _go_on(
+        self, context: AssetExecutionContext, config: IngestRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        record = read_record(context.instance, context.asset_key)
+        result = ingest(
+            overridden_source(self.source, config),
+            self.target,
+            spark=spark_of(context, self.spark),
+            connection=kafka_of(context, self.kafka, self.source.cluster),
+            key_format=self.key_format,
+            value_format=self.value_format,
+            columns=self.columns,
+            transform=self.bound_transform(context),
+            dead_letter=self.dead_letter,
+            limits=overridden_limits(self.limits, config),
+            starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+            known=None if config.verify else record.known,
+            reported=record.reported(self.target),
+            verify_after=self.verify_after,
+            tolerate=self.tolerated,
+            run_id=context.run_id,
+            logger=context.log,
+        )
+        yield from self.tell(context.asset_key, result, record)
+
+    def tell(
+        self, key: AssetKey, result: IngestResult, record: Record
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        """What Dagster is told of a run of the stream.
+
+        Args:
+            key: The asset.
+            result: What was done.
+            record: What Dagster knew of the asset when the run began.
+        """
+        # A look at the table is worth a record even then: without one, every later idle run would have to look again.
+        if not result.is_idle or result.started_spark or self.on_idle == "materialize":
+            yield MaterializeResult(
+                asset_key=key,
+                metadata=self._with_columns(result_metadata(record.noted_in(result), record.materialization)),
+                data_version=data_version(result.state),
+            )
+        # After it: Dagster takes a check to be about the newest materialization.
+        yield from check_results(
+            self.checks,
+            key,
+            Findings(result.all_incidents, result.rejected_records, unknown=result.unknown, fields=result.fields),
+        )
+
+    def replace(
+        self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        """A range of time of a stream's table, read again; the position stays.
+
+        Args:
+            context: Of the run.
+            key: The asset.
+            window: The range.
+            config: What else is set for the run.
+
+        Raises:
+            KafkaFlipError: Whatever is in the way.
+        """
+        limits = overridden_limits(self.limits, config)
+        rules = Windows(repair=True, time_column=config.time_column)
+        results = tuple(self._rewrite(context, rules, [window], limits=limits, tolerated=self.tolerated))
+        yield MaterializeResult(asset_key=key, metadata=self._with_columns(windows_metadata(results)))
+        yield from check_results(self.checks, key, _findings(results))
+
+    def _land_partitions(
+        self, context: AssetExecutionContext, partitions: AssetPartitions, config: WindowsRunConfig
+    ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+        limits = self.limits
+        if config.max_records_per_batch is not None:
+            limits = Limits(max_records_per_batch=config.max_records_per_batch)
+        groups = partitions.groups(context.partition_keys)
+        for told in partitions.irregularities([window for group in groups for window in group.windows]):
+            context.log.warning(told)
+        tolerated = self.tolerated | tolerated_errors(named_errors(config.tolerate))
+        left = sum(len(group.windows) for group in groups)
+        results: list[WindowsResult] = []
+        try:
+            for group in groups:
+                for result in self._rewrite(
+                    context,
+                    partitions.rules,
+                    group.windows,
+                    topics=group.topics,
+                    definition=partitions.definition,
+                    limits=limits,
+                    tolerated=tolerated,
+                ):
+                    results.append(result)
+                    left -= len(result.plan.windows)
+                    # With the last commit, the run itself is about to say so.
+                    _tell(context, group, result, at_once=left > 0)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # What was met while the windows were landed that stay must not be forgotten with the run. That nothing was
+            # met, a run that failed can't say.
+            if results:
+                yield from failed_checks(self.checks, context.asset_key, _findings(results))
+            raise
+        # Behind what each partition has of its own, and not before it, as the result's would be.
+        of_the_run = self._with_columns(windows_metadata(results))
+        if len(context.partition_keys) > 1:
+            of_the_run = shared(of_the_run)
+        for partition_key in context.partition_keys:
+            context.add_asset_metadata(of_the_run, partition_key=partition_key)
+        yield MaterializeResult()
+        yield from check_results(self.checks, context.asset_key, _findings(results))
+
+    def _with_columns(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """The same, with what Dagster shows of the columns; where they come from only without a transform."""
+        schema = metadata.get(COLUMN_SCHEMA)
+        if isinstance(schema, TableSchemaMetadataValue):
+            schema = schema.schema
+        if schema is None:
+            return metadata
+        columns = self.columns or KafkaColumns()
+        metadata = {**metadata, COLUMN_SCHEMA: described(schema, columns)}
+        if self.transform is not None:
+            return metadata
+        return {**metadata, COLUMN_LINEAGE: column_lineage(schema, columns, upstream_asset_keys(self.source))}
+
+    def _rewrite(
+        self,
+        context: AssetExecutionContext,
+        rules: Windows,
+        windows: Sequence[Window],
+        *,
+        limits: Limits,
+        tolerated: frozenset[type[KafkaFlipError]],
+        topics: Sequence[str] | None = None,
+        definition: str = "",
+    ) -> Iterator[WindowsResult]:
+        return rewrite_windows(
+            self.source,
+            self.target,
+            windows,
+            spark=spark_of(context, self.spark),
+            rules=rules,
+            definition=definition,
+            connection=kafka_of(context, self.kafka, self.source.cluster),
+            key_format=self.key_format,
+            value_format=self.value_format,
+            columns=self.columns,
+            transform=self.bound_transform(context),
+            topics=topics,
+            limits=limits,
+            dead_letter=self.dead_letter,
+            tolerate=tolerated,
+            run_id=context.run_id,
+            logger=context.log,
+        )
+
+    @property
+    def transform_resources(self) -> tuple[str, ...]:
+        """Keys of the resources that the transform asks for."""
+        names = () if self.transform is None else _parameters(self.transform)
+        return tuple(name for name in names if name not in {"context", "records"})
+
+    def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
+        """The transform as a function of the records alone.
+
+        Args:
+            context: With the resources that it asks for.
+        """
+        transform = self.transform
+        if transform is None:
+            return None
+        arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in self.transform_resources}
+        if "context" in _parameters(transform):
+            arguments["context"] = context
+        return lambda records: transform(records=records, **arguments)
+
+    def with_partitions(self, partitions: AssetPartitions) -> Ingestion:
+        """The same in partitions; a table that is not there yet is laid out by them.
+
+        Raises:
+            ConfigurationError: Something of it is for a stream alone.
+        """
+        for_streams = {
+            "dead_letter": self.dead_letter is not None,
+            "on_idle": self.on_idle != "materialize",
+            "max_bytes_per_batch": self.limits.max_bytes_per_batch is not None,
+            "max_batches": self.limits.max_batches is not None,
+            "set_bounded": self.source.stopping_offsets != OffsetsInitializer.latest(),
+        }
+        wrong = [name for name, is_set in for_streams.items() if is_set]
+        if wrong:
+            msg = f"{', '.join(wrong)}: not for an asset with partitions, where the partitions say what is read"
+            raise ConfigurationError(msg)
+        target = self.target
+        if not (target.partition_by or target.cluster_by or partitions.rules.repair):
+            names = [partitions.rules.column]
+            if partitions.has_topics:
+                names.append((self.columns or KafkaColumns()).name("topic"))
+            target = target.model_copy(update={"partition_by": tuple(names)})
+        return replace(self, target=target, partitions=partitions)
+
+
+def check_transform(transform: Callable[..., DataFrame]) -> None:
+    """Makes sure that a function can be given the records.
+
+    Raises:
+        ConfigurationError: It takes no argument of that name.
+    """
+    if not callable(transform):
+        expect("transform", transform, FunctionType, "a function of `records`")
+    names = _parameters(transform)
+    if "records" not in names:
+        name = getattr(transform, "__name__", "the transform")
+        msg = (
+            f"{name}() has to take an argument `records`, the DataFrame of the run's records; it "
+            f"takes {', '.join(names) or 'none'}"
+        )
+        raise ConfigurationError(msg)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        # Of a type that Python brings itself, such as int.
+        return ()
+
+
+def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:
+    """Tells Dagster of the partitions that a commit has landed: now, if the run goes on and may yet fail."""
+    for planned in result.plan.windows:
+        for partition_key, topics in group.partition_keys[planned.window.key].items():
+            metadata = window_metadata(result, planned, topics)
+            context.add_asset_metadata(metadata, partition_key=partition_key)
+            if at_once:
+                context.log_event(AssetMaterialization(context.asset_key, partition=partition_key, metadata=metadata))
+
+
+def _findings(results: Sequence[WindowsResult]) -> Findings:
+    return Findings(
+        incidents(results), rejected_records(results), stragglers(results), unknown(results), fields(results)
+    )
+
+
+def overridden_source(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
+    """A source, stopping where one run is to stop."""
+    if config.stop is None:
+        return source
+    return source.with_overrides(stopping_offsets=OffsetsInitializer.parse(config.stop))
+
+
+def overridden_limits(limits: Limits, config: IngestRunConfig) -> Limits:
+    """Limits, with what is set for one run."""
+    names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
+    overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
+    return Limits(**{**limits.model_dump(), **overrides})
+
+
+def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
+    """The error classes of some names.
+
+    Args:
+        names: As in `errors`.
+
+    Raises:
+        ConfigurationError: There is no such error.
+    """
+    found: list[type[KafkaFlipError]] = []
+    can_be = sorted(each.__name__ for each in CHECKS)
+    for name in names:
+        error = getattr(errors, str(name), None)
+        if not (isinstance(error, type) and issubclass(error, errors.KafkaFlipError)):
+            msg = f"tolerate: there is no error {name!r}; {near_names(str(name), can_be)}"
+            raise ConfigurationError(msg)
+        found.append(error)
+    return found

@@ -1,0 +1,337 @@
+"""What a run tells Dagster, and what the next run reads back from it."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dagster import (
+    DataVersion,
+    MetadataValue,
+    TableColumn,
+    TableColumnConstraints,
+    TableMetadataValue,
+    TableRecord,
+    TableSchema,
+    TimestampMetadataValue,
+)
+
+from dagster_kafka_flip.ingestion.result import KnownPosition
+from dagster_kafka_flip.source.instants import instant, utc_time
+from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.state import STATE_SERIALIZER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dagster import AssetMaterialization
+
+    from dagster_kafka_flip.formats.fields import FieldsSeen
+    from dagster_kafka_flip.ingestion.result import IngestResult
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+T = TypeVar("T")
+
+POSITION = "kafka/position"
+POSITION_SET = "kafka/position_set"
+ROW_COUNT = "dagster/row_count"
+SPARK_UI = "spark/ui"
+COLUMN_SCHEMA = "dagster/column_schema"
+WATERMARK = "kafka/watermark"
+UNKNOWN = "kafka/unknown"
+
+# More would fill a page, and say no more than their number does.
+_NAMED_PARTITIONS = 20
+
+# Each is a row in Dagster's database, for each run; `kafka/position` has all topic partitions.
+_SHOWN_SPLITS = 100
+
+_SPLIT_COLUMNS = (
+    ("topic", "string"),
+    ("partition", "int"),
+    ("start", "int"),
+    ("stop", "int"),
+    ("offsets", "int"),
+    ("lag_before", "int"),
+    ("lag_after", "int"),
+)
+
+
+def table_metadata(target: DeltaTarget) -> dict[str, Any]:
+    """Definition metadata of an asset that is landed in a table."""
+    where = {"dagster/table_name": target.table} if target.uri is None else {"dagster/uri": target.uri}
+    return {"delta/stream": target.stream, **where}
+
+
+def data_version(state: EnumeratorState) -> DataVersion:
+    """A hash of the position: unchanged when a run found nothing new."""
+    document = json.dumps(to_document(STATE_SERIALIZER, state), sort_keys=True)
+    return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
+
+
+def result_metadata(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
+    """Metadata of a materialization.
+
+    Args:
+        result: What the run did.
+        previous: The asset's materialization before this one; an idle run takes from it what it did not look up.
+    """
+    seconds = sum(batch.read_and_write_seconds for batch in result.batches)
+    confirming = sum(batch.confirm_seconds for batch in result.batches)
+    metadata: dict[str, Any] = {
+        "kafka/idle": result.is_idle,
+        "kafka/splits": _splits_table(result),
+        **known_metadata(
+            {
+                "kafka/records_read": result.records,
+                "kafka/bytes_read": result.bytes,
+                "kafka/rejected_records": result.rejected_records,
+            },
+            result.unknown,
+        ),
+        "kafka/lag_before": sum(result.plan.lag_before.values()),
+        "kafka/lag_after": result.lag_after,
+        "kafka/held_back_offsets": sum(result.plan.held_back.values()),
+        "kafka/tasks": sum(batch.tasks for batch in result.batches),
+        "delta/rows_written": result.rows,
+        "delta/bytes_written": total(batch.committed.bytes for batch in result.batches),
+        "delta/commits": len(result.batches),
+        "delta/version": result.known.table_version,
+        "spark/started": result.started_spark,
+        "seconds/plan": round(result.plan_seconds, 3),
+        "seconds/total": round(result.plan_seconds + result.spark_seconds + seconds + confirming, 3),
+    }
+    # Dagster plots numbers: what an idle run did not do is no point in a plot.
+    if result.started_spark:
+        metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
+    if result.batches:
+        metadata["seconds/read_and_write"] = round(seconds, 3)
+        metadata["seconds/commit"] = round(confirming, 3)
+    if result.records:
+        metadata["kafka/records_per_second"] = per_second(result.records, seconds)
+    # What nobody knows is left out: a 0 would be a number.
+    metadata["kafka/lost_offsets"] = result.lost_offsets
+    metadata = {name: value for name, value in metadata.items() if value is not None}
+    metadata |= _now_and_then(result)
+    metadata |= _unreported(result)
+    metadata |= _event_time(result, previous)
+    metadata |= fields_metadata(result.fields)
+    if result.known.table_rows is not None:
+        metadata[ROW_COUNT] = result.known.table_rows
+    if result.location is not None:
+        metadata["dagster/uri"] = uri(result.location)
+    elif previous is not None and "dagster/uri" in previous.metadata:
+        metadata["dagster/uri"] = previous.metadata["dagster/uri"]
+    if result.columns:
+        metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in result.columns])
+    elif previous is not None and COLUMN_SCHEMA in previous.metadata:
+        metadata[COLUMN_SCHEMA] = previous.metadata[COLUMN_SCHEMA]
+    # What takes many lines on the page comes last.
+    metadata[POSITION] = MetadataValue.json(known_to_json(result.known))
+    return metadata
+
+
+def _now_and_then(result: IngestResult) -> dict[str, Any]:
+    """What only some runs have to tell."""
+    metadata: dict[str, Any] = {}
+    if result.state.watermark is not None:
+        metadata |= timestamp_metadata("kafka/low_watermark", result.state.watermark)
+        metadata["kafka/paused_offsets"] = sum(result.plan.paused.values())
+    if result.plan.discovered:
+        metadata["kafka/discovered"] = _some(result.plan.discovered)
+    if result.plan.removed:
+        metadata["kafka/removed"] = _some(result.plan.removed)
+    if result.dead_letter_table is not None:
+        if result.dead_letters is not None:
+            metadata["kafka/dead_letters"] = result.dead_letters
+        metadata["kafka/dead_letter_table"] = result.dead_letter_table
+    if result.all_incidents:
+        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in result.all_incidents])
+    if result.group_commit_failures:
+        metadata["kafka/group_commit_failures"] = result.group_commit_failures
+    if result.overrides_start:
+        metadata["kafka/start_overridden"] = True
+    if result.spark_ui is not None:
+        metadata[SPARK_UI] = MetadataValue.url(result.spark_ui)
+    return metadata
+
+
+def _unreported(result: IngestResult) -> dict[str, Any]:
+    """What earlier runs committed and did not report."""
+    before = result.unreported
+    if before is None:
+        return {}
+    metadata: dict[str, Any] = {
+        "delta/unreported_commits": before.commits,
+        "delta/unreported_versions": f"{before.from_version} to {before.to_version}",
+    }
+    if before.rows is not None:
+        metadata["delta/unreported_rows"] = before.rows
+    return metadata
+
+
+def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
+    """How far the table has got in event time; a run that read nothing has got as far as the one before."""
+    watermark: float | None = result.watermark
+    if watermark is None and result.is_idle and previous is not None:
+        told = previous.metadata.get(WATERMARK)
+        if isinstance(told, TimestampMetadataValue):
+            watermark = told.value * 1000
+    if watermark is None:
+        return {}
+    delay = time.time() - watermark / 1000
+    return {**timestamp_metadata(WATERMARK, watermark), "seconds/end_to_end_delay": round(delay, 3)}
+
+
+def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
+    """Numbers that are known, and why the others are not: what Spark did not count is not 0.
+
+    Args:
+        numbers: By their names; None for what is unknown.
+        unknown: Why something is unknown; None if all is known.
+    """
+    known: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+    return known if unknown is None else {**known, UNKNOWN: unknown}
+
+
+def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
+    """Declared fields that no record has, and undeclared ones that some have.
+
+    Args:
+        fields: What was seen; None if nothing is known.
+    """
+    if fields is None:
+        return {}
+    told = {"kafka/fields_never_seen": fields.never, "kafka/undeclared_fields": fields.undeclared}
+    return {name: ", ".join(names) for name, names in told.items() if names}
+
+
+def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
+    """A point in time; as text where no calendar has it, as of a producer that writes microseconds.
+
+    Args:
+        name: Under which name.
+        milliseconds: Since the epoch.
+    """
+    moment = utc_time(milliseconds)
+    told = MetadataValue.text(instant(round(milliseconds))) if moment is None else MetadataValue.timestamp(moment)
+    return {name: told}
+
+
+def per_second(records: int, seconds: float) -> float:
+    """Records per second; 0 if the clock saw no time pass."""
+    return round(records / seconds, 3) if seconds > 0 else 0.0
+
+
+def _some(partitions: Sequence[TopicPartition]) -> str:
+    more = len(partitions) - _NAMED_PARTITIONS
+    named = ", ".join(map(str, partitions[:_NAMED_PARTITIONS]))
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def known_to_json(known: KnownPosition) -> dict[str, Any]:
+    """A position as it is kept in Dagster's event log."""
+    return {
+        "stream": known.stream,
+        "table": known.table,
+        "state": to_document(STATE_SERIALIZER, known.state),
+        "verified_at": known.verified_at.isoformat(),
+        "table_version": known.table_version,
+        "table_rows": known.table_rows,
+        "record_bytes": known.record_bytes,
+        "kept_until": None if known.kept_until is None else known.kept_until.isoformat(),
+        "dead_letters_owed": known.dead_letters_owed,
+        "anchor_version": known.anchor_version,
+        "transaction_version": known.transaction_version,
+        "known_since": known.known_since,
+        "log": known.log,
+    }
+
+
+def known_position(materialization: AssetMaterialization | None) -> KnownPosition | None:
+    """The position that a materialization recorded; None if it recorded none that can be read."""
+    if materialization is None or POSITION not in materialization.metadata:
+        return None
+    return position_in(materialization.metadata[POSITION].value)
+
+
+def position_in(value: Any) -> KnownPosition | None:
+    """The position in a value of metadata; None if none can be read."""
+    if not isinstance(value, Mapping):
+        return None
+    document: Any = value
+    try:
+        return KnownPosition(
+            stream=document["stream"],
+            table=document["table"],
+            state=from_document(STATE_SERIALIZER, document["state"]),
+            verified_at=datetime.fromisoformat(document["verified_at"]),
+            table_version=document["table_version"],
+            table_rows=document["table_rows"],
+            record_bytes=document.get("record_bytes"),
+            kept_until=None if (kept := document.get("kept_until")) is None else datetime.fromisoformat(kept),
+            dead_letters_owed=document.get("dead_letters_owed", False),
+            anchor_version=document.get("anchor_version"),
+            transaction_version=document.get("transaction_version"),
+            known_since=document.get("known_since"),
+            log=document.get("log"),
+        )
+    except (KeyError, TypeError, ValueError):
+        # Somebody else's metadata under our key. The table knows the position.
+        return None
+
+
+def uri(location: str) -> str:
+    """A location as Spark and Delta write it, as a URI: `/x` and `file:/x` are `file:///x`."""
+    if location.startswith("/"):
+        return Path(location).as_uri()
+    scheme, _, path = location.partition(":")
+    return location if path.startswith("//") else f"{scheme}://{path}"
+
+
+def first_splits(splits: Iterable[T], offsets: Callable[[T], int]) -> list[T]:
+    """As many splits as a page shows, in their order; of more than that the largest.
+
+    Args:
+        splits: All of them.
+        offsets: How large one is.
+    """
+    largest = heapq.nlargest(_SHOWN_SPLITS, enumerate(splits), key=lambda numbered: offsets(numbered[1]))
+    return [split for _, split in sorted(largest, key=lambda numbered: numbered[0])]
+
+
+def _splits_table(result: IngestResult) -> TableMetadataValue:
+    return MetadataValue.table(
+        records=first_splits(_split_records(result), lambda record: int(record.data["offsets"] or 0)),
+        schema=TableSchema(
+            columns=[
+                TableColumn(name, type_, constraints=TableColumnConstraints(nullable=False))
+                for name, type_ in _SPLIT_COLUMNS
+            ]
+        ),
+    )
+
+
+def _split_records(result: IngestResult) -> Iterable[TableRecord]:
+    for tp, end in sorted(result.plan.end_offsets.items()):
+        start, stop = result.plan.starting_position[tp], result.position_of(tp)
+        yield TableRecord(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "start": start,
+                "stop": stop,
+                "offsets": stop - start,
+                "lag_before": max(0, end - start),
+                "lag_after": max(0, end - stop),
+            }
+        )

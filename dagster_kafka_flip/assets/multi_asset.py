@@ -1,0 +1,283 @@
+"""build_kafka_delta_multi_asset: several tables from one read of a source, each an asset with a position of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from dagster import AssetsDefinition, AssetSpec, multi_asset
+
+from dagster_kafka_flip.assets.asset_ingestion import (
+    Ingestion,
+    OnIdle,
+    check_transform,
+    overridden_limits,
+    overridden_source,
+)
+from dagster_kafka_flip.assets.asset_options import check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
+from dagster_kafka_flip.assets.metadata import table_metadata
+from dagster_kafka_flip.assets.position_record import read_record
+from dagster_kafka_flip.assets.registry import check_alone, ingestions_of, register
+from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.run_checks import check_specs
+from dagster_kafka_flip.assets.run_config import IngestRunConfig
+from dagster_kafka_flip.assets.short_traces import short_traces
+from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
+from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
+from dagster_kafka_flip.ingestion.several_tables import TogetherTable, ingest_together
+from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
+from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from dagster import (
+        AssetCheckResult,
+        AssetExecutionContext,
+        AssetKey,
+        MaterializeResult,
+        RetryPolicy,
+    )
+
+    from dagster_kafka_flip.assets.position_record import Record
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+
+@check_arguments
+def build_kafka_delta_multi_asset(
+    *,
+    name: str,
+    source: KafkaSource,
+    tables: Sequence[KafkaDeltaTable],
+    max_records_per_batch: int | None = None,
+    max_bytes_per_batch: int | None = None,
+    max_batches: int | None = None,
+    spread: Spread | Literal["backlog", "time"] = Spread.BACKLOG,
+    on_idle: OnIdle = "materialize",
+    verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
+    kafka: str = "kafka",
+    spark: str = "spark",
+    op_tags: Mapping[str, Any] | None = None,
+    retry_policy: RetryPolicy | None = None,
+    pool: str | None = None,
+) -> AssetsDefinition:
+    """Makes one asset for each table, all landed from one read of a source.
+
+    Each table has a position of its own, in its own commits, and any of them can be materialized without the others.
+    Those that stand at the same offsets share a read; one that is behind (a table that is new, or one that failed)
+    catches up first. What fails for one table ends its part of the run and leaves the others alone; the run fails when
+    they are done.
+
+    Args:
+        name: The op's name.
+        source: What to read.
+        tables: Where to; at least one.
+        max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
+        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit. Default: no limit.
+        max_batches: Largest number of commits in one run, in each table. Default: no limit.
+        spread: How a batch that can't hold everything is spread over the topic partitions, as in `kafka_delta_asset`.
+        on_idle: What is left of a table with nothing new: `materialize` (default) a materialization with an unchanged
+            data version, `skip` nothing.
+        verify_after: How long Dagster's record of a position is believed when it says that nothing is new. Default 24
+            hours.
+        tolerate: Errors that don't end a run. Default: none.
+        kafka: Key of the KafkaResource.
+        spark: Key of the SparkResource.
+        op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
+        retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
+        pool: Concurrency pool. Default: `delta:` and the name.
+
+    Raises:
+        ConfigurationError: There is no table, two are the same, or the options contradict each other.
+    """
+    check_asset_options(kafka=kafka, spark=spark, op_tags=op_tags, retry_policy=retry_policy, pool=pool)
+    expect("name", name, str, '"orders"')
+    check_asset_options(name=name)
+    expect("tables", tables or (), Iterable, '[KafkaDeltaTable(spec="orders", table="lake/orders")]')
+    if not tables:
+        msg = f"{name} lands no table; give it at least one KafkaDeltaTable"
+        raise ConfigurationError(msg)
+    shared: dict[str, Any] = {
+        "source": source,
+        "limits": Limits(
+            max_records_per_batch=max_records_per_batch,
+            max_bytes_per_batch=max_bytes_per_batch,
+            max_batches=max_batches,
+            spread=spread,  # pyright: ignore[reportArgumentType] - pydantic takes its text as well
+        ),
+        "on_idle": on_idle,
+        "verify_after": verify_after,
+        "tolerated": tolerated_errors(tolerate),
+        "kafka": kafka,
+        "spark": spark,
+    }
+    ingestions: dict[AssetKey, Ingestion] = {}
+    specs: list[AssetSpec] = []
+    for table in tables:
+        expect("tables", table, KafkaDeltaTable, 'KafkaDeltaTable(spec="orders", table="lake/orders")')
+        expect("spec", table.spec, (str, AssetSpec), '"lake/orders", or AssetSpec("lake/orders")')
+        with dagsters_errors(str(table.spec)):
+            spec = table.asset_spec
+        if spec.partitions_def is not None:
+            msg = f"spec: the asset {spec.key.to_user_string()} has partitions; tables of one read are streams"
+            raise ConfigurationError(msg)
+        ingestion = _ingestion(table, shared)
+        ingestion.check_layout()
+        if spec.key in ingestions:
+            msg = f"{name} has two tables of the asset {spec.key.to_user_string()}"
+            raise ConfigurationError(msg)
+        ingestions[spec.key] = ingestion
+        specs.append(_spec(spec, ingestion))
+    _check_apart(name, ingestions)
+
+    resources = {kafka, spark}.union(*(ingestion.transform_resources for ingestion in ingestions.values()))
+    config: Any = IngestRunConfig.to_fields_dict()
+    with dagsters_errors(name):
+        make_assets: Any = multi_asset(
+            name=name,
+            specs=specs,
+            can_subset=True,
+            check_specs=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
+            required_resource_keys=resources,
+            config_schema=config,
+            op_tags=op_tags,
+            retry_policy=retry_policy,
+            pool=pool or f"delta:{name}",
+        )
+
+    # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+    def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+        yield from short_traces(_land(context, IngestRunConfig(**context.op_execution_context.op_config)))
+
+    with dagsters_errors(name):
+        return register(make_assets(land), ingestions)
+
+
+def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
+    target = DeltaTarget.of(table.table)
+    if table.transform is not None:
+        check_transform(table.transform)
+    return Ingestion(
+        **shared,
+        target=target,
+        key_format=table.key_format,
+        value_format=table.value_format,
+        columns=table.columns,
+        dead_letter=dead_letters_of(table.dead_letter, target, table.key_format, table.value_format),
+        transform=table.transform,
+    )
+
+
+def _spec(spec: AssetSpec, ingestion: Ingestion) -> AssetSpec:
+    described = None if ingestion.transform is None else inspect.getdoc(ingestion.transform)
+    return spec.replace_attributes(
+        deps=[*upstream_asset_keys(ingestion.source), *spec.deps],
+        kinds={"deltalake", "spark", *spec.kinds},
+        metadata={**table_metadata(ingestion.target), **spec.metadata},
+        description=spec.description or described or f"Landed from Kafka as it is: {ingestion.source}.",
+        skippable=True,
+    )
+
+
+def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
+    seen: dict[str, AssetKey] = {}
+    for key, ingestion in ingestions.items():
+        table = str(ingestion.target)
+        if table in seen:
+            msg = (
+                f"{name}: the assets {seen[table].to_user_string()} and {key.to_user_string()} are both landed in "
+                f"{table}; give each a table of its own"
+            )
+            raise ConfigurationError(msg)
+        seen[table] = key
+
+
+def _land(
+    context: AssetExecutionContext, config: IngestRunConfig
+) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    """One materialization of the assets that were selected.
+
+    Args:
+        context: Of the run.
+        config: What is set for it.
+
+    Raises:
+        ConfigurationError: What is set can't be, or another asset feeds a stream of these.
+        KafkaFlipError: What was in the way of one of the tables, after the others were landed.
+    """
+    landed = ingestions_of(context.assets_def)
+    chosen = {key: ingestion for key, ingestion in landed.items() if key in context.selected_asset_keys}
+    check_alone(context, chosen)
+    if config.replaces:
+        yield from _replace(context, chosen, config)
+    else:
+        yield from _go_on(context, chosen, config)
+
+
+def _replace(
+    context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
+) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    window = config.window()
+    failures: dict[str, Exception] = {}
+    for key, ingestion in chosen.items():
+        try:
+            told = tuple(ingestion.replace(context, key, window, config))
+        except Exception as failure:  # noqa: BLE001, PERF203 - raised when the others are done
+            failures[key.to_user_string()] = failure
+        else:
+            yield from told
+    _raise(failures, context)
+
+
+def _go_on(
+    context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
+) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    records: dict[AssetKey, Record] = {}
+    tables: dict[str, TogetherTable] = {}
+    for key, ingestion in chosen.items():
+        records[key] = read_record(context.instance, key)
+        tables[key.to_user_string()] = TogetherTable(
+            target=ingestion.target,
+            decoder=Decoder.of(ingestion.key_format, ingestion.value_format, ingestion.columns),
+            transform=ingestion.bound_transform(context),
+            dead_letters=ingestion.dead_letter,
+            known=None if config.verify else records[key].known,
+            reported=records[key].reported(ingestion.target),
+        )
+    first = next(iter(chosen.values()))
+    connection = kafka_of(context, first.kafka, first.source.cluster)
+    done = ingest_together(
+        overridden_source(first.source, config).connected(connection),
+        tables,
+        spark=spark_of(context, first.spark),
+        limits=overridden_limits(first.limits, config),
+        verify_after=first.verify_after,
+        tolerated=first.tolerated,
+        run_id=context.run_id,
+        log=context.log,
+        starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+    )
+    for key, ingestion in chosen.items():
+        if (result := done.results.get(key.to_user_string())) is not None:
+            yield from ingestion.tell(key, result, records[key])
+    _raise(done.failures, context)
+
+
+def _raise(failures: Mapping[str, Exception], context: AssetExecutionContext) -> None:
+    """Ends the run with the first of what was in the way of its tables, if anything was, and tells of all."""
+    for name, failure in failures.items():
+        context.log.error("%s is not landed as far as the others: %s", name, failure)
+    first = next(iter(failures.values()), None)
+    if first is not None:
+        raise first

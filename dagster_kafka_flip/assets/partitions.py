@@ -1,0 +1,204 @@
+"""Asset partitions of time, and of time and topics, as windows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster import MultiPartitionKey, MultiPartitionsDefinition, StaticPartitionsDefinition, TimeWindow
+from dagster._core.definitions.partitions.definition.time_window import TimeWindowPartitionsDefinition
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.source.instants import nearest_time
+from dagster_kafka_flip.source.window import Window, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dagster import PartitionsDefinition
+
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+
+@dataclass(frozen=True)
+class WindowGroup:
+    """Windows that are landed of the same topics.
+
+    Attributes:
+        topics: The topics; None for all that the source reads.
+        windows: The windows.
+        partition_keys: The asset's partition keys of each window, by the window's key; each with its topics, or None
+            for all.
+    """
+
+    topics: tuple[str, ...] | None
+    windows: tuple[Window, ...]
+    partition_keys: Mapping[str, Mapping[str, tuple[str, ...] | None]]
+
+
+class AssetPartitions:
+    """What an asset's partitions mean.
+
+    Args:
+        partitions_def: Partitions of time, or of time and a static dimension that picks topics.
+        rules: How records are put into windows.
+        source: What the asset reads.
+        topics_of: Of each key of the static dimension, the topics. Default: the key is the topic.
+
+    Attributes:
+        rules: How records are put into windows.
+        has_topics: Whether a dimension picks topics.
+
+    Raises:
+        ConfigurationError: They are no such partitions, or a key picks a topic that the source does not read.
+    """
+
+    def __init__(
+        self,
+        partitions_def: PartitionsDefinition[Any],
+        rules: Windows,
+        source: KafkaSource,
+        topics_of: Mapping[str, Sequence[str]] | None,
+    ) -> None:
+        expect("windows", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
+        self.rules = rules
+        self._time_name, self._time, self._static_name, static = _dimensions(partitions_def)
+        self.has_topics = static is not None
+        self._topics: dict[str, tuple[str, ...]] = {}
+        if static is None and topics_of is not None:
+            msg = "topics_of is for partitions of time and a static dimension, and there is no such dimension"
+            raise ConfigurationError(msg)
+        for key in static.get_partition_keys() if static is not None else ():
+            topics = (key,) if topics_of is None else tuple(topics_of.get(key, ()))
+            if not topics:
+                msg = f"topics_of names no topic for the partition key {key!r}"
+                raise ConfigurationError(msg)
+            source.only(topics)
+            self._topics[key] = topics
+        named = [topic for topics in self._topics.values() for topic in topics]
+        twice = sorted({topic for topic in named if named.count(topic) > 1})
+        if twice:
+            msg = f"two partition keys pick the topic {twice[0]}; its rows would be replaced by each of them"
+            raise ConfigurationError(msg)
+
+    @property
+    def definition(self) -> str:
+        """Which windows these are: what a table of windows keeps, so that it is not mixed with others."""
+        return json.dumps(
+            {
+                "cron": self._time.cron_schedule,
+                "timezone": self._time.timezone,
+                "keys": self._time.fmt,
+                "mode": self.rules.mode,
+                **({"time": self.rules.event_time} if self.rules.event_time else {}),
+            }
+        )
+
+    def groups(self, partition_keys: Iterable[str]) -> list[WindowGroup]:
+        """The windows of some partitions, those of the same topics together."""
+        keys_of: dict[str, dict[str, list[str]]] = {}
+        for partition_key in partition_keys:
+            time_key, topic_key = self._parts(partition_key)
+            keys_of.setdefault(time_key, {}).setdefault(topic_key, []).append(partition_key)
+        by_topics: dict[tuple[str, ...], list[str]] = {}
+        for time_key, by_topic_key in keys_of.items():
+            by_topics.setdefault(tuple(sorted(by_topic_key)), []).append(time_key)
+        return [
+            WindowGroup(
+                topics=tuple(topic for key in topic_keys for topic in self._topics[key]) if self.has_topics else None,
+                windows=tuple(self._window(time_key) for time_key in time_keys),
+                partition_keys={
+                    time_key: {
+                        key: self._topics[topic_key] if self.has_topics else None
+                        for topic_key, keys in keys_of[time_key].items()
+                        for key in keys
+                    }
+                    for time_key in time_keys
+                },
+            )
+            for topic_keys, time_keys in by_topics.items()
+        ]
+
+    def keys_between(self, start_ms: int, stop_ms: int) -> list[str]:
+        """Partition keys of the windows that lie within a span of time, of all topics."""
+        windows = {window.key: window for window in self._windows(start_ms, stop_ms)}
+        within = [key for key, window in windows.items() if start_ms <= window.start_ms and window.stop_ms <= stop_ms]
+        if not self.has_topics:
+            return within
+        return [
+            MultiPartitionKey({self._time_name: time_key, self._static_name: topic_key})
+            for topic_key in self._topics
+            for time_key in within
+        ]
+
+    def irregularities(self, windows: Sequence[Window]) -> list[str]:
+        """Where the definition's windows don't follow each other, at or between some of them: one sentence for each.
+
+        Dagster's windows are as they are. Where a clock is set by less than an hour, hourly ones leave a hole; where a
+        time zone skips a day, two keys mean the same one. What is excluded on purpose is not told.
+        """
+        if not windows:
+            return []
+        reach = max(window.stop_ms - window.start_ms for window in windows)
+        start = min(window.start_ms for window in windows) - reach
+        stop = max(window.stop_ms for window in windows) + reach
+        landed = {window.key for window in windows}
+        told: list[str] = []
+        every = sorted(self._windows(max(0, start), stop), key=lambda window: (window.start_ms, window.stop_ms))
+        for before, after in itertools.pairwise(every):
+            if landed.isdisjoint({before.key, after.key}):
+                continue
+            if before.stop_ms > after.start_ms:
+                told.append(
+                    f"the partitions {before} and {after} overlap by the definition: a record dated in both is landed "
+                    "twice if both are landed. Land only one of them, and never both in one run"
+                )
+            elif before.stop_ms < after.start_ms and not self._time.exclusions:
+                told.append(
+                    f"records dated from {before.stop} up to {after.start} are in no partition: by the definition "
+                    f"{before.key} ends then, and {after.key} begins then. To land them, use a time zone without such "
+                    "a change of clocks, such as UTC, or longer partitions"
+                )
+        return told
+
+    def _windows(self, start_ms: int, stop_ms: int) -> list[Window]:
+        """The definition's windows within a span of time, and those that reach into it."""
+        first, last = self._time.get_first_partition_window(), self._time.get_last_partition_window()
+        if first is None or last is None:
+            return []
+        begin, end = max(first.start, nearest_time(start_ms)), min(last.end, nearest_time(stop_ms))
+        keys = self._time.get_partition_keys_in_time_window(TimeWindow(begin, end)) if begin < end else ()
+        return [self._window(key) for key in keys]
+
+    def _parts(self, partition_key: str) -> tuple[str, str]:
+        if isinstance(partition_key, MultiPartitionKey):
+            keys = partition_key.keys_by_dimension
+            return keys[self._time_name], keys[self._static_name]
+        return partition_key, ""
+
+    def _window(self, time_key: str) -> Window:
+        span = self._time.time_window_for_partition_key(time_key)
+        return Window.between(span.start, span.end, time_key)
+
+
+def _dimensions(
+    partitions_def: PartitionsDefinition[Any],
+) -> tuple[str, TimeWindowPartitionsDefinition, str, StaticPartitionsDefinition | None]:
+    if isinstance(partitions_def, TimeWindowPartitionsDefinition):
+        return "", partitions_def, "", None
+    if isinstance(partitions_def, MultiPartitionsDefinition):
+        kinds = {dimension.name: dimension.partitions_def for dimension in partitions_def.partitions_defs}
+        times = {name: kind for name, kind in kinds.items() if isinstance(kind, TimeWindowPartitionsDefinition)}
+        statics = {name: kind for name, kind in kinds.items() if isinstance(kind, StaticPartitionsDefinition)}
+        if len(times) == len(statics) == 1:
+            ((time_name, time),) = times.items()
+            ((static_name, static),) = statics.items()
+            return time_name, time, static_name, static
+    msg = (
+        f"{type(partitions_def).__name__}: an asset that lands a topic has partitions of time (hourly, daily, weekly, "
+        "monthly, or by a cron schedule), or of time and a static dimension that picks topics"
+    )
+    raise ConfigurationError(msg)

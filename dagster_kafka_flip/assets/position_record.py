@@ -1,0 +1,178 @@
+"""Dagster's record of an asset's position, and how it becomes void when an operator moves the position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetObservation, AssetRecordsFilter, MetadataValue
+
+from dagster_kafka_flip.assets.metadata import POSITION, POSITION_SET, known_position, known_to_json, position_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventLogRecord
+
+    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_PAGE = 100
+
+# How many materializations are searched for one with a position: those that only replaced a range have none.
+MOST_MATERIALIZATIONS = 1000
+
+
+@dataclass(frozen=True)
+class Record:
+    """What Dagster knows of an asset of a stream.
+
+    Attributes:
+        materialization: The newest one; None if there is none.
+        storage_id: Its number in Dagster's storage; 0 if there is none.
+        position: The newest position that was recorded, also if it is void; None if none was found.
+        run_id: The run that recorded it; None if it was set by hand.
+        is_newest: Whether the newest materialization has it.
+        moved: The position that an operator has set since; None if it was not moved, or if it is not told.
+        is_void: Whether an operator has moved the position since.
+    """
+
+    materialization: AssetMaterialization | None = None
+    storage_id: int = 0
+    position: KnownPosition | None = None
+    run_id: str | None = None
+    is_newest: bool = True
+    moved: KnownPosition | None = None
+    is_void: bool = False
+
+    @property
+    def known(self) -> KnownPosition | None:
+        """The position that a run may believe; None if there is none."""
+        return self.position if self.is_newest and not self.is_void else None
+
+    def reported(self, target: DeltaTarget) -> int:
+        """The table's version up to which runs have reported their commits; -1 if none has.
+
+        Args:
+            target: The table and the stream.
+        """
+        position = self.position
+        if position is None or not position.is_of(target):
+            return -1
+        return position.table_version
+
+    def noted_in(self, result: IngestResult) -> IngestResult:
+        """A run's result, with a position that says when it was looked up."""
+        if result.known.known_since is not None:
+            return result
+        return replace(result, known=replace(result.known, known_since=self.storage_id))
+
+
+def void_record(
+    instance: DagsterInstance, key: AssetKey, reason: str, version: int, moved: KnownPosition | None = None
+) -> None:
+    """Notes that the position of an asset was moved, so that no run believes the record from before.
+
+    An observation, because nothing was materialized: nobody downstream has to do anything.
+
+    Args:
+        instance: Where the record is.
+        key: The asset.
+        reason: Why it was moved.
+        version: The table's version that moved it.
+        moved: The new position, for `plan`.
+    """
+    metadata: dict[str, Any] = {POSITION_SET: reason, "delta/version": version}
+    if moved is not None:
+        metadata[POSITION] = MetadataValue.json(known_to_json(moved))
+    instance.report_runless_asset_event(AssetObservation(key, description="The position was set.", metadata=metadata))
+
+
+def read_record(instance: DagsterInstance, key: AssetKey) -> Record:
+    """What Dagster knows of an asset: its newest materialization, and the newest position.
+
+    Args:
+        instance: Where the record is.
+        key: The asset.
+    """
+    newest = position = found = None
+    for record in newest_materializations(instance, key):
+        newest = newest or record
+        position = known_position(record.asset_materialization)
+        if position is not None:
+            found = record
+            break
+    if newest is None:
+        return _with_move(instance, key, Record(), since=0)
+    about = Record(
+        materialization=newest.asset_materialization,
+        storage_id=newest.storage_id,
+        is_newest=found is newest,
+    )
+    if position is None or found is None:
+        return _with_move(instance, key, about, since=newest.storage_id)
+    since = found.storage_id if position.known_since is None else min(position.known_since, found.storage_id)
+    position = replace(position, known_since=since)
+    return _with_move(instance, key, replace(about, position=position, run_id=found.run_id), since=since)
+
+
+def last_known_position(instance: DagsterInstance, key: AssetKey) -> KnownPosition | None:
+    """The position that Dagster knows of an asset, also where its last materializations only replaced windows.
+
+    None if none is recorded, or if it was moved since.
+
+    Args:
+        instance: Where the record is.
+        key: The asset.
+    """
+    record = read_record(instance, key)
+    return None if record.is_void else record.position
+
+
+def newest_materializations(instance: DagsterInstance, key: AssetKey) -> Iterator[EventLogRecord]:
+    """The last materializations of an asset, newest first: a thousand, and no more are fetched than are needed.
+
+    Args:
+        instance: Where they are.
+        key: The asset.
+    """
+    cursor, limit, left = None, 1, MOST_MATERIALIZATIONS
+    while left > 0:
+        page = instance.fetch_materializations(key, limit=min(limit, left), cursor=cursor)
+        yield from page.records
+        if not page.has_more or not page.records:
+            return
+        cursor, left, limit = page.cursor, left - len(page.records), _PAGE
+
+
+def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, since: int) -> Record:
+    """The record, void if an operator has moved the position and nobody has looked at the table afterwards."""
+    position = record.position
+    for storage_id, metadata in _moves(instance, key, since):
+        version = metadata.get("delta/version")
+        # A run that began before the move may have ended after it. What it saw of the table tells which came first.
+        if (
+            position is not None
+            and storage_id < record.storage_id
+            and isinstance(version, int)
+            and version <= position.table_version
+        ):
+            return record
+        return replace(record, is_void=True, moved=position_in(metadata.get(POSITION)))
+    return record
+
+
+def _moves(instance: DagsterInstance, key: AssetKey, since: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """What was noted of moves, newest first; in the order of storage, because clocks differ between machines."""
+    cursor = None
+    while True:
+        page = instance.fetch_observations(
+            AssetRecordsFilter(asset_key=key, after_storage_id=since), limit=_PAGE, cursor=cursor
+        )
+        for record in page.records:
+            observation = record.asset_observation
+            if observation is not None and POSITION_SET in observation.metadata:
+                yield record.storage_id, {name: value.value for name, value in observation.metadata.items()}
+        if not page.has_more or not page.records:
+            return
+        cursor = page.cursor

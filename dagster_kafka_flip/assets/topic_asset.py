@@ -1,0 +1,239 @@
+"""Kafka topics as Dagster assets: where the lineage of a table begins."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster import (
+    AssetKey,
+    AssetRecordsFilter,
+    AssetsDefinition,
+    AssetSpec,
+    BetaWarning,
+    DataVersion,
+    ObserveResult,
+    multi_observable_source_asset,
+)
+
+from dagster_kafka_flip.assets.asset_options import check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.column_descriptions import record_schema
+from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA
+from dagster_kafka_flip.assets.resources import kafka_of
+from dagster_kafka_flip.errors import TopicNotFoundError
+from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.state import position_from_json, position_to_json
+from dagster_kafka_flip.source.subscription import TopicPatternSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagster import AutomationCondition, DagsterInstance
+
+    from dagster_kafka_flip.source.log import TopicSettings
+    from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.source.subscription import TopicMetadata
+
+
+# Of an op's name: it is a column of Dagster's tables, and stands in the run's log.
+_LONGEST_NAME = 60
+
+
+def topic_asset_key(topic: str, cluster: str | None = None) -> AssetKey:
+    """The asset key of a topic: `kafka/<topic>`, or `kafka/<cluster>/<topic>` where a source names its cluster.
+
+    Args:
+        topic: Its name.
+        cluster: What the source gives in `set_cluster`. Default: nothing.
+    """
+    return AssetKey(["kafka", *([] if cluster is None else [cluster]), topic])
+
+
+def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
+    """The asset keys of what a source reads: one for each topic, or one for a pattern, whose topics come and go."""
+    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    subscription = source.subscription
+    if isinstance(subscription, TopicPatternSubscription):
+        return (topic_asset_key(re.sub(r"[^A-Za-z0-9._-]+", "_", subscription.pattern), source.cluster),)
+    return tuple(topic_asset_key(topic, source.cluster) for topic in subscription.topics)
+
+
+@check_arguments
+def kafka_topic_asset(
+    source: KafkaSource,
+    *,
+    description: str | None = None,
+    group_name: str | None = None,
+    owners: Sequence[str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    automation_condition: AutomationCondition[Any] | None = None,
+    kafka: str = "kafka",
+) -> AssetsDefinition:
+    """An observable asset for each topic of a source; for a pattern, one for all the topics that match it.
+
+    Observing it asks the cluster for the end offsets, which are its data version, so that automation conditions
+    downstream can tell whether there is something new. All topics are asked for at once: a run takes as many requests
+    for one topic as for a hundred. A run may also observe some of them.
+
+    What is missing does not keep the others from being observed: the run tells what it found of them, and fails then.
+
+    Args:
+        source: Whose topics. `source.only(topics)` gives topics of a pattern an asset each.
+        description: What is in the topics. Default: their names.
+        group_name: Asset group. Default: Dagster's default group.
+        owners: Owners.
+        tags: Tags.
+        metadata: Definition metadata.
+        automation_condition: When to observe by itself.
+        kafka: Key of the KafkaResource.
+    """
+    check_asset_options(
+        automation_condition=automation_condition,
+        description=description,
+        group_name=group_name,
+        kafka=kafka,
+        metadata=metadata,
+        owners=owners,
+        tags=tags,
+    )
+    keys = upstream_asset_keys(source)
+    is_pattern = source.topic_pattern is not None
+    with warnings.catch_warnings(), dagsters_errors(keys[0].to_user_string()):
+        warnings.simplefilter("ignore", BetaWarning)
+
+        @multi_observable_source_asset(
+            name=_op_name(keys),
+            specs=[
+                AssetSpec(
+                    key=key,
+                    description=description
+                    or (f"The Kafka {source}." if is_pattern else f"The Kafka topic {key.path[-1]}."),
+                    kinds={"kafka"},
+                    group_name=group_name,
+                    owners=owners,
+                    tags=tags,
+                    metadata={COLUMN_SCHEMA: record_schema(), **(metadata or {})},
+                    automation_condition=automation_condition,
+                )
+                for key in keys
+            ],
+            can_subset=True,
+            required_resource_keys={kafka},
+        )
+        # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+        def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+            connection = kafka_of(context, kafka, source.cluster)
+            wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
+            with contextlib.closing(KafkaCluster(connection, source.librdkafka_config())) as cluster:
+                described = wanted.subscription.describe(cluster, skip_missing=True)
+                partitions = [tp for topic in described.values() for tp in topic.partitions]
+                end = cluster.end_offsets(partitions, source.isolation_level)
+                beginning = cluster.beginning_offsets(partitions)
+                settings = cluster.topic_settings(described) if described else {}
+            observed = (
+                [(keys[0], tuple(described.values()))]
+                if is_pattern
+                else [(topic_asset_key(topic.name, source.cluster), (topic,)) for topic in described.values()]
+            )
+            for key, topics in observed:
+                found = _Topics(topics, beginning, end, settings)
+                yield found.observation(key, _last_observation(context.instance, key))
+            missing = wanted.subscription.missing(described)
+            if missing:
+                msg = (
+                    f"not on {connection.bootstrap_servers}, or this client may not describe it: {', '.join(missing)}; "
+                    f"{len(observed)} other topics were observed. Create it, or take it out of the source"
+                )
+                raise TopicNotFoundError(msg)
+
+    return observe
+
+
+def _op_name(keys: Sequence[AssetKey]) -> str:
+    """A name that no other topics have, also where only what a name of an op can't hold tells them apart."""
+    names = ["/".join(key.path[1:]) for key in keys]
+    name = re.sub(r"[^A-Za-z0-9_]", "_", names[0])[:_LONGEST_NAME]
+    if names == [name]:
+        return f"observe_{name}"
+    return f"observe_{name}_{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class _Topics:
+    """What was found of the topics of one asset."""
+
+    topics: Sequence[TopicMetadata]
+    beginning: Position
+    end: Position
+    settings: Mapping[str, TopicSettings]
+
+    def observation(self, key: AssetKey, last: tuple[float, Mapping[str, Any]] | None) -> ObserveResult:
+        """What Dagster is told.
+
+        Args:
+            key: The asset.
+            last: When it was last observed, in seconds since the epoch, and what was told then; None if it never was.
+        """
+        partitions = [tp for topic in self.topics for tp in topic.partitions]
+        beginning_offsets = {tp: self.beginning[tp] for tp in partitions}
+        end_offsets = {tp: self.end[tp] for tp in partitions}
+        topic_ids = {topic.name: topic.topic_id for topic in self.topics}
+        ends = position_to_json(end_offsets)
+        metadata: dict[str, Any] = {
+            "kafka/topics": len(self.topics),
+            "kafka/partitions": len(partitions),
+            "kafka/offset_span": sum(end_offsets.values()) - sum(beginning_offsets.values()),
+        }
+        identity = ", ".join(topic_id or "unknown" for topic_id in topic_ids.values())
+        rate = None if last is None else _rate(last, identity, end_offsets)
+        if rate is not None:
+            metadata["kafka/offsets_per_second"] = rate
+        known = [self.settings[topic.name] for topic in self.topics if topic.name in self.settings]
+        if known:
+            metadata["kafka/timestamp_type"] = ", ".join(sorted({settings.timestamp_type for settings in known}))
+        limits = [settings.retention_ms for settings in known if settings.retention_ms is not None]
+        if limits:
+            metadata["kafka/retention_hours"] = round(min(limits) / 3_600_000, 3)
+        # What takes many lines on the page comes last.
+        metadata |= {
+            "kafka/topic_id": identity,
+            "kafka/end_offsets": ends,
+            "kafka/beginning_offsets": position_to_json(beginning_offsets),
+        }
+        return ObserveResult(asset_key=key, data_version=_data_version(topic_ids, ends), metadata=metadata)
+
+
+def _last_observation(instance: DagsterInstance, key: AssetKey) -> tuple[float, Mapping[str, Any]] | None:
+    records = instance.fetch_observations(AssetRecordsFilter(asset_key=key), limit=1).records
+    observation = records[0].asset_observation if records else None
+    if observation is None:
+        return None
+    return records[0].timestamp, {name: value.value for name, value in observation.metadata.items()}
+
+
+def _rate(last: tuple[float, Mapping[str, Any]], topic_ids: str, end_offsets: Position) -> float | None:
+    """Offsets written per second since the last observation; None if that was of other logs, or of this moment."""
+    then, known = last
+    seconds = time.time() - then
+    ends = known.get("kafka/end_offsets")
+    if known.get("kafka/topic_id") != topic_ids or not isinstance(ends, dict) or seconds <= 0:
+        return None
+    before = position_from_json(ends)
+    grown = [offset - before.get(tp, 0) for tp, offset in end_offsets.items()]
+    # A log that became shorter is another one, even where the cluster tells no ids.
+    if not grown or min(grown) < 0:
+        return None
+    return round(sum(grown) / seconds, 3)
+
+
+def _data_version(topic_ids: Any, end_offsets: Any) -> DataVersion:
+    return DataVersion(hashlib.sha256(json.dumps([topic_ids, end_offsets]).encode()).hexdigest()[:32])

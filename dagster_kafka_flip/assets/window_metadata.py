@@ -1,0 +1,200 @@
+"""What a run tells Dagster of the windows that it landed: of each partition, and of all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
+
+from dagster_kafka_flip.assets.metadata import (
+    COLUMN_SCHEMA,
+    SPARK_UI,
+    fields_metadata,
+    first_splits,
+    known_metadata,
+    per_second,
+    timestamp_metadata,
+    uri,
+)
+from dagster_kafka_flip.formats.fields import together
+from dagster_kafka_flip.source.log_line import total
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from dagster_kafka_flip.formats.fields import FieldsSeen
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.window_plan import PlannedWindow
+
+_SPLIT_COLUMNS = (("topic", "string"), ("partition", "int"), ("start", "int"), ("stop", "int"), ("offsets", "int"))
+_SHOWN_KEPT = 100
+
+_RUN = "run/"
+# What a run counts of all its windows together, or measures of itself.
+_OF_THE_RUN = (
+    "kafka/records_read",
+    "kafka/bytes_read",
+    "kafka/rejected_records",
+    "kafka/stragglers",
+    "kafka/tasks",
+    "kafka/records_per_second",
+    "delta/rows_written",
+    "delta/bytes_written",
+    "delta/commits",
+)
+
+
+def window_metadata(
+    result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Metadata of one partition.
+
+    Args:
+        result: The commit that landed it.
+        planned: Its window.
+        topics: Its topics; None for all that were read.
+    """
+    splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
+    read = {split.topic_partition.topic for split in planned.splits}
+    metadata: dict[str, Any] = {
+        "kafka/window_start": _timestamp(planned.window.start_ms),
+        "kafka/window_end": _timestamp(planned.window.stop_ms),
+        "kafka/complete": planned.is_complete,
+        "kafka/splits": _splits_table(splits),
+        "kafka/offsets": sum(split.offset_span for split in splits),
+    }
+    if (rows := result.rows_of(planned, topics)) is not None:
+        metadata["dagster/partition_row_count"] = rows
+    kept = [str(tp) for tp in result.kept if topics is None or tp.topic in topics]
+    if kept:
+        metadata["kafka/kept_topic_partitions"] = MetadataValue.json(kept[:_SHOWN_KEPT])
+    # Late records are counted of all topics that were read together.
+    is_all = topics is None or read <= set(topics)
+    if is_all and (late := result.late_records(planned)) is not None:
+        metadata["kafka/late_records"] = late
+    if planned.is_complete:
+        # All up to its end is in the table, as far as records are not later than they may be.
+        metadata["kafka/watermark"] = _timestamp(planned.window.stop_ms)
+    return metadata
+
+
+def shared(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a run of several partitions, each of which gets it: what is not its own says so by its name.
+
+    Args:
+        metadata: Of the run.
+    """
+    return {
+        f"{_RUN}{name}" if name in _OF_THE_RUN or name.startswith("seconds/") else name: value
+        for name, value in metadata.items()
+    }
+
+
+def of_run(metadata: Mapping[str, Any], name: str) -> Any:
+    """What a run has counted, by a materialization of one of its partitions; None if it does not say.
+
+    Args:
+        metadata: Of the materialization.
+        name: What is asked for, such as `delta/rows_written`.
+    """
+    return metadata.get(f"{_RUN}{name}", metadata.get(name))
+
+
+def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
+    """Metadata of a run, which Dagster shows at each of its partitions.
+
+    Args:
+        results: Its commits, at least one.
+    """
+    commits = [result.committed for result in results if result.committed is not None]
+    records = total(result.observed.records for result in results)
+    planning = sum(result.plan_seconds for result in results)
+    seconds = sum(result.read_and_write_seconds for result in results)
+    confirming = sum(result.confirm_seconds for result in results)
+    metadata: dict[str, Any] = {
+        **known_metadata(
+            {
+                "kafka/records_read": records,
+                "kafka/bytes_read": total(result.observed.bytes for result in results),
+                "kafka/rejected_records": rejected_records(results),
+                "kafka/stragglers": stragglers(results),
+            },
+            unknown(results),
+        ),
+        "kafka/tasks": sum(result.tasks for result in results),
+        **{
+            name: told
+            for name, told in (
+                ("delta/rows_written", total(commit.rows for commit in commits)),
+                ("delta/bytes_written", total(commit.bytes for commit in commits)),
+            )
+            if told is not None
+        },
+        "delta/commits": len(commits),
+        "seconds/plan": round(planning, 3),
+        "seconds/read_and_write": round(seconds, 3),
+        "seconds/commit": round(confirming, 3),
+        "seconds/total": round(planning + seconds + confirming, 3),
+        "dagster/uri": uri(results[-1].location),
+    }
+    metadata |= fields_metadata(fields(results))
+    if records:
+        metadata["kafka/records_per_second"] = per_second(records, seconds)
+    if commits:
+        metadata["delta/version"] = commits[-1].version
+    if results[-1].columns:
+        metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in results[-1].columns])
+    if (spark_ui := results[-1].spark_ui) is not None:
+        metadata[SPARK_UI] = MetadataValue.url(spark_ui)
+    if met := incidents(results):
+        metadata["kafka/incidents"] = MetadataValue.json([incident.to_json() for incident in met])
+    return metadata
+
+
+def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:
+    """What would have ended the run, had it not been told to go on; each once."""
+    return tuple({incident.message: incident for result in results for incident in result.plan.incidents}.values())
+
+
+def stragglers(results: Sequence[WindowsResult]) -> int | None:
+    """Records that were read and are in no window, because they came too late or have no time; None if unknown."""
+    return total(result.stragglers for result in results)
+
+
+def rejected_records(results: Sequence[WindowsResult]) -> int | None:
+    """Records that could not be decoded and were kept; None if that is unknown."""
+    return total(result.observed.rejected for result in results)
+
+
+def fields(results: Sequence[WindowsResult]) -> FieldsSeen | None:
+    """Which fields the records have; None if that is unknown, or if none are declared."""
+    return together(result.observed.fields for result in results if result.plan.splits)
+
+
+def unknown(results: Sequence[WindowsResult]) -> str | None:
+    """Why something of the records is unknown, by the first commit of which that is so; None if all is known."""
+    return next((why for result in results if (why := result.observed.unknown) is not None), None)
+
+
+def _timestamp(milliseconds: int) -> Any:
+    return timestamp_metadata("", milliseconds)[""]
+
+
+def _splits_table(splits: Iterable[KafkaPartitionSplit]) -> Any:
+    records = [
+        TableRecord(
+            {
+                "topic": split.topic_partition.topic,
+                "partition": split.topic_partition.partition,
+                "start": split.starting_offset,
+                "stop": split.stopping_offset,
+                "offsets": split.offset_span,
+            }
+        )
+        for split in first_splits(splits, lambda split: split.offset_span)
+    ]
+    constraints = TableColumnConstraints(nullable=False)
+    columns = [TableColumn(name, type_, constraints=constraints) for name, type_ in _SPLIT_COLUMNS]
+    return MetadataValue.table(records=records, schema=TableSchema(columns=columns))

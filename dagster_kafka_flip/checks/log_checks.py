@@ -1,0 +1,328 @@
+"""Checks of how a stream stands to its topics now, by Dagster's record and the cluster's answers: without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster import (
+    AssetCheckResult,
+    AssetCheckSeverity,
+    AssetRecordsFilter,
+    MetadataValue,
+    TableRecord,
+)
+
+from dagster_kafka_flip.assets.metadata import UNKNOWN, timestamp_metadata
+from dagster_kafka_flip.assets.position_record import last_known_position, newest_materializations
+from dagster_kafka_flip.assets.window_metadata import of_run
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.instants import instant
+from dagster_kafka_flip.source.stream_status import log_standing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from datetime import timedelta
+
+    from dagster import AssetKey, DagsterInstance, EventLogRecord
+
+    from dagster_kafka_flip.assets.asset_ingestion import Ingestion
+    from dagster_kafka_flip.ingestion.result import KnownPosition
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.stream_status import LogStanding
+
+LAG_BELOW = "lag_below"
+WATERMARK_FRESH = "watermark_fresh"
+SAME_LOG = "same_log"
+NO_RECORDS_REJECTED_LATELY = "no_records_rejected_lately"
+
+_SHOWN_PARTITIONS = 20
+_NAMED_PARTITIONS = 5
+
+# What clocks may differ by.
+_CLOCK_SKEW_SECONDS = 300.0
+
+# More runs than this within the time that is looked back on are not counted, and it is said.
+_MOST_MATERIALIZATIONS = 1000
+
+_NO_POSITION = (
+    "Dagster's record tells no position of the asset: it was never materialized, or its position was moved by hand "
+    "since. Materialize it"
+)
+
+
+@dataclass(frozen=True)
+class LogChecks:
+    """Bounds of what is looked at.
+
+    Attributes:
+        ingestion: What the asset lands.
+        key: The asset.
+        max_lag: Most offsets that may be left to read.
+        max_delay: How far the watermark may be behind, while something is left to read.
+        max_rejected: Most records that could not be decoded.
+        rejected_within: How far back runs are asked for them.
+    """
+
+    ingestion: Ingestion
+    key: AssetKey
+    max_lag: int | None
+    max_delay: timedelta | None
+    max_rejected: int | None
+    rejected_within: timedelta
+
+    def results(
+        self, names: Collection[str], instance: DagsterInstance, connection: KafkaConnection
+    ) -> Iterator[AssetCheckResult]:
+        """Looks, and tells what was found.
+
+        Args:
+            names: The checks that are asked for.
+            instance: With Dagster's record.
+            connection: Where Kafka is.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+            ClusterRequestError: The cluster answered with an error.
+        """
+        # First: it does not need the cluster, which may not answer.
+        if NO_RECORDS_REJECTED_LATELY in names:
+            yield self._no_records_rejected(instance)
+        of_the_log = [name for name in (SAME_LOG, LAG_BELOW, WATERMARK_FRESH) if name in names]
+        if not of_the_log:
+            return
+        known = last_known_position(instance, self.key)
+        if known is None:
+            for name in of_the_log:
+                yield self._result(name, passed=False, description=_NO_POSITION)
+            return
+        source = self.ingestion.source.connected(connection)
+        with contextlib.closing(KafkaCluster(source.required_connection(), source.librdkafka_config())) as cluster:
+            standing = log_standing(source, cluster, known.state)
+        if SAME_LOG in names:
+            yield self._same_log(standing, known)
+        if LAG_BELOW in names:
+            yield self._lag_below(standing, known)
+        if WATERMARK_FRESH in names:
+            yield self._watermark_fresh(standing, newest_materializations(instance, self.key))
+
+    def _same_log(self, standing: LogStanding, known: KnownPosition) -> AssetCheckResult:
+        told = len(known.state.topic_ids)
+        if not standing.changed and not told and None in (standing.cluster_id, known.state.cluster_id):
+            return self._result(
+                SAME_LOG,
+                passed=False,
+                description=(
+                    "Nothing was compared: neither the cluster's id nor the id of a topic is known. The brokers don't "
+                    "tell them, or this client may not describe them. A topic that is made anew goes unnoticed"
+                ),
+            )
+        if standing.changed:
+            description = " ".join(str(error).partition(" Nothing was read.")[0] for error in standing.changed)
+        else:
+            description = (
+                f"The cluster {standing.cluster_id or '(which tells no id)'} and {standing.topics} topics are those of "
+                f"the position; the ids of {told} topics are known"
+            )
+        return self._result(
+            SAME_LOG,
+            passed=not standing.changed,
+            description=description,
+            severity=AssetCheckSeverity.ERROR,
+            metadata={
+                "changed": len(standing.changed),
+                "topics": standing.topics,
+                "known_topic_ids": told,
+                "cluster_id": standing.cluster_id or "unknown",
+            },
+        )
+
+    def _lag_below(self, standing: LogStanding, known: KnownPosition) -> AssetCheckResult:
+        lag, most = standing.total_lag, self.max_lag or 0
+        largest = max(standing.lag, key=lambda tp: standing.lag[tp], default=None)
+        lost, beyond = sum(standing.lost.values()), sum(standing.beyond.values())
+        description = f"{lag} offsets are left to read, and {most} may be"
+        if largest is not None and lag:
+            description += f"; most of them on {largest}, {standing.lag[largest]}"
+        if lost:
+            description += f". Retention has taken {lost} offsets on {len(standing.lost)} topic partitions unread"
+        if beyond:
+            description += f". {len(standing.beyond)} topic partitions end before the position, by {beyond} offsets"
+        if standing.held_back:
+            held_back = sum(standing.held_back.values())
+            description += f". Open transactions hold back {held_back} more, which are not counted"
+        if standing.gone:
+            gone = _named(standing.gone)
+            description += f". {gone}: no longer there; what was left to read of them is not known and not counted"
+        if standing.changed:
+            description += f". Not told of what is another log, or not there: {len(standing.changed)}; see {SAME_LOG}"
+        metadata: dict[str, Any] = {
+            "lag": lag,
+            "max_lag": most,
+            "largest_lag": 0 if largest is None else standing.lag[largest],
+            "topic_partitions": len(standing.lag),
+            "lost_offsets": lost,
+            "offsets_beyond_end": beyond,
+            "held_back_offsets": sum(standing.held_back.values()),
+            "topic_partitions_gone": len(standing.gone),
+            "position_verified_at": MetadataValue.timestamp(known.verified_at),
+        }
+        if largest is not None:
+            metadata["largest_lag_at"] = str(largest)
+            metadata["by_topic_partition"] = _lag_table(standing, known)
+        return self._result(
+            LAG_BELOW,
+            passed=lag <= most and not (lost or beyond or standing.changed),
+            description=description,
+            # What is gone unread is lost, however small the lag.
+            severity=AssetCheckSeverity.ERROR if lost or beyond else AssetCheckSeverity.WARN,
+            metadata=metadata,
+        )
+
+    def _watermark_fresh(self, standing: LogStanding, records: Iterable[EventLogRecord]) -> AssetCheckResult:
+        lag = standing.total_lag
+        limit = 0.0 if self.max_delay is None else self.max_delay.total_seconds()
+        held_back = sum(standing.held_back.values())
+        left = f"{lag} offsets are left to read" + (
+            f", and open transactions hold back {held_back} more" if held_back else ""
+        )
+        metadata: dict[str, Any] = {"lag": lag, "held_back_offsets": held_back, "max_delay_seconds": limit}
+        if standing.changed:
+            description = f"It can't be told what is left to read: another log, or none; see {SAME_LOG}"
+            return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
+        reached = reached_time(records)
+        if reached is not None:
+            metadata |= timestamp_metadata("watermark", reached * 1000)
+        if lag == 0 and held_back == 0:
+            description = "Nothing is left to read, so that the table is as fresh as the topic"
+            metadata["delay_seconds"] = 0.0
+            return self._result(WATERMARK_FRESH, passed=True, description=description, metadata=metadata)
+        if reached is None:
+            description = (
+                f"{left}, and none of the last materializations tells a watermark, as where a "
+                "run reads more than 256 topic partitions in a batch"
+            )
+            return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
+        delay = round(max(0.0, time.time() - reached), 3)
+        metadata["delay_seconds"] = delay
+        return self._result(
+            WATERMARK_FRESH,
+            passed=delay <= limit,
+            description=(
+                f"{left}, and the table has got to "
+                f"{instant(round(reached) * 1000)}, {delay:.0f} "
+                f"seconds ago; it may be {limit:.0f}"
+            ),
+            metadata=metadata,
+        )
+
+    def _no_records_rejected(self, instance: DagsterInstance) -> AssetCheckResult:
+        since = time.time() - self.rejected_within.total_seconds()
+        found = instance.fetch_materializations(
+            AssetRecordsFilter(asset_key=self.key, after_timestamp=since), limit=_MOST_MATERIALIZATIONS
+        )
+        # Each partition that a run landed says what the whole run rejected.
+        by_run: dict[str, int] = {}
+        ours: set[str] = set()
+        for record in found.records:
+            metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
+            if any(name.startswith("kafka/") for name in metadata):
+                ours.add(record.run_id)
+            told = of_run(metadata, "kafka/rejected_records")
+            rejected = None if told is None else told.value
+            if isinstance(rejected, int):
+                by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
+        rejected, most = sum(by_run.values()), self.max_rejected or 0
+        runs, untold = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
+        description = (
+            f"{rejected} records could not be decoded in the last {self.rejected_within}, in {runs} of {len(by_run)} "
+            f"runs; {most} may be"
+        )
+        if untold:
+            description += f". {untold} more runs could not tell how many there were; see {UNKNOWN} in their metadata"
+        if found.has_more:
+            description += f". Only the last {_MOST_MATERIALIZATIONS} materializations were counted"
+        return self._result(
+            NO_RECORDS_REJECTED_LATELY,
+            passed=rejected <= most and not untold,
+            description=description,
+            metadata={
+                "rejected_records": rejected,
+                "max_rejected": most,
+                "runs": len(by_run),
+                "runs_with_any": runs,
+                "runs_untold": untold,
+            },
+        )
+
+    def _result(
+        self,
+        name: str,
+        *,
+        passed: bool,
+        description: str,
+        severity: AssetCheckSeverity = AssetCheckSeverity.WARN,
+        metadata: dict[str, Any] | None = None,
+    ) -> AssetCheckResult:
+        return AssetCheckResult(
+            check_name=name,
+            asset_key=self.key,
+            passed=passed,
+            severity=severity,
+            description=f"{description.rstrip('.')}.",
+            metadata=metadata or {},
+        )
+
+
+def reached_time(records: Iterable[EventLogRecord]) -> float | None:
+    """Up to when all is in the table, in seconds since the epoch, as far as materializations tell; else None.
+
+    That is the watermark of the newest one that has any; one from the future, as of a producer whose clock is wrong,
+    does not count. But where a later run found nothing new at all, what is left
+    to read now came after that run: its time counts.
+
+    Args:
+        records: The asset's materializations, newest first.
+    """
+    for record in records:
+        materialization = record.asset_materialization
+        values = (
+            {} if materialization is None else {name: found.value for name, found in materialization.metadata.items()}
+        )
+        # What an open transaction held back is no lag, and did not come after that run.
+        is_all_read = values.get("kafka/lag_after") == 0 and not values.get("kafka/held_back_offsets")
+        if values.get("kafka/idle") is True and is_all_read:
+            planned = values.get("seconds/plan")
+            return record.timestamp - (planned if isinstance(planned, (int, float)) else 0.0)
+        watermark = values.get("kafka/watermark")
+        # A record that is dated later than its run says nothing of how far the others are.
+        if isinstance(watermark, (int, float)) and watermark <= record.timestamp + _CLOCK_SKEW_SECONDS:
+            return float(watermark)
+    return None
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    """Some topic partitions by name, and how many more there are."""
+    shown = ", ".join(map(str, partitions[:_NAMED_PARTITIONS]))
+    more = len(partitions) - _NAMED_PARTITIONS
+    return shown if more <= 0 else f"{shown} and {more} more"
+
+
+def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:
+    largest = sorted(standing.lag, key=lambda tp: (-standing.lag[tp], tp))[:_SHOWN_PARTITIONS]
+    records = [
+        TableRecord(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                # Where it begins is not asked for here, and need not be 0.
+                "position": known.state.position.get(tp, "none yet"),
+                "lag": standing.lag[tp],
+            }
+        )
+        for tp in largest
+    ]
+    return MetadataValue.table(records)

@@ -1,0 +1,1 @@
+"""The command line. Its modules import nothing heavy until a command runs."""

@@ -1,0 +1,343 @@
+"""An asset of this package, found in a project's definitions, for commands that look at it without a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
+from dagster._core.definitions.reconstruct import repository_def_from_target_def
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
+
+from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, read_record, void_record
+from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
+from dagster_kafka_flip.assets.resources import connection_of, session_of
+from dagster_kafka_flip.cli.spark_session import command_session
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+    from dagster import ExecuteInProcessResult, RepositoryDefinition
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.assets.kafka_delta_asset import Ingestion
+    from dagster_kafka_flip.assets.position_record import Record
+    from dagster_kafka_flip.ingestion.result import KnownPosition
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_DEFAULT_FILE = Path("definitions.py")
+_MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set')
+
+
+@dataclass(frozen=True)
+class LandingAsset:
+    """What an asset lands, where, and with which resources.
+
+    Attributes:
+        key: The asset's key.
+        ingestion: What it does when it is materialized.
+        resources: Definitions of all its resources.
+        repository: The definitions that it is one of.
+    """
+
+    key: AssetKey
+    ingestion: Ingestion
+    resources: Mapping[str, Any]
+    repository: RepositoryDefinition
+
+    @property
+    def source(self) -> KafkaSource:
+        """What it reads; without a connection."""
+        return self.ingestion.source
+
+    @property
+    def target(self) -> DeltaTarget:
+        """Where to."""
+        return self.ingestion.target
+
+    def connection(self) -> KafkaConnection:
+        """How its KafkaResource reaches the cluster.
+
+        Raises:
+            ConfigurationError: The resource is not there, or can't be made.
+        """
+        with self._resource(self.ingestion.kafka) as kafka:
+            return connection_of(kafka, self.ingestion.kafka, self.source.cluster)
+
+    @contextlib.contextmanager
+    def session(self, master: str | None = None, remote: str | None = None) -> Generator[SparkSession, None, None]:
+        """A Spark session, ended afterwards if it was started for this.
+
+        Args:
+            master: Master URL. Default: the session of the asset's SparkResource.
+            remote: Spark Connect server, instead.
+
+        Raises:
+            ConfigurationError: The resource is not there, or can't be made.
+            SparkSessionError: Spark did not start.
+        """
+        if master or remote:
+            with command_session(master, remote) as session:
+                yield session
+            return
+        with self._resource(self.ingestion.spark) as spark:
+            yield session_of(spark, self.ingestion.spark)()
+
+    @contextlib.contextmanager
+    def transform(self) -> Generator[Callable[[DataFrame], DataFrame] | None, None, None]:
+        """Its function, as a function of the records alone, with the resources that it asks for.
+
+        Raises:
+            ConfigurationError: A resource is not there, or can't be made.
+        """
+        with contextlib.ExitStack() as stack:
+            made = {name: stack.enter_context(self._resource(name)) for name in self.ingestion.transform_resources}
+            yield self.ingestion.bound_transform(stack.enter_context(build_asset_context(resources=made)))
+
+    @property
+    def partitions_per_run(self) -> int | None:
+        """How many of its partitions one run of a backfill lands; None for all of them."""
+        policy = self.repository.assets_defs_by_key[self.key].backfill_policy
+        return 1 if policy is None else policy.max_partitions_per_run
+
+    def materialize(
+        self, instance: DagsterInstance, partition_keys: Sequence[str] = (), config: Mapping[str, Any] | None = None
+    ) -> ExecuteInProcessResult:
+        """One run of this asset alone, in this process. A run that fails is no error here.
+
+        Args:
+            instance: Where the run and what it materializes are recorded.
+            partition_keys: Its partitions, all from the first to the last.
+            config: What is set for this run.
+
+        Raises:
+            ConfigurationError: The definitions allow no such run.
+        """
+        which: dict[str, Any] = {}
+        if len(partition_keys) == 1:
+            which = {"partition_key": partition_keys[0]}
+        elif partition_keys:
+            which = {
+                "tags": {
+                    ASSET_PARTITION_RANGE_START_TAG: partition_keys[0],
+                    ASSET_PARTITION_RANGE_END_TAG: partition_keys[-1],
+                }
+            }
+        try:
+            job = self.repository.get_implicit_global_asset_job_def()
+            # Dagster gives an op another name where two assets' keys are written alike.
+            subset = job.get_subset(asset_selection={self.key})
+            name = subset.asset_layer.get_op_output_handle(self.key).node_handle.name
+            return job.execute_in_process(
+                instance=instance,
+                asset_selection=[self.key],
+                run_config={} if config is None else {"ops": {name: {"config": dict(config)}}},
+                raise_on_error=False,
+                **which,
+            )
+        except DagsterError as error:
+            # Its further lines repeat values, which may be secrets.
+            missing = sorted(set(_MISSING_VARIABLE.findall(str(error))))
+            why = (
+                f"it needs {' and '.join(missing)} in the environment; set what is missing"
+                if missing
+                else f"{type(error).__name__}: {_first_line(error)}"
+            )
+            msg = f"the asset {self.key.to_user_string()} can't be run: {why}"
+            raise ConfigurationError(msg) from None
+
+    def record(self) -> DagsterRecord:
+        """What Dagster knows of the position.
+
+        Raises:
+            ConfigurationError: The instance can't be opened.
+        """
+        if not os.environ.get("DAGSTER_HOME"):
+            return DagsterRecord(None, "DAGSTER_HOME is not set, so Dagster's record can't be read")
+        try:
+            with DagsterInstance.get() as instance:
+                record = read_record(instance, self.key)
+        except DagsterError as error:
+            msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
+            raise ConfigurationError(msg) from None
+        # Replacing a range of the table moves no position, so that an older record of one still holds.
+        known = record.moved if record.is_void else record.position
+        if known is None:
+            return DagsterRecord(None, _why_unknown(record))
+        if not known.is_of(self.target):
+            return DagsterRecord(None, f"Dagster's record is of the stream {known.stream!r} of {known.table}")
+        seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
+        if record.is_void:
+            text = f"Dagster's record, set by hand in the table's version {known.table_version} at {seen}"
+            return DagsterRecord(known, text)
+        text = f"Dagster's record, seen in the table's version {known.table_version} at {seen}"
+        return DagsterRecord(known, text, record.run_id)
+
+    def void_record(self, version: int, reason: str, moved: KnownPosition) -> str:
+        """Makes what Dagster knows of the position void; says what came of it.
+
+        Args:
+            version: The table's version that moved the position.
+            reason: Why it was moved.
+            moved: Where to.
+        """
+        if not os.environ.get("DAGSTER_HOME"):
+            return (
+                "Dagster was not told, because DAGSTER_HOME is not set. Run the asset once with verify: true, or its "
+                "runs may believe the record from before for up to verify_after (24 hours)."
+            )
+        with DagsterInstance.get() as instance:
+            void_record(instance, self.key, reason, version, moved)
+        return f"Dagster's record of {self.key.to_user_string()} is void; its next run asks the table."
+
+    @contextlib.contextmanager
+    def _resource(self, key: str) -> Generator[Any, None, None]:
+        with contextlib.ExitStack() as stack:
+            try:
+                # Prints of a resource's own are not to be part of the output.
+                with contextlib.redirect_stdout(sys.stderr):
+                    made = stack.enter_context(build_resources(self._needed(key)))
+            except DagsterError as error:
+                raise ConfigurationError(self._why_not(key, error)) from None
+            yield getattr(made, key)
+
+    def _needed(self, key: str) -> dict[str, Any]:
+        """A resource and those that it asks for; no others, because making one may do anything."""
+        needed: dict[str, Any] = {}
+        pending = [key]
+        while pending:
+            name = pending.pop()
+            if name not in self.resources:
+                msg = f"the asset {self.key.to_user_string()} has no resource {name!r}; add it to its Definitions"
+                raise ConfigurationError(msg)
+            if name not in needed:
+                needed[name] = self.resources[name]
+                pending += needed[name].required_resource_keys
+        return needed
+
+    def _why_not(self, key: str, error: DagsterError) -> str:
+        # Dagster repeats values that don't fit, and they may be secrets.
+        variables = sorted(set(_MISSING_VARIABLE.findall(str(error))))
+        if variables:
+            return f"the resource {key!r} needs {' and '.join(variables)} in the environment; set what is missing"
+        return f"the resource {key!r} of the asset {self.key.to_user_string()} can't be made ({type(error).__name__})"
+
+
+@dataclass(frozen=True)
+class DagsterRecord:
+    """What Dagster knows of a position.
+
+    Attributes:
+        known: The position; None if there is none to go by.
+        text: Where it comes from, or why there is none.
+        run_id: The run that recorded it; None where an operator set it.
+    """
+
+    known: KnownPosition | None
+    text: str
+    run_id: str | None = None
+
+
+@contextlib.contextmanager
+def dagster_instance() -> Generator[DagsterInstance, None, None]:
+    """The instance of DAGSTER_HOME.
+
+    Raises:
+        ConfigurationError: DAGSTER_HOME is not set, or its instance can't be opened.
+    """
+    if not os.environ.get("DAGSTER_HOME"):
+        msg = (
+            "DAGSTER_HOME is not set, so that nobody would see the runs; set it to the folder of the instance that "
+            "is to record them"
+        )
+        raise ConfigurationError(msg)
+    try:
+        instance = DagsterInstance.get()
+    except DagsterError as error:
+        msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
+        raise ConfigurationError(msg) from None
+    with instance:
+        yield instance
+
+
+def find_asset(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> LandingAsset:
+    """Loads definitions, and finds an asset among them.
+
+    Args:
+        key: The asset's key, its parts separated by slashes.
+        module_name: Module with the definitions.
+        python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
+
+    Raises:
+        ConfigurationError: The definitions can't be loaded, or have no such asset, or it is not one of this package's.
+    """
+    where, repositories = _load(module_name, python_file)
+    wanted = AssetKey.from_user_string(key)
+    found = {name: (definition, repo) for repo in repositories for name, definition in repo.assets_defs_by_key.items()}
+    landing = {name: made for name, (definition, _) in found.items() if (made := ingestions_of(definition).get(name))}
+    if wanted not in landing:
+        names = ", ".join(sorted(name.to_user_string() for name in landing))
+        msg = (
+            f"{where} has no asset {key}"
+            if wanted not in found
+            else f"{key} in {where} is no asset of kafka_delta_asset or build_kafka_delta_asset"
+        ) + (f"; there is {names}" if names else "; there is no asset that lands a topic in a table")
+        raise ConfigurationError(msg)
+    ingestion, (definition, repo) = landing[wanted], found[wanted]
+    check_streams({wanted: ingestion}, repo.assets_defs_by_key)
+    return LandingAsset(
+        key=wanted,
+        ingestion=ingestion,
+        resources={**repo.get_top_level_resources(), **definition.resource_defs},
+        repository=repo,
+    )
+
+
+def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[RepositoryDefinition]]:
+    if module_name is None and python_file is None:
+        python_file = _DEFAULT_FILE
+        if not python_file.exists():
+            msg = f"there is no {_DEFAULT_FILE} in {Path.cwd()}; say with -f or -m where the asset is defined"
+            raise ConfigurationError(msg)
+    where = f"the module {module_name}" if python_file is None else str(python_file)
+    folder = str(Path.cwd())
+    try:
+        # What a project prints while it is loaded is not to be part of the output.
+        with contextlib.redirect_stdout(sys.stderr):
+            if python_file is not None:
+                targets = loadable_targets_from_python_file(str(python_file), folder)
+            else:
+                targets = loadable_targets_from_python_module(module_name or "", folder)
+            found = [repository_def_from_target_def(target.target_definition) for target in targets]
+    except KafkaFlipError:
+        raise
+    except SystemExit as error:
+        msg = f"the definitions in {where} can't be loaded: they end the process (exit code {error.code})"
+        raise ConfigurationError(msg) from None
+    except Exception as error:
+        # Dagster wraps an import that failed in advice for its own command.
+        cause = error.__cause__ or error
+        msg = f"the definitions in {where} can't be loaded: {type(cause).__name__}: {_first_line(cause)}"
+        raise ConfigurationError(msg) from error
+    return where, [repository for repository in found if repository is not None]
+
+
+def _why_unknown(record: Record) -> str:
+    if record.is_void:
+        return "an operator has moved the position since the last run, and Dagster's record does not say where to"
+    if record.materialization is None:
+        return "Dagster has no record of a position of this asset"
+    return f"none of the last {MOST_MATERIALIZATIONS:,} materializations has a position"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]

@@ -1,0 +1,327 @@
+"""`dagster-kafka-flip backfill`: what a topic holds of a range of time is landed again, in runs of Dagster."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_kafka_flip.cli.backfill_plan import Backfill, FinishedRun, RunRequest
+from dagster_kafka_flip.cli.options import (
+    check_can_ask,
+    check_definitions_have_asset,
+    definitions_options,
+    json_option,
+    limit_rows_option,
+)
+from dagster_kafka_flip.source.instants import instant
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from pathlib import Path
+
+    from dagster import DagsterInstance, ExecuteInProcessResult
+
+    from dagster_kafka_flip.assets.partitions import AssetPartitions
+    from dagster_kafka_flip.cli.asset import LandingAsset
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.window import Window, Windows
+    from dagster_kafka_flip.source.window_plan import WindowPlan
+
+# The end of the calendar: later than any window.
+_NEVER_MS = 253_402_300_799_000
+
+_CUT_OFF = (
+    "the offsets are cut off at the stream's position when the run looks it up; records behind it are left to the "
+    "stream itself"
+)
+_RECORDED = "windows that the table has keep the offsets they began and ended at, which only the run looks up"
+
+
+@click.command("backfill")
+@click.argument("asset")
+@click.option(
+    "--from",
+    "start",
+    metavar="TIME",
+    required=True,
+    help="Start of the range, in ISO 8601 with an offset from UTC, such as 2026-01-31T00:00:00Z.",
+)
+@click.option("--to", "stop", metavar="TIME", required=True, help="Its end, likewise: the first moment not in it.")
+@definitions_options
+@click.option("--time-column", metavar="NAME", help="Of a stream: the table's column with the record's time.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, and run nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@limit_rows_option
+@json_option
+@click.pass_context
+def backfill(
+    context: click.Context,
+    *,
+    asset: str,
+    start: str,
+    stop: str,
+    module_name: str | None,
+    python_file: Path | None,
+    time_column: str | None,
+    dry_run: bool,
+    yes: bool,
+    limit_rows: int,
+    as_json: bool,
+) -> None:
+    """Land a range of time again, in the place of what the table has of it.
+
+    Of an asset with partitions: those that lie wholly in the range. Of a stream: the records dated in the range, up to
+    the stream's position, which stays. Shows what would be read, asks, and launches the runs in this process; they are
+    recorded in the instance of DAGSTER_HOME. The first run that fails ends the command.
+    """
+    check_definitions_have_asset(context, asset)
+    _check_can_ask(yes=yes or dry_run, as_json=as_json)
+
+    from dagster_kafka_flip.cli.asset import dagster_instance, find_asset
+    from dagster_kafka_flip.cli.backfill_output import failure_text, show_plan, show_run, to_json
+    from dagster_kafka_flip.cli.output import waiting
+    from dagster_kafka_flip.source.window import Window
+
+    span = Window.between(start, stop)
+    with contextlib.ExitStack() as stack:
+        instance = None if dry_run else stack.enter_context(dagster_instance())
+        found = find_asset(asset, module_name=module_name, python_file=python_file)
+        if time_column is not None and found.ingestion.partitions is not None:
+            msg = (
+                f"--time-column is for a stream, and {asset} has partitions; which column holds a row's window is "
+                "said by its Windows"
+            )
+            raise click.UsageError(msg)
+        with waiting("Asking Kafka ..."):
+            plan = plan_backfill(found, span, time_column)
+        for window in plan.left_out:
+            click.echo(f"The range holds only a part of the window {window}, which is left out.", err=True)
+        if not as_json:
+            show_plan(plan, limit_rows)
+        if instance is None:
+            click.echo(json.dumps(to_json(plan, None)) if as_json else "Nothing was run (--dry-run).")
+            return
+        if not yes:
+            click.confirm("Land it?", abort=True, err=True)
+        done: list[FinishedRun] = []
+        for finished in _launch(found, plan, instance):
+            done.append(finished)
+            if not as_json:
+                show_run(finished)
+    if as_json:
+        click.echo(json.dumps(to_json(plan, done)))
+    if done[-1].error is not None:
+        raise click.ClickException(failure_text(plan, done))
+
+
+def _check_can_ask(*, yes: bool, as_json: bool) -> None:
+    if yes:
+        return
+    if as_json:
+        msg = "--json is for scripts, which are not asked: add --yes, or --dry-run to see the plan alone"
+        raise click.UsageError(msg)
+    check_can_ask(yes=yes)
+
+
+def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = None) -> Backfill:
+    """Finds out what a range of time means for an asset, by what Kafka alone tells.
+
+    Args:
+        found: The asset.
+        span: The range of time.
+        time_column: Of a stream: the table's column with the record's time, if it is not the usual one.
+
+    Raises:
+        ConfigurationError: The range holds no window.
+        KafkaFlipError: Whatever would be in the runs' way.
+    """
+    from dagster_kafka_flip.source.window import Windows, contiguous_groups
+
+    partitions = found.ingestion.partitions
+    source = found.source.connected(found.connection())
+    if partitions is None:
+        rules = Windows(repair=True, time_column=time_column)
+        plans = _plans(source, found, rules, [(None, (span,))])
+        windows, left_out = (span,), ()
+        runs = (RunRequest(config=_replace_config(span, time_column)),)
+    else:
+        rules = partitions.rules
+        keys, left_out = _windows_within(partitions, span)
+        groups = partitions.groups(keys)
+        every = {window for group in groups for window in group.windows}
+        windows = tuple(sorted(every, key=lambda window: (window.start_ms, window.stop_ms, window.key)))
+        _check_no_overlap(found.key.to_user_string(), windows)
+        plans = _plans(
+            source,
+            found,
+            rules,
+            [(group.topics, each) for group in groups for each in contiguous_groups(group.windows)],
+        )
+        runs = tuple(RunRequest(each) for each in _per_run(keys, len(windows), found.partitions_per_run))
+    irregular = partitions.irregularities(windows) if partitions is not None else []
+    notes = {_CUT_OFF: rules.repair, _RECORDED: rules.mode == "offset"}
+    return Backfill(
+        asset=found.key.to_user_string(),
+        span=span,
+        windows=windows,
+        plans=plans,
+        runs=runs,
+        left_out=left_out,
+        notes=(*irregular, *(note for note, is_so in notes.items() if is_so)),
+        source=str(source),
+        bootstrap_servers=source.required_connection().bootstrap_servers,
+        table=str(found.target),
+    )
+
+
+def _plans(
+    source: KafkaSource,
+    found: LandingAsset,
+    rules: Windows,
+    groups: Sequence[tuple[Sequence[str] | None, Sequence[Window]]],
+) -> tuple[WindowPlan, ...]:
+    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+
+    about = SplitEnumeratorContext(tolerated=found.ingestion.tolerated)
+    plans: list[WindowPlan] = []
+    for topics, windows in groups:
+        wanted = source if topics is None else source.only(topics)
+        with contextlib.closing(wanted.window_enumerator(rules, about)) as enumerator:
+            plans.append(enumerator.plan(windows))
+    return tuple(plans)
+
+
+def _replace_config(span: Window, time_column: str | None) -> dict[str, Any]:
+    return {
+        "start": f"timestamp:{span.start_ms}",
+        "stop": f"timestamp:{span.stop_ms}",
+        "mode": "replace",
+        **({} if time_column is None else {"time_column": time_column}),
+    }
+
+
+def _windows_within(partitions: AssetPartitions, span: Window) -> tuple[list[str], tuple[Window, ...]]:
+    """Keys of the partitions that lie wholly in a range of time, and windows that only a part of lies in it."""
+    from dagster_kafka_flip.errors import ConfigurationError
+
+    def windows_of(keys: list[str]) -> list[Window]:
+        found = {window for group in partitions.groups(keys) for window in group.windows}
+        return sorted(found, key=lambda window: window.start_ms)
+
+    keys = partitions.keys_between(span.start_ms, span.stop_ms)
+    within = windows_of(keys)
+    if within and (within[0].start_ms, within[-1].stop_ms) == (span.start_ms, span.stop_ms):
+        return keys, ()
+    every = windows_of(partitions.keys_between(0, _NEVER_MS))
+    asked = f"the range from {span.start} to {span.stop}"
+    if not every:
+        msg = f"{asked} holds no window: the asset has no partition yet"
+        raise ConfigurationError(msg)
+    if not within:
+        before = [window for window in every if window.start_ms <= span.start_ms][-1:]
+        after = [window for window in every if window.stop_ms >= span.stop_ms][:1]
+        nearest = " and ".join(dict.fromkeys(str(window) for window in [*before, *after]))
+        msg = f"{asked} holds no whole window of the asset's partitions; nearest to it: {nearest}"
+        raise ConfigurationError(msg)
+    overlapping = [window for window in every if window.start_ms < span.stop_ms and span.start_ms < window.stop_ms]
+    return keys, tuple(
+        window for window in overlapping if window.start_ms < span.start_ms or span.stop_ms < window.stop_ms
+    )
+
+
+def _check_no_overlap(asset: str, windows: Sequence[Window]) -> None:
+    """Refuses partitions that overlap by the definition, such as those of a day that a time zone skips."""
+    from dagster_kafka_flip.errors import ConfigurationError
+
+    for before, after in itertools.pairwise(windows):
+        if after.start_ms < before.stop_ms:
+            behind = instant(max(before.stop_ms, after.stop_ms))
+            msg = (
+                f"the partitions {before} and {after} overlap by the asset's definition: a record dated in both would "
+                f"be landed twice. Nothing was read. Land what comes before them with --to {before.start}, and what "
+                f"comes after them with --from {behind}. Land only one of the two, by its key: dagster asset "
+                f"materialize --select {asset} --partition {after.key}"
+            )
+            raise ConfigurationError(msg)
+
+
+def _per_run(keys: Sequence[str], windows: int, most: int | None) -> Iterator[tuple[str, ...]]:
+    """Partition keys, dealt out to runs, each of which takes all from its first to its last.
+
+    Args:
+        keys: All of them, topic by topic, each in order of time.
+        windows: How many of them there are of each topic.
+        most: Largest number in a run; None for no limit.
+    """
+    if most is None:
+        yield tuple(keys)
+        return
+    for first in range(0, len(keys), windows):
+        of_topic = keys[first : first + windows]
+        yield from (tuple(of_topic[at : at + most]) for at in range(0, windows, most))
+
+
+def _launch(found: LandingAsset, plan: Backfill, instance: DagsterInstance) -> Iterator[FinishedRun]:
+    """Launches one run after the other, up to the first that fails."""
+    for run in plan.runs:
+        with _answers_alone():
+            result = found.materialize(instance, run.partition_keys, run.config)
+        finished = _finished(instance, result, run)
+        yield finished
+        if finished.error is not None:
+            return
+
+
+@contextlib.contextmanager
+def _answers_alone() -> Generator[None, None, None]:
+    """Keeps standard output for the command's answers: what a run prints goes to standard error meanwhile.
+
+    By the number of the file, because Spark runs in a process of its own.
+    """
+    sys.stdout.flush()
+    standard_output = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(standard_output, 1)
+        os.close(standard_output)
+
+
+def _finished(instance: DagsterInstance, result: ExecuteInProcessResult, run: RunRequest) -> FinishedRun:
+    from dagster import DagsterEventType
+
+    from dagster_kafka_flip.assets.window_metadata import of_run
+
+    # Of the instance, and not of the result: a run that fails later has told of what it had landed until then.
+    entries = instance.all_logs(result.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)
+    made = [entry.asset_materialization for entry in entries if entry.asset_materialization is not None]
+    landed = {each.partition for each in made}
+    written = of_run(made[-1].metadata, "delta/rows_written") if made else None
+    rows = None if written is None else written.value
+    return FinishedRun(
+        run_id=result.run_id,
+        partition_keys=tuple(key for key in run.partition_keys if key in landed),
+        rows=rows if isinstance(rows, int) else None,
+        error=None if result.success else _error_of(result),
+    )
+
+
+def _error_of(result: ExecuteInProcessResult) -> tuple[str, str]:
+    """Class and message of what ended a run."""
+    steps = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    runs = [event.job_failure_data.error for event in result.all_events if event.is_job_failure]
+    error = next((error for error in [*steps, *runs] if error is not None), None)
+    if error is None:
+        return "unknown error", "Dagster's log of the run may tell"
+    # Dagster wraps what is raised in a run in errors of its own.
+    while error.cause is not None and (error.cls_name or "").startswith("Dagster"):
+        error = error.cause
+    return error.cls_name or "unknown error", error.message.partition(": ")[2].strip()

@@ -1,0 +1,66 @@
+"""How commands print: fields and tables for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dagster_kafka_flip.source.instants import utc_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.status import Status
+
+# Wider than any table gets: a terminal breaks long lines itself, and rich would cut the names of topics.
+_WIDE = 1000
+
+
+def console() -> Console:
+    """Standard output, on which topics and messages are printed as they are."""
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDE)
+
+
+def waiting(what: str) -> Status:
+    """Says on standard error what is being waited for, until it is there."""
+    return Console(stderr=True).status(what)
+
+
+def print_fields(out: Console, fields: Mapping[str, object], *, indent: int = 0) -> None:
+    """One line for each field."""
+    width = max(map(len, fields), default=0)
+    for name, value in fields.items():
+        label = f"{'':{indent}}{name:<{width}}  "
+        out.print(Text.assemble((label, "dim"), str(value)))
+
+
+def print_table(out: Console, columns: Iterable[str], rows: Iterable[Iterable[object]], *, indent: int = 0) -> None:
+    """A table whose first column names what the others, aligned to the right, tell of it; None is an empty cell."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(
+            f"{'':{indent}}{column}" if number == 0 else column,
+            justify="left" if number == 0 else "right",
+            no_wrap=True,
+        )
+    for row in rows:
+        first, *others = ("" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row)
+        table.add_row(*map(Text, (f"{'':{indent}}{first}", *others)))
+    out.print(table)
+
+
+def utc(timestamp_ms: int | None) -> str | None:
+    """A point in time, as people read it."""
+    text = iso(timestamp_ms)
+    return text if text is None or "T" not in text else f"{text[:10]} {text[11:19]}Z"
+
+
+def iso(timestamp_ms: int | None) -> str | None:
+    """A point in time, as scripts read it; the bare number where no calendar has it: a record may say anything."""
+    if timestamp_ms is None:
+        return None
+    time = utc_time(timestamp_ms)
+    return str(timestamp_ms) if time is None else time.isoformat(timespec="milliseconds")

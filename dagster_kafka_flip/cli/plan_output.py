@@ -1,0 +1,155 @@
+"""What `dagster-kafka-flip plan` prints: for people, and for scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.cli.output import console, iso, print_fields, print_table, utc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dagster_kafka_flip.cli.plan_request import PlanRequest
+    from dagster_kafka_flip.cli.planned_run import PlannedRun
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+
+
+def _totals(run: PlannedRun) -> dict[str, Any]:
+    plan = run.plan
+    return {
+        "splits": len(run.splits),
+        "records_at_most": run.offsets,
+        "bytes_about": run.bytes,
+        "lag_before": sum(plan.lag_before.values()),
+        "lag_after": sum(run.lag_after.values()),
+        "tasks": sum(batch.tasks for batch in run.batches),
+        "batches": len(run.batches) + run.further_batches,
+        "held_back": sum(plan.held_back.values()),
+        "paused": sum(plan.paused.values()),
+    }
+
+
+def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str, Any]:
+    """All that is known, for scripts."""
+
+    def split_to_json(split: KafkaPartitionSplit) -> dict[str, Any]:
+        tp = split.topic_partition
+        line: dict[str, Any] = {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "start": split.starting_offset,
+            "stop": split.stopping_offset,
+            "records_at_most": split.offset_span,
+            "lag_after": run.lag_after[tp],
+            "tasks": run.tasks[tp],
+        }
+        if run.samples is not None:
+            sample = run.samples.get(tp)
+            line |= {
+                "bytes_about": run.bytes_of(split),
+                "first_timestamp": iso(None if sample is None else sample.first_timestamp),
+                "last_timestamp": iso(None if sample is None else sample.last_timestamp),
+            }
+        return line
+
+    def by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
+        return {str(tp): count for tp, count in sorted(offsets.items())}
+
+    plan = run.plan
+    return {
+        "asset": request.asset,
+        "source": str(request.source),
+        "bootstrap_servers": request.source.required_connection().bootstrap_servers,
+        "cluster_id": plan.state.cluster_id,
+        "position": {
+            "text": request.position,
+            "dagster_record": request.record,
+            "start_overridden": request.source.overrides_position,
+        },
+        "parallelism": parallelism,
+        "splits": [split_to_json(split) for split in run.splits],
+        "totals": _totals(run),
+        "batches": [
+            {"splits": batch.splits, "records_at_most": batch.offsets, "tasks": batch.tasks} for batch in run.batches
+        ],
+        "batches_not_listed": run.further_batches,
+        "held_back": by_name(plan.held_back),
+        "paused": by_name(plan.paused),
+        "new": [str(tp) for tp in plan.discovered],
+        "removed": [str(tp) for tp in plan.removed],
+        "incidents": [incident.to_json() for incident in plan.incidents],
+    }
+
+
+def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
+    """All that is known, for people; of the splits the largest."""
+    out = console()
+    plan = run.plan
+    kafka = request.source.required_connection().bootstrap_servers
+    print_fields(
+        out,
+        {
+            **({} if request.asset is None else {"asset": request.asset}),
+            "source": request.source,
+            "kafka": f"{kafka}, cluster {plan.state.cluster_id or 'without an id'}",
+            "position": request.position,
+        },
+    )
+    out.print()
+    if not run.splits:
+        out.print(f"Nothing to read: {len(plan.end_offsets):,} topic partitions stand at their stop.")
+    else:
+        columns = ["topic partition", "start", "stop", "records at most", "lag after", "tasks"]
+        sampled = run.samples is not None
+        largest = sorted(run.splits, key=lambda split: (-split.offset_span, split.topic_partition))
+        rows: list[list[object]] = []
+        for split in largest[:limit_rows]:
+            tp = split.topic_partition
+            row: list[object] = [
+                tp,
+                split.starting_offset,
+                split.stopping_offset,
+                split.offset_span,
+                run.lag_after[tp],
+                run.tasks[tp],
+            ]
+            sample = (run.samples or {}).get(tp)
+            if sampled and sample is not None:
+                row += [run.bytes_of(split), utc(sample.first_timestamp), utc(sample.last_timestamp)]
+            rows.append(row)
+        print_table(out, [*columns, *(["bytes about", "first record", "last record"] if sampled else [])], rows)
+        if len(largest) > limit_rows:
+            rest = sum(split.offset_span for split in largest[limit_rows:])
+            out.print(f"... and {len(largest) - limit_rows:,} more, with {rest:,} records at most")
+    out.print()
+    print_fields(out, _summary(run))
+
+
+def _summary(run: PlannedRun) -> dict[str, object]:
+    totals = _totals(run)
+    about = "about " if run.further_batches else ""
+    shown: dict[str, object] = {
+        "splits": f"{totals['splits']:,}",
+        "records": f"{totals['records_at_most']:,} at most",
+        **({} if run.bytes is None else {"bytes": f"about {run.bytes:,}, by a sample"}),
+        "lag": f"{totals['lag_before']:,} before, {totals['lag_after']:,} after",
+        "batches": f"{about}{totals['batches']:,}",
+        "tasks": f"{totals['tasks']:,}" + (f" in the first {len(run.batches)} batches" if about else ""),
+    }
+    plan = run.plan
+    if plan.held_back:
+        shown["held back"] = f"{totals['held_back']:,} offsets, by open transactions ({_named(plan.held_back)})"
+    if plan.paused:
+        shown["paused"] = f"{totals['paused']:,} offsets, ahead of the slowest by more than the maximum drift"
+    if plan.discovered:
+        shown["new"] = f"{len(plan.discovered):,}: {_named(plan.discovered)}"
+    if plan.removed:
+        shown["removed"] = f"{len(plan.removed):,}: {_named(plan.removed)}; their position is kept"
+    if plan.incidents:
+        shown["tolerated"] = "\n".join(incident.message for incident in plan.incidents)
+    return shown
+
+
+def _named(partitions: Iterable[TopicPartition], most: int = 5) -> str:
+    names = sorted(partitions)
+    return ", ".join(map(str, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

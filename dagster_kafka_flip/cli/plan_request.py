@@ -1,0 +1,197 @@
+"""What `dagster-kafka-flip plan` is asked to plan: what the options say, or what an asset does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.half_made import is_free
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from dagster_kafka_flip.cli.asset import LandingAsset
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+_SUBSCRIPTIONS = {"topics": "--topic", "topic_pattern": "--topic-pattern", "partitions": "--partition"}
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What to plan.
+
+    Attributes:
+        source: What to read, and where from.
+        limits: How much at once.
+        state: Where the stream stands; None if that is not known.
+        position: Where that comes from, for people.
+        record_bytes: Average size of a record, if it is known.
+        asset: The asset whose run it would be.
+        record: What Dagster's record says of itself, if it is gone by.
+        tolerated: Errors that don't end the asset's runs.
+    """
+
+    source: KafkaSource
+    limits: Limits
+    state: EnumeratorState | None
+    position: str
+    record_bytes: float | None = None
+    asset: str | None = None
+    record: Mapping[str, Any] | None = None
+    tolerated: frozenset[type[KafkaFlipError]] = frozenset()
+
+
+def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
+    """A new stream of what the options name.
+
+    Raises:
+        click.UsageError: Options are missing, or do not go together.
+        ConfigurationError: A value can't be.
+    """
+    given = [option for name, option in _SUBSCRIPTIONS.items() if flags[name]]
+    if len(given) != 1:
+        msg = "say what to read: --topic, --topic-pattern or --partition, or an asset with --asset" + (
+            f"; {' and '.join(given)} do not go together" if given else ""
+        )
+        raise click.UsageError(msg)
+    if flags["bootstrap_servers"] is None:
+        msg = "say where Kafka is: --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS"
+        raise click.UsageError(msg)
+    start, stop = _ends(flags)
+    for option, initializer in (("--start", start), ("--stop", stop)):
+        if initializer is not None and initializer.needs_group and flags["group_id"] is None:
+            msg = f"{option} {initializer} needs --group-id, the group whose offsets count"
+            raise click.UsageError(msg)
+
+    drift = flags["max_drift"]
+    values: dict[str, Any] = {
+        "connection": KafkaConnection(bootstrap_servers=flags["bootstrap_servers"]),
+        "topics": flags["topics"] or None,
+        "topic_pattern": flags["topic_pattern"] or None,
+        "partitions": tuple(map(TopicPartition.parse, flags["partitions"])) or None,
+        "starting_offsets": start,
+        "stopping_offsets": stop,
+        "group_id": flags["group_id"],
+        "isolation_level": flags["isolation_level"],
+        "properties": _properties(flags["properties"]),
+        "max_drift": None if drift is None else timedelta(seconds=drift),
+    }
+    source = KafkaSource(**{name: value for name, value in values.items() if value is not None})
+    return PlanRequest(source, _limits(flags), None, f"none; a new stream, which starts at {source.starting_offsets}")
+
+
+def request_of_asset(
+    key: str, module_name: str | None, python_file: Path | None, flags: Mapping[str, Any], *, ask_table: bool = False
+) -> PlanRequest:
+    """The next run of an asset, as far as the table or Dagster's record tells where it begins.
+
+    Args:
+        key: The asset's key.
+        module_name: Module with its definitions.
+        python_file: File with its definitions.
+        flags: The other options.
+        ask_table: Whether Spark looks up the position in the table.
+
+    Raises:
+        ConfigurationError: There is no such asset, it can't be loaded, it has partitions, a value can't be, or nothing
+            tells where the next run begins.
+    """
+    from dagster_kafka_flip.cli.asset import DagsterRecord, find_asset
+
+    found = find_asset(key, module_name=module_name, python_file=python_file)
+    name = found.key.to_user_string()
+    if found.ingestion.partitions is not None:
+        msg = (
+            f"the asset {name} has partitions: a run lands the windows that it is asked for, and has no position to go "
+            f"on from. See what it would read: dagster-kafka-flip backfill {name} --from ... --to ... --dry-run"
+        )
+        raise ConfigurationError(msg)
+    start, stop = _ends(flags)
+    new_stream = f"a new stream, which starts at {found.source.starting_offsets}"
+    if ask_table:
+        version, state = _position_in_table(found)
+        record = DagsterRecord(None, "" if version is None else f"the table's version {version}")
+        position = record.text if state is not None else f"none in the table; {new_stream}"
+    else:
+        record = found.record()
+        state = None if record.known is None else record.known.state
+        position = record.text if record.run_id is None else f"{record.text} by run {record.run_id}"
+        path = found.target.local_path
+        if state is None and start is None:
+            if path is None or not is_free(path):
+                msg = (
+                    f"where the next run of {name} begins is not known without the table: {record.text}. Ask the table "
+                    f"with --ask-table, which starts Spark; or say where to begin with --start"
+                )
+                raise ConfigurationError(msg)
+            position = f"none ({record.text}); there is no table, so it is {new_stream}"
+    if start is not None:
+        position = f"{start}, by --start, instead of the position ({position})"
+    known = record.known
+    return PlanRequest(
+        source=found.source.connected(found.connection()).with_overrides(start, stop),
+        limits=_limits(flags, found.ingestion.limits),
+        state=state,
+        position=position if ask_table else f"{position}. The table has the last word: --ask-table",
+        record_bytes=None if known is None else known.record_bytes,
+        asset=name,
+        record=None
+        if known is None
+        else {
+            "run_id": record.run_id,
+            "verified_at": known.verified_at.isoformat(),
+            "table_version": known.table_version,
+        },
+        tolerated=found.ingestion.tolerated,
+    )
+
+
+def _position_in_table(found: LandingAsset) -> tuple[int | None, EnumeratorState | None]:
+    """The table's version, and where the stream stands in it; None for what is not there.
+
+    Raises:
+        KafkaFlipError: The table does not tell, so that the next run would end with this error too.
+    """
+    from dagster_kafka_flip.cli.output import waiting
+    from dagster_kafka_flip.table.delta_table import DeltaTable
+
+    with waiting("Starting Spark ...") as status, found.session() as spark:
+        status.update("Reading the table's history ...")
+        # Whoever only looks need not be the only one who writes.
+        target = found.target.model_copy(update={"single_writer": True})
+        anchor = DeltaTable(spark, target, found.ingestion.tolerated).anchor()
+    return (None, None) if anchor is None else (anchor.table_version, anchor.state)
+
+
+def _ends(flags: Mapping[str, Any]) -> tuple[OffsetsInitializer | None, OffsetsInitializer | None]:
+    start, stop = (None if flags[name] is None else OffsetsInitializer.parse(flags[name]) for name in ("start", "stop"))
+    return start, stop
+
+
+def _properties(given: tuple[str, ...]) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            # Not repeated: it may hold a secret.
+            msg = "a --property is written key=value, such as --property fetch.min.bytes=1"
+            raise click.UsageError(msg)
+        properties[key] = value
+    return properties
+
+
+def _limits(flags: Mapping[str, Any], of_asset: Limits | None = None) -> Limits:
+    names = ("max_records_per_batch", "max_bytes_per_batch", "spread")
+    overrides = {name: flags[name] for name in names if flags[name] is not None}
+    return Limits(**{**({} if of_asset is None else of_asset.model_dump()), **overrides})

@@ -1,0 +1,156 @@
+"""`dagster-kafka-flip position`: where the streams of a table stand, by the table itself."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from dagster_kafka_flip.cli.options import (
+    asset_options,
+    check_definitions_have_asset,
+    given_options,
+    json_option,
+    limit_rows_option,
+    spark_options,
+)
+from dagster_kafka_flip.cli.position_set import reset_position, set_position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dagster_kafka_flip.cli.asset import LandingAsset
+    from dagster_kafka_flip.cli.stream_lag import LagMeter
+    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.position_report import PositionReport
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+
+@click.group()
+def position() -> None:
+    """Look at where the streams of a table stand, or move one."""
+
+
+position.add_command(set_position)
+position.add_command(reset_position)
+
+
+@position.command()
+@asset_options
+@click.option("--table", help="Path or catalog name of the Delta table.")
+@click.option("--stream", help="Id of one stream. Default: the asset's, or all of the table.")
+@click.option(
+    "--commits", type=click.IntRange(min=0), default=5, show_default=True, help="Last commits to show of each stream."
+)
+@click.option("--bootstrap-servers", help="host:port pairs of Kafka, to show the lag as well.")
+@spark_options
+@limit_rows_option
+@json_option
+@click.pass_context
+def show(
+    context: click.Context,
+    *,
+    asset: str | None,
+    module_name: str | None,
+    python_file: Path | None,
+    table: str | None,
+    stream: str | None,
+    commits: int,
+    bootstrap_servers: str | None,
+    spark_master: str | None,
+    spark_remote: str | None,
+    limit_rows: int,
+    as_json: bool,
+) -> None:
+    """Show the position of each stream of a table (--table), or of an asset (--asset).
+
+    Reads the table's history with Spark, and with an asset or an address also the lag from Kafka. Exits with 1 if a
+    position or a lag can't be told.
+    """
+    check_definitions_have_asset(context, asset)
+    if asset is None and table is None:
+        msg = "say which table: --table, or an asset with --asset"
+        raise click.UsageError(msg)
+    given = given_options(context, frozenset({"table", "bootstrap_servers"}))
+    if asset is not None and given:
+        msg = f"{', '.join(given)}: the asset says so already; leave it out, or leave out --asset"
+        raise click.UsageError(msg)
+
+    from dagster_kafka_flip.cli.position_output import StreamPosition, print_positions, to_json
+    from dagster_kafka_flip.cli.stream_lag import lag_or_error
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+    found = None
+    if asset is not None:
+        from dagster_kafka_flip.cli.asset import find_asset
+
+        found = find_asset(asset, module_name=module_name, python_file=python_file)
+        stream = stream or found.target.stream
+    target = found.target if found is not None else DeltaTarget(table=table or "")
+    if stream is not None:
+        # For its check of the id: a misspelt one would seem to be a stream that never ran.
+        target = DeltaTarget(table=target.table, stream=stream)
+    meter = _meter(found, bootstrap_servers)
+    history, reports = _reports(target, found, stream, commits, spark_master, spark_remote)
+    positions = [
+        StreamPosition(report, lag_or_error(meter, report.stream, report.anchor.state if report.anchor else None))
+        for report in reports
+    ]
+    if as_json:
+        click.echo(json.dumps(to_json(str(target), history, positions)))
+    else:
+        print_positions(str(target), history, positions, limit_rows)
+    context.exit(1 if any(one.has_failed for one in positions) else 0)
+
+
+def _meter(found: LandingAsset | None, bootstrap_servers: str | None) -> LagMeter | None:
+    from dagster_kafka_flip.cli.stream_lag import LagMeter
+    from dagster_kafka_flip.source.connection import KafkaConnection
+
+    if found is not None:
+        return LagMeter(found.connection(), {found.target.stream: found.source})
+    if bootstrap_servers is None:
+        return None
+    return LagMeter(KafkaConnection(bootstrap_servers=bootstrap_servers), {})
+
+
+def _reports(
+    target: DeltaTarget,
+    found: LandingAsset | None,
+    stream: str | None,
+    commits: int,
+    master: str | None,
+    remote: str | None,
+) -> tuple[Sequence[Commit], list[PositionReport]]:
+    """The table's history, and where one stream of it stands, or all."""
+    from dagster_kafka_flip.cli.output import waiting
+    from dagster_kafka_flip.cli.spark_session import command_session
+    from dagster_kafka_flip.errors import KafkaFlipError, TableError
+    from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.position_report import report_position, streams_of
+    from dagster_kafka_flip.table.spark_error import telling_line
+
+    session = command_session(master, remote) if found is None else found.session(master, remote)
+    with waiting("Starting Spark ...") as status, session as spark:
+        status.update("Reading the table's history ...")
+        try:
+            # Whoever only looks need not be the only one who writes.
+            table = DeltaTable(spark, target.model_copy(update={"single_writer": True}))
+            history = table.history()
+        except KafkaFlipError:
+            raise
+        except Exception as error:
+            msg = f"the history of {target} can't be read: {telling_line(error)}"
+            raise TableError(msg) from error
+        if history is None:
+            msg = (
+                f"there is no Delta table {target}; check the path or the name (a name of another catalog than Spark's "
+                "own needs the session that knows it: --asset, or --spark-remote)"
+            )
+            raise TableError(msg)
+        names = streams_of(history) if stream is None else (stream,)
+        return history, [
+            report_position(history, name, str(target), commits, table.restored_versions) for name in names
+        ]

@@ -1,0 +1,183 @@
+"""What `dagster-kafka-flip position show` prints: for people, and for scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.cli.output import console, iso, print_fields, print_table, utc
+from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.source.state import position_to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.position_report import PositionReport, StreamCommit
+
+_ANCHORS = {
+    "commit": "the stream's last commit",
+    "restore": "a RESTORE",
+    "creation": "the table's creation",
+    "replacement": "the table's replacement",
+}
+
+
+@dataclass(frozen=True)
+class StreamPosition:
+    """Where a stream stands in its table, and how far that is behind Kafka.
+
+    Attributes:
+        report: What the table's history says.
+        lag: What Kafka says, why it does not say it, or None where it was not asked.
+    """
+
+    report: PositionReport
+    lag: Mapping[TopicPartition, int] | KafkaFlipError | None
+
+    @property
+    def state(self) -> EnumeratorState | None:
+        """Where it stands; None if it has no position, or history does not tell it."""
+        return None if self.report.anchor is None else self.report.anchor.state
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether something that was asked for can't be told."""
+        return self.report.error is not None or isinstance(self.lag, KafkaFlipError)
+
+
+def to_json(table: str, history: Sequence[Commit], positions: Sequence[StreamPosition]) -> dict[str, Any]:
+    """All that is known, for scripts."""
+    return {
+        "table": table,
+        "version": history[0].version if history else None,
+        "streams": [_stream_to_json(one) for one in positions],
+    }
+
+
+def _stream_to_json(one: StreamPosition) -> dict[str, Any]:
+    report, state, lag = one.report, one.state, one.lag
+    anchor = None
+    if report.anchor is not None and report.anchor_commit is not None:
+        anchor = {
+            "kind": report.anchor_kind,
+            "version": report.anchor.version,
+            "timestamp": iso(report.anchor_commit.timestamp_ms),
+            "operation": report.anchor_commit.operation,
+        }
+    measured = None if lag is None or isinstance(lag, KafkaFlipError) else lag
+    return {
+        "stream": report.stream,
+        "position": None if state is None else position_to_json(state.position),
+        "cluster_id": None if state is None else state.cluster_id,
+        "topic_ids": None if state is None else dict(state.topic_ids),
+        "low_watermark": None if state is None else iso(state.watermark),
+        "anchor": anchor,
+        "error": _error_to_json(report.error),
+        "lag": None if measured is None else sum(measured.values()),
+        "lag_by_partition": None if measured is None else {str(tp): count for tp, count in sorted(measured.items())},
+        "lag_error": _error_to_json(lag if isinstance(lag, KafkaFlipError) else None),
+        "commits": [
+            {
+                "version": entry.commit.version,
+                "timestamp": iso(entry.commit.timestamp_ms),
+                "rows": entry.commit.metric("numOutputRows"),
+                "records_at_most": _offsets(entry),
+                "run_id": entry.document.run_id,
+                "undone": entry.is_undone,
+                "start_overridden": entry.document.overrides_start,
+            }
+            for entry in report.commits
+        ],
+    }
+
+
+def _error_to_json(error: KafkaFlipError | None) -> dict[str, str] | None:
+    return None if error is None else {"type": type(error).__name__, "message": str(error)}
+
+
+def print_positions(
+    table: str, history: Sequence[Commit], positions: Sequence[StreamPosition], limit_rows: int
+) -> None:
+    """All that is known, for people."""
+    out = console()
+    print_fields(out, {"table": f"{table}, version {history[0].version if history else 'unknown'}"})
+    if not positions:
+        out.print("No stream has written to this table, as far back as its history goes.")
+    for one in positions:
+        out.print()
+        _print_stream(out, one, limit_rows)
+
+
+def _told(report: PositionReport, state: EnumeratorState | None) -> dict[str, str]:
+    error = "" if report.error is None else f"{type(report.error).__name__}: {report.error}"
+    if error and report.anchor is None:
+        return {"position": f"can't be told. {error}"}
+    if state is None:
+        return {"position": "none; a run begins where the source starts"}
+    topics = {tp.topic for tp in state.position}
+    told = {"position": f"{len(state.position):,} topic partitions; topics: {len(topics):,}"}
+    return {**told, "in doubt": f"no run goes on from here. {error}"} if error else told
+
+
+def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
+    report, state, lag = one.report, one.state, one.lag
+    fields: dict[str, object] = {"stream": report.stream, **_told(report, state)}
+    if report.anchor is not None and report.anchor_commit is not None and report.anchor_kind is not None:
+        made = utc(report.anchor_commit.timestamp_ms)
+        fields["anchor"] = f"version {report.anchor.version}, {_ANCHORS[report.anchor_kind]}, {made}"
+    if state is not None:
+        fields["cluster"] = state.cluster_id or "without an id"
+        if state.watermark is not None:
+            fields["low watermark"] = utc(state.watermark)
+    if isinstance(lag, KafkaFlipError):
+        fields["lag"] = f"can't be told. {type(lag).__name__}: {lag}"
+    elif lag is not None:
+        fields["lag"] = f"{sum(lag.values()):,} offsets"
+    print_fields(out, fields)
+    if state is not None:
+        _print_offsets(out, state, {} if isinstance(lag, KafkaFlipError) else lag or {}, limit_rows)
+    if report.commits:
+        out.print()
+        print_table(
+            out,
+            ["commit", "time", "rows", "records at most", "run", ""],
+            [
+                (
+                    entry.commit.version,
+                    utc(entry.commit.timestamp_ms),
+                    "unknown" if (rows := entry.commit.metric("numOutputRows")) is None else rows,
+                    _offsets(entry),
+                    entry.document.run_id,
+                    _remarks(entry),
+                )
+                for entry in report.commits
+            ],
+            indent=2,
+        )
+
+
+def _print_offsets(out: Console, state: EnumeratorState, lag: Mapping[TopicPartition, int], limit_rows: int) -> None:
+    by_lag = sorted({*state.position, *lag}, key=lambda tp: (-lag.get(tp, 0), tp))
+    out.print()
+    print_table(
+        out,
+        ["topic partition", "next offset", *(["lag"] if lag else [])],
+        [(tp, state.position.get(tp), *([lag.get(tp)] if lag else [])) for tp in by_lag[:limit_rows]],
+        indent=2,
+    )
+    if len(by_lag) > limit_rows:
+        out.print(f"  ... and {len(by_lag) - limit_rows:,} more")
+
+
+def _offsets(entry: StreamCommit) -> int:
+    return sum(split.offset_span for split in entry.document.splits)
+
+
+def _remarks(entry: StreamCommit) -> str:
+    told = (("undone by a RESTORE", entry.is_undone), ("start overridden", entry.document.overrides_start))
+    return ", ".join(text for text, holds in told if holds)

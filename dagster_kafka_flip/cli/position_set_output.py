@@ -1,0 +1,42 @@
+"""How `dagster-kafka-flip position set` prints what a move would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.cli.output import console, print_fields, print_table
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.ingestion.move_position import Move
+
+
+def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
+    """The old and the new position of each topic partition, and what lies between."""
+    out = console()
+    before = {} if move.before is None else move.before.position
+    print_fields(
+        out,
+        {
+            "table": table,
+            "stream": stream,
+            "runs": "would go on from the old position" if move.problem is None else f"stop: {move.problem}",
+            "read again": f"up to {sum(move.read_again.values()):,} records",
+            "skipped": f"up to {sum(move.skipped.values()):,} records",
+        },
+    )
+    if move.given_up:
+        out.print()
+        out.print("The stream gives up these. Whoever reads them next begins at the old offset, or records land twice:")
+        given_up = [(str(tp), before.get(tp)) for tp in move.given_up]
+        print_table(out, ("topic partition", "old"), given_up[:limit_rows], indent=2)
+        if len(given_up) > limit_rows:
+            out.print(f"  and {len(given_up) - limit_rows} more")
+        out.print()
+    rows = [
+        (str(tp), before.get(tp), offset, move.read_again.get(tp), move.skipped.get(tp))
+        for tp, offset in sorted(move.after.position.items())
+    ]
+    rows.sort(key=lambda row: -((row[3] or 0) + (row[4] or 0)))
+    print_table(out, ("topic partition", "old", "new", "read again", "skipped"), rows[:limit_rows])
+    if len(rows) > limit_rows:
+        out.print(f"and {len(rows) - limit_rows} more")

@@ -1,0 +1,81 @@
+"""`dagster-kafka-flip ingest --replay`: what a commit of an asset once read is landed once more, in another table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dagster_kafka_flip.cli.options import asset_options, check_definitions_have_asset, spark_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("ingest")
+@asset_options
+@click.option(
+    "--replay",
+    "version",
+    type=click.IntRange(min=0),
+    required=True,
+    help="Version of the asset's table whose records are to be landed again; `position show` lists them.",
+)
+@click.option("--into", required=True, help="Path or catalog name of another table; it is made if it is not there.")
+@spark_options
+@click.pass_context
+def ingest_command(
+    context: click.Context,
+    *,
+    asset: str | None,
+    module_name: str | None,
+    python_file: Path | None,
+    version: int,
+    into: str,
+    spark_master: str | None,
+    spark_remote: str | None,
+) -> None:
+    """Land the records of an old commit once more, in another table, as the asset would land them now.
+
+    Reads the same offsets again, with the asset's formats and function. Doing it twice lands nothing twice. The asset's
+    own table and its position stay as they are.
+    """
+    check_definitions_have_asset(context, asset)
+    if asset is None:
+        msg = "say whose commit it is with --asset"
+        raise click.UsageError(msg)
+
+    from dagster_kafka_flip.cli.asset import find_asset
+    from dagster_kafka_flip.cli.output import waiting
+    from dagster_kafka_flip.ingestion.replay import replay
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+    DeltaTarget.of(into)
+    found = find_asset(asset, module_name=module_name, python_file=python_file)
+    with (
+        found.session(spark_master, spark_remote) as spark,
+        found.transform() as transform,
+        waiting(f"Landing what version {version} of {found.target} read ..."),
+    ):
+        done = replay(
+            found.source,
+            found.target,
+            version,
+            into,
+            spark=spark,
+            connection=found.connection(),
+            key_format=found.ingestion.key_format,
+            value_format=found.ingestion.value_format,
+            columns=found.ingestion.columns,
+            transform=transform,
+        )
+    if done.batch is None:
+        click.echo(f"Version {done.version} of {into} holds them already; nothing was read.")
+        return
+    splits = done.batch.plan.splits
+    offsets = sum(split.offset_span for split in splits)
+    rows = done.batch.committed.rows
+    click.echo(
+        f"Landed {'an unknown number of' if rows is None else f'{rows:,}'} rows from {offsets:,} offsets of "
+        f"{len(splits):,} splits in version {done.version} of {into}."
+    )

@@ -1,0 +1,30 @@
+"""A Spark session for a command that needs one only for a moment."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pyspark.sql import SparkSession
+
+
+@contextlib.contextmanager
+def command_session(master: str | None, remote: str | None) -> Generator[SparkSession, None, None]:
+    """The session that is active in this process, or one that is ended afterwards.
+
+    Args:
+        master: Master URL. Default: local[*].
+        remote: Spark Connect server, instead.
+    """
+    from dagster_kafka_flip.runtime.session import active_session, build_session
+
+    joined = None if remote is not None else active_session()
+    spark = build_session(master=master, remote=remote, config={} if remote else {"spark.ui.enabled": "false"})
+    try:
+        yield spark
+    finally:
+        if joined is None:
+            spark.stop()

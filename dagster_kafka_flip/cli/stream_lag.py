@@ -1,0 +1,72 @@
+"""How far a stream is behind its topics, by a plan that nobody reads."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.cli.position_source import partitions_still_there
+from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError, TopicNotFoundError
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+
+class LagMeter:
+    """Measures streams against one cluster.
+
+    Args:
+        connection: Where the cluster is.
+        sources: What streams read, where that is known. Of others, the topic partitions of their position count.
+    """
+
+    def __init__(self, connection: KafkaConnection, sources: Mapping[str, KafkaSource]) -> None:
+        self._connection = connection
+        self._sources = sources
+        self._unreachable: ClusterUnreachableError | None = None
+
+    def measure(self, stream: str, state: EnumeratorState) -> dict[TopicPartition, int]:
+        """Offsets between the position and the end offset, by topic partition.
+
+        Raises:
+            KafkaFlipError: The position does not fit the log, or the cluster does not answer.
+        """
+        # Once is enough to wait for it.
+        if self._unreachable is not None:
+            raise self._unreachable
+        try:
+            source = self._sources.get(stream) or self._source_of(state)
+            source = source.connected(self._connection)
+            with contextlib.closing(source.restore_enumerator(SplitEnumeratorContext(), state)) as enumerator:
+                return enumerator.plan(state).lag_before
+        except ClusterUnreachableError as error:
+            self._unreachable = error
+            raise
+
+    def _source_of(self, state: EnumeratorState) -> KafkaSource:
+        there = partitions_still_there(self._connection, state)
+        if not there:
+            msg = (
+                f"none of the stream's topics is on {self._connection.bootstrap_servers}, or this client may not "
+                "describe them; check the address and the credentials"
+            )
+            raise TopicNotFoundError(msg)
+        return KafkaSource(partitions=there)
+
+
+def lag_or_error(
+    meter: LagMeter | None, stream: str, state: EnumeratorState | None
+) -> dict[TopicPartition, int] | KafkaFlipError | None:
+    """The lag of a stream, why it is not known, or None if it was not asked for or the stream has no position."""
+    if meter is None or state is None:
+        return None
+    try:
+        return meter.measure(stream, state)
+    except KafkaFlipError as error:
+        return error

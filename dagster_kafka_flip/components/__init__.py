@@ -1,0 +1,1 @@
+"""Dagster components: assets, checks and resources in YAML."""

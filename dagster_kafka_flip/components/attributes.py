@@ -1,0 +1,596 @@
+"""What a defs.yaml may say, and how it becomes what kafka_delta_asset takes.
+
+The schemas are derived from the settings themselves, so that the two can't differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+
+from dagster import (
+    AssetKey,
+    AutomationCondition,
+    BackfillPolicy,
+    Backoff,
+    BetaWarning,
+    DagsterError,
+    EnvVar,
+    FreshnessPolicy,
+    Jitter,
+    Model,
+    MonthlyPartitionsDefinition,
+    MultiPartitionsDefinition,
+    PartitionsDefinition,
+    ResolutionContext,
+    Resolver,
+    RetryPolicy,
+)
+from dagster._check import CheckError
+from dagster.components.resolved.core_models import (
+    DailyPartitionsDefinitionModel,
+    HourlyPartitionsDefinitionModel,
+    MultiRunBackfillPolicyModel,
+    SingleRunBackfillPolicyModel,
+    StaticPartitionsDefinitionModel,
+    TimeWindowPartitionsDefinitionModel,
+    WeeklyPartitionsDefinitionModel,
+    resolve_backfill_policy,
+    resolve_partitions_def,
+)
+from dagster.components.resolved.errors import ResolutionException
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+
+from dagster_kafka_flip.assets.asset_ingestion import OnIdle, named_errors
+from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
+from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
+from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
+from dagster_kafka_flip.components.docstrings import entries
+from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.formats.format import Format, OnError
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Spread
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.window import Windows
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from pydantic.fields import FieldInfo
+
+T = TypeVar("T")
+
+Scalar = str | int | float | bool
+_TEMPLATE = re.compile(r"\{\{|\{%")
+# In a schema, so that what is neither of a field's type nor a template is found by `dg check yaml`.
+Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
+_ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
+# Passwords: never in a file, and in definitions only as the name of an environment variable.
+_SECRETS = frozenset({"sasl_password", "ssl_key_password"})
+
+
+# --- text and templates -------------------------------------------------------------------------------------------
+
+
+def rendered(context: ResolutionContext, value: Any) -> Any:
+    """A value with its templates evaluated. Other text stays text: Dagster would make a number of `"007"` or `"1_0"`.
+
+    Args:
+        context: Where in the file the value stands, and what templates may use.
+        value: As it is in the file.
+    """
+    if isinstance(value, str):
+        return context.resolve_value(value) if _TEMPLATE.search(value) else value
+    if isinstance(value, BaseModel):
+        return {name: rendered(context.at_path(name), getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {name: rendered(context.at_path(name), each) for name, each in items}
+    if isinstance(value, (list, tuple)):
+        return [rendered(context.at_path(index), each) for index, each in enumerate(cast("list[Any]", value))]
+    return value
+
+
+def refused(context: ResolutionContext, problem: object) -> ResolutionException:
+    """What to raise about a value: file, line, field, and what is wrong with it.
+
+    Args:
+        context: Where in the file the value stands.
+        problem: What is wrong.
+    """
+    return ResolutionException(located(context, str(problem)))
+
+
+def located(context: ResolutionContext, problem: str) -> str:
+    """A problem with the place in the file before it.
+
+    Args:
+        context: Where in the file.
+        problem: What is wrong.
+    """
+    tree = context.source_position_tree
+    field = ".".join(str(part) for part in context.path)
+    if tree is None:
+        return f"{field}: {problem}"
+    position, _ = tree.lookup_closest_and_path(context.path, trace=None)
+    return f"{position}: {field}: {problem}"
+
+
+def _text(context: ResolutionContext, value: Any) -> str | None:
+    found = rendered(context, value)
+    if found is None or isinstance(found, str):
+        return found
+    if isinstance(found, bool):
+        return str(found).lower()
+    if isinstance(found, (int, float)):
+        return str(found)
+    raise refused(context, f"text is needed here, and not {found!r}")
+
+
+def _texts(context: ResolutionContext, value: Any) -> tuple[str, ...]:
+    found = rendered(context, value)
+    each = [found] if isinstance(found, str) else list(found)
+    return tuple(_text(context.at_path(index), one) or "" for index, one in enumerate(each))
+
+
+def _text_map(context: ResolutionContext, value: Any) -> dict[str, str]:
+    found = rendered(context, value)
+    if not isinstance(found, Mapping):
+        raise refused(context, f"names with values are needed here, and not {found!r}")
+    return {str(name): _text(context.at_path(name), each) or "" for name, each in found.items()}
+
+
+def _prefix(context: ResolutionContext, value: Any) -> str | list[str]:
+    found = rendered(context, value)
+    return found if isinstance(found, str) else list(_texts(context, found))
+
+
+def _key(context: ResolutionContext, value: Any) -> AssetKey:
+    found = rendered(context, value)
+    return AssetKey.from_user_string(found) if isinstance(found, str) else AssetKey.from_coercible(found)
+
+
+def _keys(context: ResolutionContext, value: Any) -> list[AssetKey]:
+    found = rendered(context, value)
+    return [
+        _key(context.at_path(index), each) for index, each in enumerate([found] if isinstance(found, str) else found)
+    ]
+
+
+def _checked(kind: Any, needed: str) -> Callable[[ResolutionContext, Any], Any]:
+    def resolve(context: ResolutionContext, value: Any) -> Any:
+        found = rendered(context, value)
+        try:
+            return None if found is None else TypeAdapter(kind).validate_python(found)
+        except ValidationError:
+            raise refused(context, f"{needed} is needed here, and not {found!r}") from None
+
+    return resolve
+
+
+def _duration(context: ResolutionContext, value: Any) -> timedelta | None:
+    found = rendered(context, value)
+    if found is None or isinstance(found, timedelta):
+        return found
+    try:
+        return TypeAdapter(timedelta).validate_python(found)
+    except ValidationError:
+        raise refused(
+            context, f"{found!r} is no duration; write it as PT1H (ISO 8601), 01:00:00, or in seconds"
+        ) from None
+
+
+# --- settings of this package -------------------------------------------------------------------------------------
+
+
+def model_of(settings: type[BaseModel], *, without: Iterable[str] = (), **instead: Any) -> type[BaseModel]:
+    """The schema of settings in YAML: their fields, each of which may be a template as well.
+
+    Args:
+        settings: A class of settings.
+        without: Fields that are not set in YAML.
+        **instead: Other types for some fields.
+    """
+    described = entries(settings)
+    fields: dict[str, Any] = {
+        name: (
+            _or_template(instead.get(name) or _written(field.annotation)),
+            Field(... if field.is_required() else None, description=field.description or described.get(name)),
+        )
+        for name, field in settings.model_fields.items()
+        if name not in without
+    }
+    return create_model(f"{settings.__name__}Attributes", __base__=Model, **fields)
+
+
+def described(schema: type[BaseModel], fields: Mapping[str, FieldInfo]) -> type[BaseModel]:
+    """A schema that Dagster derived, with what the fields say of themselves, which it leaves out.
+
+    Args:
+        schema: The schema.
+        fields: What it was derived of.
+    """
+    silent = [name for name, field in schema.model_fields.items() if field.description is None and name in fields]
+    for name in silent:
+        schema.model_fields[name].description = fields[name].description
+    if silent:
+        schema.model_rebuild(force=True)
+    return schema
+
+
+def _written(kind: Any) -> Any:
+    # In YAML, 10 and true are no text; they are taken for it.
+    return dict[str, Scalar] if kind in {dict[str, str], Mapping[str, str]} else kind
+
+
+def _or_template(kind: Any) -> Any:
+    return kind if kind is str else kind | Template
+
+
+def _made(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
+    try:
+        return make(**values)
+    except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
+        raise refused(context, error) from None
+
+
+def _of(settings: type[T]) -> Callable[[ResolutionContext, Any], T]:
+    def resolve(context: ResolutionContext, value: Any) -> T:
+        found = rendered(context, value)
+        if isinstance(found, settings):
+            return found
+        if not isinstance(found, Mapping):
+            raise refused(context, f"{found!r} is no {settings.__name__}; give its fields below it")
+        values = {
+            str(name): _duration(context.at_path(name), each) if name == "max_lateness" else each
+            for name, each in found.items()
+        }
+        return _made(context, settings, values)
+
+    return resolve
+
+
+def _source(context: ResolutionContext, value: Any) -> KafkaSource:
+    found = rendered(context, value)
+    if isinstance(found, KafkaSource):
+        return found
+    if not isinstance(found, Mapping):
+        raise refused(context, f"{found!r} is no source; name its topics, topic_pattern or partitions below it")
+    values: dict[str, Any] = {}
+    for name, each in found.items():
+        at = context.at_path(name)
+        if name == "topics":
+            values[name] = _texts(at, each)
+        elif name in {"starting_offsets", "stopping_offsets"}:
+            values[name] = _offsets(at, each)
+        elif name == "partitions":
+            values[name] = _topic_partitions(at, each)
+        elif name == "max_drift":
+            values[name] = _duration(at, each)
+        elif name.endswith("properties"):
+            values[name] = _text_map(at, each)
+        else:
+            values[name] = each if isinstance(each, bool) else _text(at, each)
+    return _made(context, KafkaSource, values)
+
+
+def _offsets(context: ResolutionContext, value: Any) -> OffsetsInitializer:
+    if isinstance(value, OffsetsInitializer):
+        return value
+    return _made(context, OffsetsInitializer.parse, {"text": _text(context, value)})
+
+
+def _topic_partitions(context: ResolutionContext, value: Any) -> tuple[TopicPartition, ...]:
+    if not isinstance(value, Mapping):
+        raise refused(context, "write topics with the numbers of their partitions, such as {flights: [0, 1]}")
+    return tuple(TopicPartition(topic, number) for topic, numbers in value.items() for number in numbers)
+
+
+def _dead_letter(context: ResolutionContext, value: Any) -> DeadLetters:
+    found = rendered(context, value)
+    return DeadLetters(table=found) if isinstance(found, str) else _of(DeadLetters)(context, found)
+
+
+def _errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError]]:
+    return _made(context, named_errors, {"names": _texts(context, value)})
+
+
+# By name, as they stand there.
+_CHECK_TYPES: Mapping[str, Any] = {
+    "bool": bool,
+    "int | None": int | None,
+    "timedelta": str | float,
+    "timedelta | None": str | float | None,
+}
+_CHECKS = {
+    name: each
+    for name, each in inspect.signature(kafka_delta_checks).parameters.items()
+    if name not in {"asset", "key"}
+}
+# With a suffix, because pydantic takes no field that is called `schema`.
+ChecksAttributes: type[BaseModel] = create_model(
+    "ChecksAttributes",
+    __base__=Model,
+    **cast(
+        "Any",
+        {
+            f"{name}_": (
+                _or_template(_CHECK_TYPES[each.annotation]),
+                Field(None, alias=name, description=entries(kafka_delta_checks)[name]),
+            )
+            for name, each in _CHECKS.items()
+        },
+    ),
+)
+
+
+def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
+    found = rendered(context, value)
+    if not isinstance(found, Mapping):
+        raise refused(context, f"{found!r} is no set of checks; write {{}} for those that are made by default")
+    values = {str(name).removesuffix("_"): each for name, each in found.items()}
+    return {
+        name: _duration(context.at_path(name), each) if "timedelta" in _CHECKS[name].annotation else each
+        for name, each in values.items()
+    }
+
+
+class RawFormatAttributes(Model):
+    """Bytes as they are."""
+
+    type: Literal["raw"]
+    on_error: OnError | Template = "fail"
+
+
+class StringFormatAttributes(Model):
+    """UTF-8 text."""
+
+    type: Literal["string"]
+    on_error: OnError | Template = "fail"
+
+
+class JsonFormatAttributes(Model):
+    """A JSON object with declared fields."""
+
+    type: Literal["json"]
+    declared: str = Field(
+        alias="schema", description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`."
+    )
+    on_error: OnError | Template = "fail"
+    show_values: bool | Template = Field(
+        default=False,
+        description="Whether the error about a rejected record quotes the start of each value that does not fit.",
+    )
+
+
+def _format(context: ResolutionContext, value: Any) -> Format:
+    found = rendered(context, value)
+    if isinstance(found, Format):
+        return found
+    if not isinstance(found, Mapping):
+        raise refused(context, f"{found!r} is no format; give its type (raw, string or json) below it")
+    on_error = found.get("on_error", "fail")
+    if found["type"] == "json":
+        show_values = found.get("show_values", False)
+        return _made(
+            context, JsonFormat, {"schema": found["declared"], "on_error": on_error, "show_values": show_values}
+        )
+    return _made(context, RawFormat if found["type"] == "raw" else StringFormat, {"on_error": on_error})
+
+
+# --- things of Dagster --------------------------------------------------------------------------------------------
+
+
+class MonthlyPartitionsAttributes(Model):
+    """Partitions of a month each."""
+
+    type: Literal["monthly"]
+    start_date: str
+    end_date: str | None = None
+    timezone: str | None = None
+    minute_offset: int = 0
+    hour_offset: int = 0
+    day_offset: int = 1
+
+
+_OneDimension = (
+    HourlyPartitionsDefinitionModel
+    | DailyPartitionsDefinitionModel
+    | WeeklyPartitionsDefinitionModel
+    | MonthlyPartitionsAttributes
+    | TimeWindowPartitionsDefinitionModel
+    | StaticPartitionsDefinitionModel
+)
+
+
+class MultiPartitionsAttributes(Model):
+    """Partitions of time and of a static dimension that picks topics."""
+
+    type: Literal["multi"]
+    dimensions: dict[str, _OneDimension | str]
+
+
+def _partitions(context: ResolutionContext, value: Any) -> PartitionsDefinition[Any]:
+    if isinstance(value, MultiPartitionsAttributes):
+        at = context.at_path("dimensions")
+        dimensions = {name: _partitions(at.at_path(name), each) for name, each in value.dimensions.items()}
+        return _made(at, MultiPartitionsDefinition, {"partitions_defs": dimensions})
+    if isinstance(value, BaseModel):
+        value = value.model_copy(update=rendered(context, value))
+        if isinstance(value, MonthlyPartitionsAttributes):
+            return _made(context, MonthlyPartitionsDefinition, value.model_dump(exclude={"type"}))
+        made = _made(context, resolve_partitions_def, {"context": context, "model": value})
+        return cast("PartitionsDefinition[Any]", made)
+    return _instance_of(PartitionsDefinition, "{{ dg.DailyPartitionsDefinition(start_date='2026-01-01') }}")(
+        context, value
+    )
+
+
+def _backfill_policy(context: ResolutionContext, value: Any) -> BackfillPolicy:
+    if not isinstance(value, BaseModel):
+        return _instance_of(BackfillPolicy, "type: single_run, or multi_run, below it")(context, value)
+    with warnings.catch_warnings():
+        # In beta; whoever writes it down in a file can do nothing about that.
+        warnings.simplefilter("ignore", BetaWarning)
+        return cast("BackfillPolicy", resolve_backfill_policy(context, value))
+
+
+class RetryPolicyAttributes(Model):
+    """Dagster's retries of a failed step."""
+
+    max_retries: int = 1
+    delay: float | None = Field(None, description="Seconds before a retry.")
+    backoff: Literal["linear", "exponential"] | None = None
+    jitter: Literal["full", "plus_minus"] | None = None
+
+
+def _retry_policy(context: ResolutionContext, value: Any) -> RetryPolicy:
+    if not isinstance(value, RetryPolicyAttributes):
+        return _instance_of(RetryPolicy, "max_retries and delay below it")(context, value)
+    values: dict[str, Any] = {
+        "max_retries": value.max_retries,
+        "delay": value.delay,
+        "backoff": None if value.backoff is None else Backoff[value.backoff.upper()],
+        "jitter": None if value.jitter is None else Jitter[value.jitter.upper()],
+    }
+    return _made(context, RetryPolicy, values)
+
+
+def _instance_of(kind: type[T], example: str) -> Callable[[ResolutionContext, Any], T]:
+    def resolve(context: ResolutionContext, value: Any) -> T:
+        found = rendered(context, value)
+        if not isinstance(found, kind):
+            raise refused(context, f"{found!r} is no {kind.__name__}; write {example}")
+        return found
+
+    return resolve
+
+
+# --- resources ----------------------------------------------------------------------------------------------------
+
+
+def _resource(kind: type[T]) -> Callable[[ResolutionContext, Any], T]:
+    def resolve(context: ResolutionContext, value: Any) -> T:
+        found = value if isinstance(value, BaseModel) else rendered(context, value)
+        if isinstance(found, kind):
+            return found
+        if not isinstance(found, BaseModel):
+            raise refused(context, f"{found!r} is no {kind.__name__}")
+        values = {
+            name: _resource_value(context.at_path(name), name, getattr(found, name)) for name in found.model_fields_set
+        }
+        try:
+            return kind(**values)
+        except KafkaFlipError as error:
+            raise refused(context, error) from None
+
+    return resolve
+
+
+def _resource_value(context: ResolutionContext, name: str, value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return _resource(KafkaClusterConfig)(context, value)
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {each: _resource_value(context.at_path(each), each, one) for each, one in items}
+    if isinstance(value, (int, float)) and name not in KafkaResource.model_fields:
+        return _text(context, value)
+    found = _ENV.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        return EnvVar(found[1] or found[2])
+    if name in _SECRETS and value is not None:
+        # Without the value, which may be the password.
+        raise refused(
+            context, 'a password is written as "{{ env.NAME }}", so that it stands in no file and no definition'
+        )
+    return rendered(context, value)
+
+
+# --- attributes ---------------------------------------------------------------------------------------------------
+
+
+def _attribute(resolve: Callable[[ResolutionContext, Any], Any], schema: Any) -> Resolver:
+    return Resolver(resolve, model_field_type=schema, inject_before_resolve=False)
+
+
+KafkaSourceModel = model_of(
+    KafkaSource,
+    without=("connection", "overrides_position"),
+    topics=str | list[str] | None,
+    partitions=dict[str, list[int]] | None,
+    starting_offsets=str,
+    stopping_offsets=str,
+    max_drift=str | float | None,
+)
+
+WholeNumberAttribute = Annotated[int, _attribute(_checked(int, "a whole number"), int)]
+YesOrNoAttribute = Annotated[bool, _attribute(_checked(bool, "true or false"), bool)]
+OnIdleAttribute = Annotated[OnIdle, _attribute(_checked(OnIdle, "materialize or skip"), OnIdle)]
+SpreadAttribute = Annotated[Spread, _attribute(_checked(Spread, "backlog or time"), Literal["backlog", "time"])]
+TextAttribute = Annotated[str, _attribute(_text, Scalar)]
+TextsAttribute = Annotated[tuple[str, ...], _attribute(_texts, list[str])]
+TextMapAttribute = Annotated[Mapping[str, str], _attribute(_text_map, dict[str, Scalar])]
+MapAttribute = Annotated[Mapping[str, Any], _attribute(rendered, dict[str, Any])]
+TopicsOfAttribute = Annotated[Mapping[str, Any], _attribute(rendered, dict[str, list[str]])]
+PrefixAttribute = Annotated[str | list[str], _attribute(_prefix, str | list[str])]
+AssetKeyAttribute = Annotated[AssetKey, _attribute(_key, str | list[str])]
+AssetKeysAttribute = Annotated[list[AssetKey], _attribute(_keys, list[str])]
+DurationAttribute = Annotated[timedelta, _attribute(_duration, str | float)]
+ErrorsAttribute = Annotated[list[type[KafkaFlipError]], _attribute(_errors, list[str])]
+PartitionsAttribute = Annotated[
+    PartitionsDefinition[Any], _attribute(_partitions, _OneDimension | MultiPartitionsAttributes)
+]
+BackfillPolicyAttribute = Annotated[
+    BackfillPolicy, _attribute(_backfill_policy, SingleRunBackfillPolicyModel | MultiRunBackfillPolicyModel)
+]
+ChecksAttribute = Annotated[dict[str, Any], _attribute(_checks, ChecksAttributes)]
+RetryPolicyAttribute = Annotated[RetryPolicy, _attribute(_retry_policy, RetryPolicyAttributes)]
+AutomationAttribute = Annotated[
+    AutomationCondition[Any],
+    _attribute(_instance_of(AutomationCondition, '"{{ dg.AutomationCondition.eager() }}"'), str),
+]
+FreshnessAttribute = Annotated[
+    FreshnessPolicy,
+    _attribute(
+        _instance_of(
+            FreshnessPolicy, '"{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"'
+        ),
+        str,
+    ),
+]
+
+if TYPE_CHECKING:
+    SourceAttribute: TypeAlias = KafkaSource
+    FormatAttribute: TypeAlias = Format
+    ColumnsAttribute: TypeAlias = KafkaColumns
+    DeadLetterAttribute: TypeAlias = DeadLetters
+    WindowsAttribute: TypeAlias = Windows
+    KafkaResourceAttribute: TypeAlias = KafkaResource
+    SparkResourceAttribute: TypeAlias = SparkResource
+else:
+    # Dagster takes a pydantic class in an annotation for a schema, and refuses fields that are in no YAML.
+    def _model_attribute(resolve, schema):  # noqa: ANN001, ANN202
+        return Annotated[Any, _attribute(resolve, schema)]
+
+    _FORMATS = Annotated[
+        RawFormatAttributes | StringFormatAttributes | JsonFormatAttributes, Field(discriminator="type")
+    ]
+    _WINDOWS = model_of(Windows, max_lateness=str | float | None)
+    SourceAttribute = _model_attribute(_source, KafkaSourceModel)
+    FormatAttribute = _model_attribute(_format, _FORMATS)
+    ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
+    DeadLetterAttribute = _model_attribute(_dead_letter, str | model_of(DeadLetters))
+    WindowsAttribute = _model_attribute(_of(Windows), _WINDOWS)
+    _KAFKA = model_of(KafkaResource, clusters=dict[str, model_of(KafkaClusterConfig)])
+    KafkaResourceAttribute = _model_attribute(_resource(KafkaResource), _KAFKA)
+    SparkResourceAttribute = _model_attribute(_resource(SparkResource), model_of(SparkResource))

@@ -1,0 +1,245 @@
+"""A component whose attributes are checked with plain words: file, line, attribute, and what to write."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from dagster import Component, Model, Resolvable
+from pydantic import BaseModel, PrivateAttr, ValidationError, create_model, model_validator
+
+from dagster_kafka_flip.components.attributes import described, located
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import describe, near_names, plain_problem, refuse_unnamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import NoReturn
+
+    from dagster import ComponentLoadContext
+    from typing_extensions import Self
+
+Place = tuple[str | int, ...]
+
+_TEXT = "a text"
+_KINDS = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "names with values below it",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "model_attributes_type": "names with values below it",
+    "model_type": "names with values below it",
+    "string_type": _TEXT,
+    "tuple_type": "a list",
+}
+_SCALARS = {"true or false", "a number", "a whole number", _TEXT}
+_GIVEN: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "true or false"),
+    ((int, float), "a number"),
+    (str, _TEXT),
+    (Mapping, "names with values"),
+    ((list, tuple), "a list"),
+)
+
+
+class CheckedComponent(Component, Resolvable, Model):
+    """Refuses attributes in plain words, and repeats no value that may be a secret.
+
+    Raises:
+        ConfigurationError: In Python: an attribute is missing, unknown, or something else than it has to be.
+    """
+
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        name, fields = type(self).__name__, type(self).model_fields
+        refuse_unnamed(name, unnamed, fields)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            msg = f"invalid {name}: {describe(error, fields)}"
+            raise ConfigurationError(msg) from None
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        """The schema of the attributes, with what they mean: for editors, and for Dagster's own pages."""
+        return _keeping(described(super().model(), cls.model_fields))
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> Self:
+        """Makes the component of a file's attributes.
+
+        Args:
+            attributes: As they were validated; None if the file has none.
+            context: Of Dagster.
+
+        Raises:
+            ConfigurationError: Some are wrong; the message names the file, the line and the attribute of each.
+        """
+        if attributes is None:
+            attributes = cls.model().model_validate({})
+        resolution = context.resolution_context.at_path("attributes")
+        if isinstance(attributes, _Keeping) and attributes.kept is not None:
+            told: list[str] = []
+            for place, text in _problems(*attributes.kept, cls.model()):
+                at = functools.reduce(lambda each, part: each.at_path(part), place, resolution)
+                told.append(located(at, text))
+            raise ConfigurationError("\n".join(told))
+        try:
+            return super().load(attributes, context)
+        except ConfigurationError as error:
+            raise ConfigurationError(located(resolution, str(error))) from None
+
+
+class _Keeping(Model):
+    """Keeps what is wrong until somebody knows the file and the line; pydantic's own text may repeat a password."""
+
+    _kept: tuple[ValidationError, Any] | None = PrivateAttr(default=None)
+
+    @property
+    def kept(self) -> tuple[ValidationError, Any] | None:
+        """What is wrong, and what was given; None if it is right."""
+        return self._kept
+
+    def keep(self, error: ValidationError, given: object) -> None:
+        """Notes what is wrong."""
+        self._kept = (error, given)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep(cls, given: Any, validate: Callable[[Any], Any]) -> Any:
+        try:
+            return validate(given)
+        except ValidationError as error:
+            broken = cls.model_construct()
+            broken.keep(error, given)
+            return broken
+
+
+@functools.cache
+def _keeping(schema: type[BaseModel]) -> type[BaseModel]:
+    return create_model(schema.__name__, __base__=(schema, _Keeping), __doc__=schema.__doc__)
+
+
+def _problems(error: ValidationError, given: object, schema: type[BaseModel]) -> list[tuple[Place, str]]:
+    """What is wrong where, each once: pydantic tells it of every kind that a value may be."""
+    found: dict[Place, list[Any]] = {}
+    for problem in _of_the_right_kind(error.errors(include_url=False, include_input=False), given):
+        found.setdefault(_place(problem, given)[0], []).append(problem)
+    deepest = [
+        place for place in found if not any(len(other) > len(place) and other[: len(place)] == place for other in found)
+    ]
+    return [(place, _text(found[place], _value(given, place), place, schema)) for place in deepest]
+
+
+def _place(problem: Any, given: object) -> tuple[Place, Place | None]:
+    """The keys of a location that are in the file; and the location of the first kind that pydantic has tried there."""
+    place: list[str | int] = []
+    kind: Place | None = None
+    value: Any = given
+    parts: Place = problem["loc"]
+    for number, part in enumerate(parts):
+        inside = _inside(value)
+        if part in inside:
+            value = inside[part]
+            place.append(part)
+        elif problem["type"] == "missing" and number == len(parts) - 1:
+            # What is missing is not in the file.
+            place.append(part)
+        elif kind is None:
+            kind = parts[: number + 1]
+    return tuple(place), kind
+
+
+def _of_the_right_kind(problems: Sequence[Any], given: object) -> list[Any]:
+    """Without the problems of kinds that have another `type` than the file says, if it names one that there is."""
+    kinds = [_place(problem, given)[1] for problem in problems]
+    wrong = {
+        kind
+        for kind, problem in zip(kinds, problems, strict=True)
+        if problem["loc"][-1] == "type" and problem["type"] in {"literal_error", "missing"}
+    }
+    right = {kind for kind in kinds if kind is not None and kind not in wrong and str(kind[-1]) not in _TEMPLATES}
+    places = {kind[:-1] for kind in right}
+    return [
+        problem
+        for kind, problem in zip(kinds, problems, strict=True)
+        if kind not in wrong or (kind is not None and kind[:-1] not in places and problem["loc"][-1] == "type")
+    ]
+
+
+# How pydantic calls the kind of a text that holds a template.
+_TEMPLATES = frozenset({"str", "constrained-str"})
+
+
+def _inside(value: object) -> Mapping[str | int, object]:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str | int, object]", value)
+    return dict(enumerate(cast("list[object]", value))) if isinstance(value, list) else {}
+
+
+def _value(given: object, place: Place) -> object:
+    for part in place:
+        given = _inside(given).get(part)
+    return given
+
+
+def _text(problems: Sequence[Any], value: object, place: Place, schema: type[BaseModel]) -> str:
+    types = {problem["type"] for problem in problems}
+    if "extra_forbidden" in types:
+        return f"there is no such attribute; {near_names(str(place[-1]), sorted(_names(schema, place[:-1])))}"
+    if "missing" in types:
+        return "is missing"
+    if value is None:
+        return "is empty; write a value, or leave it out"
+    if types & {"union_tag_invalid", "union_tag_not_found"}:
+        choices = [problem["ctx"].get("expected_tags") for problem in problems if "ctx" in problem]
+        return f"type: expected {choices[0]}" if choices and choices[0] else "type is missing"
+    return _expected(problems, value)
+
+
+def _expected(problems: Sequence[Any], value: object) -> str:
+    choices = [problem["ctx"]["expected"] for problem in problems if problem["type"] in {"literal_error", "enum"}]
+    if choices:
+        return f"expected {', '.join(dict.fromkeys(choices))}"
+    wanted = list(dict.fromkeys(_KINDS[problem["type"]] for problem in problems if problem["type"] in _KINDS))
+    if not wanted:
+        return plain_problem(problems[0])
+    if set(wanted) >= _SCALARS:
+        wanted = [_TEXT, *(each for each in wanted if each not in _SCALARS)]
+    elif len(wanted) > 1:
+        # Where something else is expected, a text is a template of it.
+        wanted = [each for each in wanted if each != _TEXT]
+    is_given = next((name for kind, name in _GIVEN if isinstance(value, kind)), type(value).__name__)
+    return f"expected {' or '.join(wanted)}" + ("" if is_given in wanted else f", and not {is_given}")
+
+
+def _names(schema: type[BaseModel], place: Place) -> set[str]:
+    """The attributes that there are at a place."""
+    found: Any = schema.model_json_schema()
+    definitions = found.get("$defs", {})
+    level = [found]
+    for part in place:
+        inside: list[Any] = []
+        for each in _alternatives(level, definitions):
+            if isinstance(part, int):
+                inside.append(each.get("items", {}))
+            elif part in each.get("properties", {}):
+                inside.append(each["properties"][part])
+            elif isinstance(each.get("additionalProperties"), dict):
+                inside.append(each["additionalProperties"])
+        level = inside
+    return {name for each in _alternatives(level, definitions) for name in each.get("properties", {})}
+
+
+def _alternatives(schemas: Iterable[Any], definitions: Mapping[str, Any]) -> list[Any]:
+    found: list[Any] = []
+    for each in schemas:
+        whole = definitions[each["$ref"].rpartition("/")[2]] if "$ref" in each else each
+        inside = [*whole.get("anyOf", ()), *whole.get("oneOf", ())]
+        found += _alternatives(inside, definitions) if inside else [whole]
+    return found

@@ -1,0 +1,322 @@
+"""KafkaDeltaComponent: assets that land Kafka topics in Delta tables, defined in a defs.yaml."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetSpec, ComponentLoadContext, Definitions, scaffold_with
+from dagster.components.component.component import ComponentTypeSpec
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, has_topic, matching_topics
+from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
+from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
+from dagster_kafka_flip.assets.topic_asset import kafka_topic_asset, upstream_asset_keys
+from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
+from dagster_kafka_flip.components.attributes import (
+    AssetKeyAttribute,
+    AssetKeysAttribute,
+    AutomationAttribute,
+    BackfillPolicyAttribute,
+    ChecksAttribute,
+    ColumnsAttribute,
+    DeadLetterAttribute,
+    DurationAttribute,
+    ErrorsAttribute,
+    FormatAttribute,
+    FreshnessAttribute,
+    KafkaResourceAttribute,
+    MapAttribute,
+    OnIdleAttribute,
+    PartitionsAttribute,
+    PrefixAttribute,
+    RetryPolicyAttribute,
+    SourceAttribute,
+    SpreadAttribute,
+    TextAttribute,
+    TextMapAttribute,
+    TextsAttribute,
+    TopicsOfAttribute,
+    WholeNumberAttribute,
+    WindowsAttribute,
+    YesOrNoAttribute,
+    located,
+)
+from dagster_kafka_flip.components.checked_component import CheckedComponent
+from dagster_kafka_flip.components.docstrings import entries
+from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
+from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dagster import AssetKey, AssetsDefinition
+
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+_HELP = entries(kafka_delta_asset)
+# What says whether there is one asset or one for each topic: what has to differ between assets.
+_BY_TOPIC = ("table", "stream", "name", "key")
+# Attributes that are no options of kafka_delta_asset.
+_OWN = frozenset({"checks", "observe_topics", "connection"})
+
+
+def _option(name: str) -> Any:
+    return Field(default=None, description=_HELP[name])
+
+
+@scaffold_with(KafkaDeltaScaffolder)
+class KafkaDeltaComponent(CheckedComponent):
+    """Lands Kafka topics in Delta tables, exactly once, in bounded batches.
+
+    One asset of all topics that the source reads, or, with `{topic}` or `{name}` in table, stream, name or key, one for
+    each of them. The attributes are the options of kafka_delta_asset; what is left out has the same default.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
+
+    source: SourceAttribute = Field(description=_HELP["source"])
+    table: TextAttribute = Field(
+        description="A path or a catalog name. `{topic}` stands for the topic, `{name}` for the topic as a name."
+    )
+    stream: TextAttribute | None = _option("stream")
+    key_format: FormatAttribute | None = _option("key_format")
+    value_format: FormatAttribute | None = _option("value_format")
+    columns: ColumnsAttribute | None = _option("columns")
+    dead_letter: DeadLetterAttribute | None = _option("dead_letter")
+    partition_by: TextsAttribute | None = _option("partition_by")
+    cluster_by: TextsAttribute | None = _option("cluster_by")
+    properties: TextMapAttribute | None = _option("properties")
+    schema_evolution: YesOrNoAttribute | None = _option("schema_evolution")
+    single_writer: YesOrNoAttribute | None = _option("single_writer")
+    max_records_per_batch: WholeNumberAttribute | None = _option("max_records_per_batch")
+    max_bytes_per_batch: WholeNumberAttribute | None = _option("max_bytes_per_batch")
+    max_batches: WholeNumberAttribute | None = _option("max_batches")
+    spread: SpreadAttribute | None = _option("spread")
+    on_idle: OnIdleAttribute | None = _option("on_idle")
+    verify_after: DurationAttribute | None = _option("verify_after")
+    tolerate: ErrorsAttribute | None = _option("tolerate")
+    partitions_def: PartitionsAttribute | None = _option("partitions_def")
+    backfill_policy: BackfillPolicyAttribute | None = _option("backfill_policy")
+    windows: WindowsAttribute | None = _option("windows")
+    topics_of: TopicsOfAttribute | None = _option("topics_of")
+    kafka: TextAttribute | None = _option("kafka")
+    spark: TextAttribute | None = _option("spark")
+    name: TextAttribute | None = Field(
+        default=None, description="The asset's name. Default: that of the folder; of an asset for each topic, `{name}`."
+    )
+    key: AssetKeyAttribute | None = _option("key")
+    key_prefix: PrefixAttribute | None = _option("key_prefix")
+    deps: AssetKeysAttribute | None = _option("deps")
+    description: TextAttribute | None = Field(default=None, description="What the asset is.")
+    group_name: TextAttribute | None = _option("group_name")
+    owners: TextsAttribute | None = _option("owners")
+    tags: TextMapAttribute | None = _option("tags")
+    metadata: MapAttribute | None = _option("metadata")
+    kinds: TextsAttribute | None = _option("kinds")
+    automation_condition: AutomationAttribute | None = _option("automation_condition")
+    freshness_policy: FreshnessAttribute | None = _option("freshness_policy")
+    op_tags: MapAttribute | None = _option("op_tags")
+    retry_policy: RetryPolicyAttribute | None = _option("retry_policy")
+    pool: TextAttribute | None = _option("pool")
+    code_version: TextAttribute | None = _option("code_version")
+    checks: ChecksAttribute | None = Field(
+        default=None,
+        description="Options of kafka_delta_checks; {} for the checks that it makes by default. Default: no checks.",
+    )
+    observe_topics: YesOrNoAttribute = Field(
+        default=True,
+        description="Whether the source's topics become observable assets here. Default: yes, unless another component "
+        "before this one has them already.",
+    )
+    connection: KafkaResourceAttribute | None = Field(
+        default=None,
+        description="Where Kafka is when definitions are loaded, to find the topics of a pattern for an asset each. "
+        "Default: the KafkaResource of the project's KafkaResourcesComponent.",
+    )
+
+    _built: Any = PrivateAttr(default=())
+
+    @classmethod
+    def get_spec(cls) -> ComponentTypeSpec:
+        """What `dg list components` shows."""
+        return ComponentTypeSpec(description=(inspect.getdoc(cls) or "").partition("\n\n")[0], tags=["kafka", "delta"])
+
+    def get_asset_spec(self, spec: AssetSpec, source: KafkaSource) -> AssetSpec:
+        """How an asset is described. For subclasses, which may change everything but what is upstream and partitions.
+
+        Args:
+            spec: As the attributes make it.
+            source: What the asset reads: of one topic, if there is an asset for each.
+
+        Returns:
+            The spec, changed with `replace_attributes` or `merge_attributes`, or as it was.
+        """
+        del source
+        return spec
+
+    def transform(self, records: Any) -> Any:
+        """What is landed of the records. For subclasses, whose method may also take `context`, and resources by key.
+
+        Args:
+            records: A lazy Spark DataFrame of the run's records.
+
+        Returns:
+            The rows to land, a DataFrame. Default: the records as they are decoded.
+        """
+        return records
+
+    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+        """The assets with their checks, and their topics as observable assets.
+
+        Args:
+            context: Of Dagster.
+
+        Raises:
+            ConfigurationError: Attributes contradict each other; the message names the file and the line.
+        """
+        try:
+            self._built = self._assets(context)
+            self._check_alone(context)
+            topics = self._topic_assets(context)
+            options = self.checks
+            checks = (
+                [] if options is None else [one for each in self._built for one in kafka_delta_checks(each, **options)]
+            )
+        except KafkaFlipError as error:
+            raise _placed(error, context) from None
+        return Definitions(assets=[*topics, *self._built], asset_checks=checks)
+
+    @property
+    def built(self) -> Sequence[AssetsDefinition]:
+        """The assets; none until the definitions are built."""
+        return self._built
+
+    def topics(self, context: ComponentLoadContext) -> tuple[str, ...] | None:
+        """The topics that have an asset each; None if there is one asset of all of them.
+
+        Args:
+            context: Of Dagster.
+
+        Raises:
+            ConfigurationError: It is a pattern, and nothing says where Kafka is.
+            TopicNotFoundError: No topic matches the pattern.
+            ClusterUnreachableError: No broker answered.
+        """
+        if not any(has_topic(getattr(self, name)) for name in _BY_TOPIC):
+            return None
+        connection = self.connection
+        if connection is None and self.source.topic_pattern is not None and self.source.connection is None:
+            connection = next(
+                (
+                    each.kafka
+                    for each in context.component_tree.get_all_components(KafkaResourcesComponent)
+                    if each.kafka_key == (self.kafka or "kafka") and each.kafka is not None
+                ),
+                None,
+            )
+            if connection is None:
+                msg = (
+                    f"the topics that match {self.source.topic_pattern!r} are asked for when definitions are loaded, "
+                    f"and no KafkaResourcesComponent of the project has the resource {self.kafka or 'kafka'!r}: say "
+                    "with connection where Kafka is, or name the topics in the source"
+                )
+                raise ConfigurationError(msg)
+        return matching_topics(self.source, connection)
+
+    def _options(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in type(self).model_fields if name in _OPTIONS}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:
+        options = self._options()
+        topics = self.topics(context)
+        if topics is not None:
+            del options["source"]
+            return assets_by_topic(self._asset, self.source, topics, options)
+        if self.name is None and self.key is None:
+            options["name"] = re.sub(r"[^A-Za-z0-9_]", "_", context.path.name.removesuffix(".py"))
+        return [self._asset(**options)]
+
+    def _asset(self, *, source: KafkaSource, **options: Any) -> AssetsDefinition:
+        own = type(self).transform
+        if own is KafkaDeltaComponent.transform:
+            make = partial(build_kafka_delta_asset, source=source)
+        else:
+            options.setdefault("description", inspect.cleandoc(own.__doc__ or "") or f"Landed from Kafka: {source}.")
+            make = partial(_landing, self.transform, source=source)
+        assets_def = make(**options)
+        spec = assets_def.specs_by_key[assets_def.key]
+        changed = self.get_asset_spec(spec, source)
+        if changed is spec:
+            return assets_def
+        if changed.key != spec.key:
+            renamed: dict[str, Any] = {**options, "name": None, "key_prefix": None, "key": changed.key}
+            assets_def = make(**renamed)
+        return assets_def.map_asset_specs(lambda _: changed)
+
+    def _check_alone(self, context: ComponentLoadContext) -> None:
+        # Whichever of two is built later sees the other.
+        every = context.component_tree.get_all_components(KafkaDeltaComponent)
+        built = {each.key: each for component in [*every, self] for each in component.built}
+        for mine in self._built:
+            check_streams(ingestions_of(mine), built)
+
+    def _topic_assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:
+        if not self.observe_topics:
+            return []
+        others = {key for other in self._before(context) for key in other.observed(context)}
+        mine = [key for key in self.observed(context) if key not in others]
+        if not mine:
+            return []
+        topics = self.topics(context)
+        source = self.source
+        if topics is not None or source.topic_pattern is None:
+            source = source.only([key.path[-1] for key in mine])
+        return [kafka_topic_asset(source, group_name=self.group_name, **self._kafka())]
+
+    def observed(self, context: ComponentLoadContext) -> Sequence[AssetKey]:
+        """The keys of the topics that this component observes, unless one before it does.
+
+        Args:
+            context: Of Dagster.
+        """
+        if not self.observe_topics:
+            return ()
+        topics = self.topics(context)
+        return upstream_asset_keys(self.source if topics is None else self.source.only(topics))
+
+    def _before(self, context: ComponentLoadContext) -> list[KafkaDeltaComponent]:
+        """The components that come before this one in the project."""
+        every = context.component_tree.get_all_components(KafkaDeltaComponent)
+        place = next((index for index, each in enumerate(every) if each is self), len(every))
+        return every[:place]
+
+    def _kafka(self) -> dict[str, Any]:
+        return {} if self.kafka is None else {"kafka": self.kafka}
+
+
+_OPTIONS = frozenset(KafkaDeltaComponent.model_fields) - _OWN
+
+
+def _landing(transform: Callable[..., Any], **options: Any) -> AssetsDefinition:
+    return kafka_delta_asset(**options)(transform)
+
+
+def _placed(error: KafkaFlipError, context: ComponentLoadContext) -> KafkaFlipError:
+    """The error with the file, and the line of the first attribute that it names."""
+    tree = getattr(getattr(context.component_decl, "source_tree", None), "source_position_tree", None)
+    if tree is None:
+        return error
+    attributes = tree.children["attributes"].children if "attributes" in tree.children else {}
+    places = {str(inner): (name, inner) for name, each in attributes.items() for inner in each.children}
+    places |= {str(name): (name,) for name in attributes}
+    place = next((places[word] for word in re.findall(r"\w+", str(error)) if word in places), ())
+    resolution = context.resolution_context.with_source_position_tree(tree).at_path("attributes")
+    for part in place:
+        resolution = resolution.at_path(part)
+    return type(error)(located(resolution, str(error)))

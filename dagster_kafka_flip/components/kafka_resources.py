@@ -1,0 +1,45 @@
+"""KafkaResourcesComponent: where Kafka is, and what Spark to use, for a project of YAML only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagster import ComponentLoadContext, Definitions, scaffold_with
+from pydantic import ConfigDict, Field
+
+from dagster_kafka_flip.components.attributes import (
+    KafkaResourceAttribute,
+    SparkResourceAttribute,
+    TextAttribute,
+)
+from dagster_kafka_flip.components.checked_component import CheckedComponent
+from dagster_kafka_flip.components.scaffolding import KafkaResourcesScaffolder
+
+
+@scaffold_with(KafkaResourcesScaffolder)
+class KafkaResourcesComponent(CheckedComponent):
+    """Defines a KafkaResource and a SparkResource, for all assets of the project.
+
+    A value written as `{{ env.NAME }}` becomes an EnvVar: it is read when it is needed, and no definition holds it.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
+
+    kafka: KafkaResourceAttribute | None = Field(
+        default=None, description="The Kafka cluster, by KafkaResource's fields."
+    )
+    spark: SparkResourceAttribute | None = Field(
+        default=None, description="The Spark session, by SparkResource's fields; `{}` for a local one."
+    )
+    kafka_key: TextAttribute = Field(default="kafka", description="Key of the KafkaResource. Default `kafka`.")
+    spark_key: TextAttribute = Field(default="spark", description="Key of the SparkResource. Default `spark`.")
+
+    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+        """The resources that are given.
+
+        Args:
+            context: Of Dagster.
+        """
+        del context
+        given: dict[str, Any] = {self.kafka_key: self.kafka, self.spark_key: self.spark}
+        return Definitions(resources={key: resource for key, resource in given.items() if resource is not None})

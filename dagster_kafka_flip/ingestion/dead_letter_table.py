@@ -1,0 +1,693 @@
+"""Dead letters: records that can't be decoded are landed, raw, in a Delta table of their own, each exactly once.
+
+The stream's own commit goes first, without the rejected records, and says where they go. They follow in one commit of
+the dead-letter table, which says up to which commit of the stream's table nothing is owed any longer. The batch is read
+once more for it, exactly as it was planned. Nothing is committed to the stream's table while a batch before owes: so a
+crash in between leaves a debt of one batch at most, and the next run settles it before it plans.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConcurrentIngestionError,
+    ConfigurationError,
+    DeadLetterDecoderError,
+    DeadLetterLostError,
+    EndBeforePositionError,
+    KafkaFlipError,
+    RetentionOvertookPositionError,
+    TopicNotFoundError,
+    TopicRecreatedError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
+from dagster_kafka_flip.formats.diagnose import check_rejected
+from dagster_kafka_flip.ingestion.dead_letter_debts import (
+    check_nothing_owed,
+    check_whose,
+    furthest,
+    is_set_back,
+    maybe_landed,
+    missing,
+    owed,
+    set_back,
+    settlement,
+    tolerable,
+    write_off,
+)
+from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.ingestion.observation import observed_metrics
+from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.reader.set_aside import set_aside
+from dagster_kafka_flip.source.incident import Incident, found, incident_of
+from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.table_version import TableVersion
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.ingestion.observation import Observed
+    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.delta_table import Committed
+    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+# Somebody else's change to the dead-letter table, or another run that settles the same, is looked at again this often.
+_MAX_TRIES = 4
+
+_SHOWN_SPLITS = 5
+
+# Why records that are owed can't be read any longer.
+_GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)
+
+
+@dataclass(frozen=True)
+class _Letters:
+    """Dead letters to land, in one commit.
+
+    Attributes:
+        batch: The batch whose rejected records these are.
+        splits: What to read of it.
+        settles: The version of the stream's own table that nothing is owed of any longer.
+        moves_on: Whether it is the stream's next batch, and not a range that is read again.
+        select: From all rejected records to those that are landed; None for all.
+    """
+
+    batch: RoutedBatch
+    splits: tuple[KafkaPartitionSplit, ...]
+    settles: int
+    moves_on: bool = True
+    select: Callable[[DataFrame], DataFrame] | None = None
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """A commit of the dead-letter table.
+
+    Attributes:
+        document: What it says.
+        committed: The commit.
+        plan: What was read for it; None if nothing was.
+    """
+
+    document: CommitDocument
+    committed: Committed
+    plan: ReadPlan | None
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A range of a stream that is read again, to replace its rows.
+
+    Attributes:
+        version: The version of the stream's table that it rests on.
+        attempt: Id of the attempt.
+        splits: What is read again.
+        state: Cluster and topics that it is of, and where the stream stands.
+    """
+
+    version: int
+    attempt: str
+    splits: tuple[KafkaPartitionSplit, ...]
+    state: EnumeratorState
+
+
+class DeadLetterTable:
+    """What one run does about the rejected records of its stream.
+
+    Args:
+        spark: The session to read and write with.
+        letters: The option.
+        source: What the stream reads.
+        context: What enumerators are told.
+        decoder: What rejects records now.
+        main: The stream's own table.
+        main_target: What it is.
+        run_id: Kept in the commits.
+        log: Where to tell each step.
+
+    Attributes:
+        landed: Dead letters landed so far; None where the table's history does not tell.
+        target: The dead-letter table.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        letters: DeadLetters,
+        source: Source,
+        context: SplitEnumeratorContext,
+        decoder: Decoder,
+        main: DeltaTable,
+        main_target: DeltaTarget,
+        run_id: str,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self.landed: int | None = 0
+        self.target = letters.target(main_target)
+        self._spark = spark
+        self._letters = letters
+        self._source = source
+        self._context = context
+        self._decoder = decoder
+        self._main = main
+        self._main_target = main_target
+        self._run_id = run_id
+        self._log = log
+        self._table = DeltaTable(spark, self.target, context.tolerated)
+        self._confirmation = LogConfirmation(log, self._table, run_id)
+        self._main_id = ""
+        # Which table it has to be; empty as long as no commit of the stream has told.
+        self._table_id = ""
+        self._is_open = False
+        self._settled: int | None = None
+        self._unmarked: RoutedBatch | None = None
+        self._counted: Observation | None = None
+        self._incidents: list[Incident] = []
+
+    def route(self) -> DeadLetterRoute:
+        """What the stream's next commit says."""
+        return DeadLetterRoute(
+            table=str(self.target),
+            stream=self.target.stream,
+            decoder=describe_decoder(self._decoder),
+            table_id=self._table_id,
+            settled=self._settled,
+        )
+
+    def take_incidents(self) -> tuple[Incident, ...]:
+        """What was met and tolerated since this was last asked."""
+        incidents, self._incidents = tuple(self._incidents), []
+        return incidents
+
+    def settle_debt(self, batch: RoutedBatch) -> None:
+        """Lands what the stream's last commit owes, if it owes anything.
+
+        Args:
+            batch: The stream's last batch whose rejected records go elsewhere.
+
+        Raises:
+            ConfigurationError: They go to another table than this one, and are owed to it.
+            DeadLetterTableMissingError: That table is not there, or another one is in its place.
+            TableReplacedError: It was set back, and has lost dead letters.
+            DeadLetterLostError: The log no longer holds what is owed.
+            DeadLetterDecoderError: It was rejected by a decoder that can't be made again.
+        """
+        if not self._is_of(batch.route):
+            incidents = check_nothing_owed(self._spark, batch, self._main, self._main_target, self._context.tolerated)
+            self._incidents.extend(incidents)
+            return
+        self._table_id = self._table_id or batch.route.table_id
+        known_to_owe_nothing = self._unmarked is not None and self._unmarked.version == batch.version
+        self._settle(batch, reads=bool(batch.splits) and not known_to_owe_nothing, notes=bool(batch.splits))
+
+    def prepare(self, records: DataFrame | None) -> None:
+        """Makes sure, before a batch is committed, that its rejected records have a place, and are not too many.
+
+        Args:
+            records: The batch's records as they were read; None if it reads nothing.
+
+        Raises:
+            TooManyDeadLettersError: They are too many.
+            KafkaFlipError: The dead-letter table can't be used.
+        """
+        if not self._is_open:
+            self._look(None)
+        letters = self._letters
+        if records is not None and (letters.max_records is not None or letters.max_share is not None):
+            check_rejected(records, self._decoder, max_records=letters.max_records, max_share=letters.max_share)
+
+    def settle(self, batch: RoutedBatch, observed: Observed | None) -> int | None:
+        """Lands the rejected records of a batch that was just committed.
+
+        Args:
+            batch: The batch.
+            observed: What was seen of it while it was written; None if it was not counted whole.
+
+        Returns:
+            How many records were rejected; None if that is unknown.
+        """
+        # What is not known to be none is looked for: the batch is read again.
+        rejected = None if observed is None else observed.rejected
+        if not batch.splits or rejected == 0:
+            self._unmarked = batch
+            return 0
+        before = self.landed
+        self._counted = None
+        self._settle(batch, reads=True)
+        self._unmarked = None
+        if rejected is None:
+            return None if self._counted is None else observed_metrics(self._counted, 10.0).get("rejected")
+        landed = None if self.landed is None or before is None else self.landed - before
+        if landed is not None and landed < rejected:
+            self._log.warning(
+                "%d records of version %d of %s were rejected, and %d dead letters of it were landed just now: the "
+                "others were landed before, or by another run, or are gone by compaction meanwhile",
+                rejected,
+                batch.version,
+                self._main_target,
+                landed,
+            )
+        return rejected
+
+    def confirm(self) -> None:
+        """Asks about the last dead letters once more, if nobody answered whether they were read from the same logs.
+
+        Raises:
+            LogChangedError: They were not.
+        """
+        self._confirmation.finish()
+
+    def finish(self) -> bool:
+        """Notes in the dead-letter table that the last batch owes nothing, so that no run reads it again to find out.
+
+        Returns:
+            Whether the table does not say so yet; the next run will look.
+        """
+        batch, self._unmarked = self._unmarked, None
+        if batch is None:
+            return False
+        try:
+            self._settle(batch, reads=False)
+        except Exception as error:  # noqa: BLE001 - the run's rows are in, whatever is wrong with this note
+            self._log.warning(
+                "nothing is owed to %s, but that could not be noted there; the next run looks again: %s",
+                self.target,
+                error,
+            )
+            return True
+        return False
+
+    def land_missing(
+        self,
+        repair: Repair,
+        routed: RoutedBatch | None,
+        records: DataFrame,
+        select: Callable[[DataFrame], DataFrame],
+    ) -> None:
+        """Lands those rejected records of a range that is read again which are not in the table yet.
+
+        Args:
+            repair: What is read again.
+            routed: The stream's last batch whose rejected records go elsewhere; None if there is none.
+            records: The range's records as they were read, to count those that are rejected.
+            select: From all rejected records to those that are of the range.
+
+        Raises:
+            TooManyDeadLettersError: They are too many.
+            KafkaFlipError: They can't be landed; see `settle_debt`.
+        """
+        if routed is not None:
+            self.settle_debt(routed)
+        self.prepare(records)
+        batch = RoutedBatch(repair.version, repair.attempt, self._run_id, repair.splits, repair.state, self.route())
+        self._land_letters(
+            lambda anchor: _Letters(
+                batch,
+                batch.splits,
+                batch.version if (settles := settlement(anchor)) is None else settles.version,
+                moves_on=False,
+                select=select,
+            ),
+            batch,
+        )
+
+    def _settle(self, batch: RoutedBatch, *, reads: bool, notes: bool = True) -> None:
+        """Lands what a batch owes.
+
+        Args:
+            batch: The batch.
+            reads: Whether it may owe something.
+            notes: Whether it is noted that it owes nothing any longer.
+        """
+
+        def letters(anchor: Anchor) -> _Letters | None:
+            settles = settlement(anchor)
+            moved = anchor.document is not None and anchor.document.reason is not None
+            is_settled = settles is not None and settles.version >= batch.version
+            # A position that an operator set counts for what is owed at that time, and for nothing that comes later.
+            # And what was tolerated is tolerated once.
+            if (is_settled or not notes) and not moved and not anchor.incidents:
+                return None
+            splits = () if is_settled or not reads else self._readable(owed(anchor, batch), batch, moved=moved)
+            return _Letters(batch, splits, batch.version)
+
+        self._land_letters(letters, batch)
+
+    def _land_letters(self, letters: Callable[[Anchor], _Letters | None], batch: RoutedBatch) -> None:
+        for _ in range(_MAX_TRIES):
+            # Looked at anew each time: what is fenced is this look, so that of two runs that settle the same one wins.
+            anchor = self._look(batch)
+            wanted = letters(anchor)
+            if wanted is None:
+                return
+            attempt = uuid.uuid4().hex
+            try:
+                retrying = write_retries(self._log, self.target, self._source, self._context, wanted.splits)
+                done = retrying(self._commit, anchor, wanted, attempt)
+            except (ConcurrentIngestionError, ForeignConflictError) as error:
+                self._log.info("%s was changed meanwhile (%s); looking again", self.target, error)
+                continue
+            except WriteFailedError as error:
+                incident = set_aside(error, self._source, self._context, wanted.splits)
+                if incident is None:
+                    raise
+                self._incidents.append(incident)
+                continue
+            if done.plan is not None:
+                self._confirm(done.plan, batch, done.document, done.committed)
+            return
+        msg = (
+            f"the dead letters of version {batch.version} of {self._main_target} could not be landed in {self.target}: "
+            f"somebody else changed it {_MAX_TRIES} times in a row. Run again when the table is quiet; until then "
+            "nothing is added to the stream"
+        )
+        raise WriteFailedError(msg)
+
+    def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
+        """Makes sure that the dead letters just committed are of the batch: it was read again for them."""
+
+        def ask() -> None:
+            with contextlib.closing(self._enumerator(batch)) as enumerator:
+                enumerator.check_same_logs(plan)
+
+        def tell(error: KafkaFlipError) -> str:
+            ranges = ", ".join(str(split) for split in plan.splits[:_SHOWN_SPLITS])
+            more = "" if len(plan.splits) <= _SHOWN_SPLITS else f" and {len(plan.splits) - _SHOWN_SPLITS} more"
+            return (
+                f"{found(error)} That happened while the dead letters of version {batch.version} of "
+                f"{self._main_target} ({ranges}{more}) were read and written in version {committed.version} of "
+                f"{self.target}: they may be of either log, and nothing tells which. Nothing more was read, and no run "
+                f"of the stream goes on before you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
+                f"{committed.version - 1} takes the rows of that commit out. Leave it out only if you know that they "
+                "are of the old log, which can't be read again. 2. " + write_off(self.target, plan.splits, "earliest")
+            )
+
+        self._confirmation.confirm(ask, tell, document, committed)
+
+    def _is_of(self, route: DeadLetterRoute) -> bool:
+        """Whether a route leads to this table: by its name, or by another name that the same table has."""
+        if route.stream != self.target.stream:
+            return False
+        if route.table == str(self.target):
+            return True
+        return self._table.anchor() is not None and self._table.table_id() == route.table_id
+
+    def _look(self, batch: RoutedBatch | None) -> Anchor:
+        """What the dead-letter table says; makes it if there is none, and none is known of.
+
+        Args:
+            batch: The batch that is to be settled; None before the first one.
+        """
+        anchor = self._table.anchor()
+        if anchor is None:
+            self._tolerate_missing(batch, None)
+            self._table.create(self._spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            anchor = self._table.anchor()
+        if anchor is None:
+            msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
+            raise WriteFailedError(msg)
+        if not self._is_open:
+            self._main_id = self._main.table_id()
+        # One that has a commit of the stream is no other than it was when it was looked at before.
+        if not self._is_open or anchor.document is None:
+            self._check_which(batch)
+        check_whose(anchor, self.target, self._main_id, self._main_target)
+        self._incidents.extend(anchor.incidents)
+        if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
+            error = set_back(self._table, anchor, batch, self.target, self._main_target)
+            went_on = "The run went on; the dead letters that the table lost are not landed again."
+            incident = tolerable(error, self._context.tolerated, went_on)
+            self._incidents.append(incident)
+            anchor = replace(anchor, incidents=(*anchor.incidents, incident))
+        settles = settlement(anchor)
+        self._settled = None if settles is None else settles.version
+        self._is_open = True
+        return anchor
+
+    def _check_which(self, batch: RoutedBatch | None) -> None:
+        """Makes sure that it is the table that the stream's commits speak of."""
+        table_id = self._table.table_id()
+        if table_id == self._main_id:
+            msg = (
+                f"the dead-letter table {self.target} is the stream's own table {self._main_target} by another name; "
+                "give it a table of its own"
+            )
+            raise ConfigurationError(msg)
+        if table_id != self._table_id:
+            self._tolerate_missing(batch, table_id)
+            self._table.check_schema(self._spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            self._table_id = table_id
+        elif not self._is_open:
+            self._table.check_schema(self._spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+
+    def _tolerate_missing(self, batch: RoutedBatch | None, there: str | None) -> None:
+        if not self._table_id:
+            return
+        if batch is None:
+            msg = f"the dead-letter table {self.target} was dropped while the run was at it. Run again"
+            raise WriteFailedError(msg)
+        known = replace(batch, route=replace(batch.route, table_id=self._table_id))
+        error = missing(known, self.target, self._main_target, there)
+        went_on = f"The run went on with the table that is there now; version {batch.version} is settled in it."
+        self._incidents.append(tolerable(error, self._context.tolerated, went_on))
+        self._table_id = ""
+
+    def _readable(
+        self, splits: tuple[KafkaPartitionSplit, ...], batch: RoutedBatch, *, moved: bool
+    ) -> tuple[KafkaPartitionSplit, ...]:
+        """Those of what is owed that the logs still hold; what is gone for good is an error or, if so decided, told."""
+        if not splits:
+            return ()
+        try:
+            self._replay(batch, splits)
+        except (RetentionOvertookPositionError, *_GONE) as error:
+            if isinstance(error, RetentionOvertookPositionError) and type(error) not in self._context.tolerated:
+                raise self._lost(splits, batch, error) from error
+            self._log.info("some of what is owed to %s can't be read; looking which", self.target)
+        else:
+            return splits
+        there: list[KafkaPartitionSplit] = []
+        for split in splits:
+            try:
+                self._replay(batch, (split,))
+            except RetentionOvertookPositionError as error:
+                begins = error.log_start_offsets[split.topic_partition]
+                self._give_up(split, batch, error, f"{split}: the dead letters before offset {begins} are left out.")
+                if begins < split.stopping_offset:
+                    there.append(replace(split, starting_offset=begins))
+                continue
+            except _GONE as error:
+                if moved:
+                    self._log.warning("%s: its dead letters are gone with the records; going on without them", split)
+                else:
+                    self._give_up(split, batch, error, f"{split}: its dead letters are left out.")
+                continue
+            there.append(split)
+        return tuple(there)
+
+    def _replay(self, batch: RoutedBatch, splits: tuple[KafkaPartitionSplit, ...]) -> SplitAssignment:
+        with contextlib.closing(self._enumerator(batch)) as enumerator:
+            return enumerator.replay(splits)
+
+    def _give_up(self, split: KafkaPartitionSplit, batch: RoutedBatch, error: KafkaFlipError, went_on: str) -> None:
+        """Goes on without dead letters that can't be read any longer, if that is tolerated."""
+        if type(error) not in self._context.tolerated:
+            raise self._lost((split,), batch, error) from error
+        self._incidents.append(incident_of(error, went_on, lost_offsets=None))
+
+    def _lost(
+        self, splits: Sequence[KafkaPartitionSplit], batch: RoutedBatch, error: KafkaFlipError
+    ) -> DeadLetterLostError:
+        # Of the topics that it names, what can be read still is landed all the same.
+        ways_on = write_off(self.target, splits, "earliest")
+        if isinstance(error, RetentionOvertookPositionError):
+            begins = error.log_start_offsets
+            lost = [split for split in splits if split.starting_offset < begins[split.topic_partition]]
+            gone = sum(
+                min(split.stopping_offset, begins[split.topic_partition]) - split.starting_offset for split in lost
+            )
+            first = lost[0]
+            others = "" if len(lost) == 1 else f" (and the like on {len(lost) - 1} more topic partitions)"
+            what = (
+                f"{first.topic_partition}: retention has overtaken dead letters. The rejected records in "
+                f"[{first.starting_offset}, {first.stopping_offset}) were not landed yet, and the log begins at "
+                f"{begins[first.topic_partition]}{others}: up to {gone} records are gone in all"
+            )
+        else:
+            what = f"dead letters can't be read any longer: {str(error).partition(' Nothing was ')[0].rstrip('.')}"
+        if isinstance(error, TopicNotFoundError):
+            ways_on = (
+                "If this client may not describe the topic, give it the right to. If the topic was deleted, its dead "
+                "letters are gone with it: let one run tolerate TopicNotFoundError to go on without them"
+            )
+        elif isinstance(error, ClusterChangedError):
+            ways_on = f"If that is another cluster than it should be, correct the address. {ways_on}"
+        msg = (
+            f"{what}. They were left out of version {batch.version} of {self._main_target} and are owed to "
+            f"{self.target}. Nothing was written, and nothing is added to the stream. {ways_on}"
+        )
+        return DeadLetterLostError(msg)
+
+    def _enumerator(self, batch: RoutedBatch) -> SplitEnumerator:
+        return self._source.restore_enumerator(self._context, batch.state)
+
+    def _commit(self, anchor: Anchor, letters: _Letters, attempt: str) -> _Landed:
+        """Lands dead letters; once more it is the same attempt."""
+        batch = letters.batch
+        rows = self._table.no_rows()
+        plan: ReadPlan | None = None
+        if letters.splits:
+            self._confirmation.ask_again()
+            assignment = self._replay(batch, letters.splits)
+            plan = assignment.plan
+            state = _identified(assignment.plan.state, batch.state)
+            rows = self._rejected(assignment, batch, state)
+            if letters.splits != batch.splits:
+                # A count of a part of the batch would pass for that of all of it.
+                self._counted = None
+            if letters.select is not None:
+                rows = letters.select(rows)
+            compared = letters.splits if not letters.moves_on else maybe_landed(anchor, state, letters.splits)
+            if compared:
+                rows = self._not_yet_there(rows, compared)
+        before = settlement(anchor)
+        document = CommitDocument(
+            stream=self.target.stream,
+            attempt=attempt,
+            run_id=self._run_id,
+            base_version=anchor.table_version,
+            anchor_version=anchor.version,
+            splits=letters.splits if letters.moves_on else (),
+            state=furthest(anchor.state, batch.state) if letters.moves_on else anchor.state or batch.state,
+            rows_before=anchor.table_rows,
+            settles=TableVersion(
+                str(self._main_target),
+                self._main_id,
+                # A RESTORE of the stream's table shows an older commit again; what came after it is settled too.
+                letters.settles if before is None else max(before.version, letters.settles),
+            ),
+        )
+        committed = self._table.commit(rows, document)
+        self._settled = letters.settles if before is None else max(before.version, letters.settles)
+        self.landed = total((self.landed, committed.rows))
+        if letters.splits:
+            self._log.info(
+                "landed %s dead letters of version %d of %s in version %d of %s",
+                "an unknown number of" if committed.rows is None else committed.rows,
+                batch.version,
+                self._main_target,
+                committed.version,
+                self.target,
+            )
+        return _Landed(document, committed, plan)
+
+    def _rejected(self, assignment: SplitAssignment, batch: RoutedBatch, state: EnumeratorState) -> DataFrame:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        decoder = decoder_of(batch.route.decoder, self._decoder)
+        if decoder is None:
+            msg = (
+                f"the dead letters of version {batch.version} of {self._main_target} were rejected by another decoder "
+                f"than that of this run, and it can't be made again from what the commit says of it: "
+                f"{dict(batch.route.decoder)}. Nothing was written. Run once with that decoder. "
+                + write_off(self.target, batch.splits, "latest")
+            )
+            raise DeadLetterDecoderError(msg)
+        counted = self._counted = Observation()
+        staged = decoder.stage(read(self._source, self._spark, assignment))
+        fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
+        return (
+            staged.select(*fields, decoder.problem().alias("error"))
+            # Observed also for this: Spark moves no filter past it, and so parses each record once.
+            .observe(counted, f.count("error").alias("rejected"))
+            .where("error IS NOT NULL")
+            .withColumns(
+                {
+                    "stream": f.lit(self._main_target.stream),
+                    "target_table": f.lit(str(self._main_target)),
+                    "run_id": f.lit(batch.run_id),
+                    "attempt": f.lit(batch.attempt),
+                    "landed_at": f.current_timestamp(),
+                    "kafka_cluster_id": f.lit(state.cluster_id).cast("string"),
+                    "kafka_topic_id": _by_topic(state, assignment),
+                    "target_table_id": f.lit(self._main_id),
+                }
+            )
+        )
+
+    def _not_yet_there(self, rows: DataFrame, splits: Sequence[KafkaPartitionSplit]) -> DataFrame:
+        """Those dead letters that the table does not hold yet; only what is of these splits is compared."""
+        from pyspark.sql import functions as f
+
+        ranges = " OR ".join(
+            f"(kafka_topic = {literal(split.topic_partition.topic)} AND kafka_partition = "
+            f"{split.topic_partition.partition} AND kafka_offset >= {split.starting_offset} AND kafka_offset < "
+            f"{split.stopping_offset})"
+            for split in splits
+        )
+        there = (
+            self._spark.table(self.target.identifier)
+            .where(
+                f"target_table_id = {literal(self._main_id)} AND stream = {literal(self._main_target.stream)} "
+                f"AND ({ranges})"
+            )
+            .alias("there")
+        )
+        return rows.alias("new").join(there, f.expr(SAME_LETTER), "left_anti")
+
+
+# An offset names a record only within one topic of one cluster. Where ids don't tell which that is, the record itself
+# does: what stands at an offset never changes.
+SAME_LETTER = """
+new.kafka_topic = there.kafka_topic AND new.kafka_partition = there.kafka_partition
+AND new.kafka_offset = there.kafka_offset
+AND coalesce(new.kafka_cluster_id = there.kafka_cluster_id, true)
+AND coalesce(
+    new.kafka_topic_id = there.kafka_topic_id,
+    new.kafka_timestamp <=> there.kafka_timestamp AND new.kafka_key <=> there.kafka_key
+    AND new.kafka_value <=> there.kafka_value
+)
+"""
+
+
+def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:
+    """What is read again, with the ids of cluster and topics as far as anybody told them."""
+    return replace(
+        read,
+        cluster_id=read.cluster_id or planned.cluster_id,
+        topic_ids={**planned.topic_ids, **read.topic_ids},
+    )
+
+
+def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
+    """Each record's topic id, null where it is not known."""
+    from pyspark.sql import functions as f
+
+    topics = {split.topic_partition.topic for split in assignment.plan.splits}
+    column = f.lit(None).cast("string")
+    for topic in sorted(topics & state.topic_ids.keys()):
+        column = f.when(f.col("kafka_topic") == topic, f.lit(state.topic_ids[topic])).otherwise(column)
+    return column

@@ -1,0 +1,125 @@
+"""Dead letters as users meet them: the option, and decoding a dead-letter table's rows anew."""
+
+from __future__ import annotations
+
+import os
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.settings import Settings, expect
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+
+# Columns of the dead-letter table, and of which of the record's own fields (RECORD_SCHEMA) each is made.
+RECORD_COLUMNS = {
+    "kafka_topic": "topic",
+    "kafka_partition": "partition",
+    "kafka_offset": "offset",
+    "kafka_timestamp": "timestamp",
+    "kafka_timestamp_type": "timestampType",
+    "kafka_headers": "headers",
+    "kafka_key": "key",
+    "kafka_value": "value",
+}
+DEAD_LETTER_SCHEMA = (
+    "kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP_LTZ, "
+    "kafka_timestamp_type INT, kafka_headers ARRAY<STRUCT<key: STRING, value: BINARY>>, kafka_key BINARY, "
+    "kafka_value BINARY, error STRING, stream STRING, target_table STRING, run_id STRING, attempt STRING, "
+    "landed_at TIMESTAMP_LTZ, kafka_cluster_id STRING, kafka_topic_id STRING, target_table_id STRING"
+)
+
+
+class DeadLetters(Settings):
+    """Where records go that can't be decoded, and how many of them are too many.
+
+    Attributes:
+        table: Path or catalog name of the dead-letter table. Several streams may share it.
+        stream: Id of the stream in it. Default: that of the stream's own table with `-dead-letters` behind it.
+        max_records: Most rejected records of a batch; a batch with more stops the run. Default: no limit.
+        max_share: Largest part of a batch's records that may be rejected, such as 0.01. Default: no limit.
+        single_writer: See DeltaTarget.
+
+    With a limit, each batch's records are decoded once more, before its commit, to count.
+    """
+
+    table: str = Field(min_length=1)
+    stream: str | None = None
+    max_records: int | None = Field(default=None, ge=0)
+    max_share: float | None = Field(default=None, ge=0, le=1)
+    single_writer: bool = False
+
+    def target(self, main: DeltaTarget) -> DeltaTarget:
+        """The dead-letter table, as the target of a stream of its own.
+
+        Args:
+            main: The stream's own table.
+        """
+        stream = f"{main.stream}-dead-letters" if self.stream is None else self.stream
+        return DeltaTarget(table=self.table, stream=stream, single_writer=self.single_writer)
+
+
+def dead_letters_of(
+    dead_letter: DeadLetters | str | PathLike[str] | None,
+    target: DeltaTarget,
+    key_format: Format | None,
+    value_format: Format | None,
+) -> DeadLetters | None:
+    """Normalises and validates the `dead_letter` option.
+
+    Args:
+        dead_letter: What the user gave; a text is the table.
+        target: The stream's own table.
+        key_format: How keys are read.
+        value_format: How values are read.
+
+    Raises:
+        ConfigurationError: It contradicts the rest.
+    """
+    if dead_letter is None:
+        return None
+    expect("dead_letter", dead_letter, (DeadLetters, str, PathLike), '"lake/orders_rejected"')
+    letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
+    if letters.target(target).identity == target.identity:
+        msg = f"the dead-letter table is the stream's own table {target}; give it a table of its own"
+        raise ConfigurationError(msg)
+    for what, one in (("key", key_format), ("value", value_format)):
+        if one is not None and one.on_error != "fail":
+            msg = (
+                f"on_error={one.on_error!r} of the {what} format keeps rejected records in the stream's own table, and "
+                f"dead_letter sends them to {letters.table}; choose one of the two"
+            )
+            raise ConfigurationError(msg)
+    return letters
+
+
+def decode_dead_letters(
+    dead_letters: DataFrame,
+    *,
+    key_format: Format | None = None,
+    value_format: Format | None = None,
+    columns: KafkaColumns | None = None,
+) -> DataFrame:
+    """Decodes rows of a dead-letter table anew, such as with a corrected format.
+
+    Args:
+        dead_letters: Rows of a dead-letter table, with all of its record's columns.
+        key_format: How to read keys. Default: RawFormat.
+        value_format: How to read values. Default: RawFormat.
+        columns: Which of the record's own fields are kept. Default: all but the value.
+
+    Returns:
+        What the stream's transform would have been given. Fails, when it runs, on a record that still can't be
+        decoded, unless its format has `on_error="null"`.
+    """
+    decoder = Decoder.of(key_format, value_format, columns)
+    records = dead_letters.select(*(dead_letters[column].alias(field) for column, field in RECORD_COLUMNS.items()))
+    return decoder.finish(decoder.stage(records))

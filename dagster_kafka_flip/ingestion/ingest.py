@@ -1,0 +1,123 @@
+"""ingest(): one bounded run of one stream, from the position to the stop. The use case, with no Dagster in it."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
+from dagster_kafka_flip.ingestion.run_options import check_run_options
+from dagster_kafka_flip.ingestion.stream_run import stream_run
+from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
+from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.source.api import Boundedness
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+    from dagster_kafka_flip.source.api import Source
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.offsets import OffsetsInitializer
+
+_logger = logging.getLogger(__name__)
+
+DEFAULT_VERIFY_AFTER = timedelta(hours=24)
+
+
+@check_arguments
+def ingest(
+    source: Source,
+    table: DeltaTarget | str,
+    *,
+    spark: Callable[[], SparkSession],
+    connection: KafkaConnection | None = None,
+    key_format: Format | None = None,
+    value_format: Format | None = None,
+    columns: KafkaColumns | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    dead_letter: DeadLetters | str | None = None,
+    limits: Limits | None = None,
+    starting_offsets: OffsetsInitializer | None = None,
+    known: KnownPosition | None = None,
+    verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
+    run_id: str = "",
+    reported: int | None = None,
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
+) -> IngestResult:
+    """Lands what a source holds, from the stream's position to the source's stop, in a Delta table, exactly once.
+
+    Args:
+        source: What to read: a KafkaSource, or any bounded source whose reader is registered.
+        table: Where to; a text stands for a DeltaTarget of that table.
+        spark: Gives a Spark session; called only if there is something to do.
+        connection: Where Kafka is, unless the source says so. Only for a KafkaSource.
+        key_format: How to read keys. Default: RawFormat.
+        value_format: How to read values. Default: RawFormat.
+        columns: Which of the record's own fields are kept. Default: all but the value.
+        transform: From the batch's records to the rows to land, both lazy.
+        dead_letter: Where records go that can't be decoded; a text stands for DeadLetters of that table. Default: they
+            stop the run, or are kept, as their format says.
+        limits: How much to do at once. Default: everything in one commit.
+        starting_offsets: For this run alone, start here instead of at the position: records in between are read again
+            or skipped. Only for a KafkaSource.
+        known: A copy of the position; lets a run find out without Spark that there is nothing new, and stands in where
+            the table's history has lost the position.
+        verify_after: How long such a copy is believed. Default 24 hours.
+        tolerate: Errors that don't end the run: it goes on and says so in the result's `incidents`. Default: none.
+        run_id: Kept in the commit. Default: none.
+        reported: The table's version up to which commits were reported before, -1 for none: the result then holds what
+            earlier runs committed behind it (`unreported`). Default: not asked.
+        logger: Where to tell each step. Default: this module's.
+
+    Returns:
+        What was done.
+
+    Raises:
+        KafkaFlipError: Whatever is in the way; its classes are in `dagster_kafka_flip.errors`.
+    """
+    if not hasattr(source, "boundedness"):
+        expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    expect("verify_after", verify_after, timedelta, "timedelta(hours=1)")
+    check_run_options(
+        connection=connection, limits=limits, transform=transform, starting_offsets=starting_offsets, known=known
+    )
+    target = DeltaTarget.of(table)
+    decoder = Decoder.of(key_format, value_format, columns)
+    if source.boundedness is not Boundedness.BOUNDED:
+        msg = f"the source of {source} never ends, and a batch has to; give it a stop"
+        raise ConfigurationError(msg)
+    if isinstance(source, KafkaSource):
+        source = source.connected(connection)
+    elif connection is not None or starting_offsets is not None:
+        msg = f"connection and starting_offsets are for a KafkaSource, and {type(source).__name__} is none"
+        raise ConfigurationError(msg)
+    run = stream_run(
+        source,
+        target,
+        spark=spark,
+        decoder=decoder,
+        transform=transform,
+        dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
+        limits=limits or Limits(),
+        starting_offsets=starting_offsets,
+        known=known,
+        tolerated=tolerated_errors(tolerate),
+        run_id=run_id,
+        reported=reported,
+        log=logger or _logger,
+    )
+    return run.idle(known, verify_after) or run.execute()

@@ -1,0 +1,197 @@
+"""Replaying: the splits of an old commit are landed once more, exactly as they were planned, in another table.
+
+For a transform that was wrong, or rows that somebody has changed: land the commit's records again beside the table,
+look at them, and merge what is needed. The stream itself, its table and its position stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError, TimestampOutOfRangeError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.ingestion.stream_batch import Landing
+from dagster_kafka_flip.runtime.session import parallelism
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.incident import found
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.history import with_undone
+from dagster_kafka_flip.table.table_version import TableVersion
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.ingestion.result import BatchResult
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.table.delta_table import Committed
+    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.history import Commit, RestoredVersions
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay did.
+
+    Attributes:
+        version: The version of the other table that holds the records.
+        batch: What was read and committed; None if that was done before.
+    """
+
+    version: int
+    batch: BatchResult | None
+
+
+def replay(
+    source: KafkaSource,
+    table: DeltaTarget,
+    version: int,
+    into: str,
+    *,
+    spark: SparkSession,
+    connection: KafkaConnection | None = None,
+    key_format: Format | None = None,
+    value_format: Format | None = None,
+    columns: KafkaColumns | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
+) -> Replayed:
+    """Lands the splits of one of a stream's commits in another table, once, however often it is called.
+
+    Args:
+        source: What the stream reads.
+        table: The stream and its table.
+        version: The version of that table which the commit made.
+        into: The other table. It is made if it is not there.
+        spark: To read and write with.
+        connection: Where Kafka is, unless the source says so.
+        key_format: How to read keys. Default: RawFormat.
+        value_format: How to read values. Default: RawFormat.
+        columns: Which of the record's own fields are kept. Default: all but the value.
+        transform: From the records to the rows to land, both lazy.
+        logger: Where to tell each step. Default: this module's.
+
+    Raises:
+        ConfigurationError: The version is no commit of the stream with records, or the other table is the stream's own.
+        PositionLostError: The table's history no longer holds the version.
+        RetentionOvertookPositionError: The topic no longer holds all of the splits.
+        LogChangedError: A topic was made again while it was read, now or in an earlier replay whose rows are still
+            there.
+        KafkaFlipError: Whatever else is in the way of landing them.
+    """
+    log = logger or _logger
+    target = DeltaTarget(table=into, stream=f"{table.stream}-replays")
+    if target.identity == table.identity:
+        msg = f"{into} is the stream's own table, which holds these records already; name another one"
+        raise ConfigurationError(msg)
+    main = DeltaTable(spark, table)
+    document = _commit_of(main.history(), table, version)
+    replays = TableVersion(str(table), main.table_id(), version)
+    other = DeltaTable(spark, target)
+    # Before its history is searched: whoever replays the same in between is either found there, or fenced out.
+    anchor = other.anchor()
+    done = _done_before(other.history() or (), replays, other.restored_versions)
+    if done is not None:
+        return Replayed(done, None)
+
+    # What the commit was landed in spite of does not keep it from being landed once more.
+    landed_so = any(incident.error == TimestampOutOfRangeError.__name__ for incident in document.incidents)
+    context = SplitEnumeratorContext(
+        current_parallelism=parallelism(spark),
+        tolerated=frozenset({TimestampOutOfRangeError} if landed_so else ()),
+    )
+    source = source.connected(connection)
+    with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
+        assignment = enumerator.replay(document.splits)
+    landing = Landing(
+        spark=spark,
+        source=source,
+        context=context,
+        table=other,
+        target=target,
+        decoder=Decoder.of(key_format, value_format, columns),
+        transform=transform,
+        letters=None,
+        # Those of that time went to the dead-letter table, where they still are.
+        leave_out_rejected=document.dead_letter is not None,
+        run_id=document.run_id,
+        log=log,
+    )
+    if anchor is None:
+        other.create(landing.schema())
+        anchor = other.anchor()
+    if anchor is None:
+        msg = f"the table {target} was made, and is not there; was it dropped meanwhile? Try again"
+        raise TableError(msg)
+    confirmation = LogConfirmation(log, other, document.run_id)
+
+    def confirm(written: CommitDocument, committed: Committed) -> None:
+        def ask() -> None:
+            with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
+                enumerator.check_same_logs(assignment.plan)
+
+        def tell(error: KafkaFlipError) -> str:
+            return (
+                f"{found(error)} That happened while version {committed.version} of {target} was read and written: its "
+                f"rows may be of either log. RESTORE TABLE {target.identifier} TO VERSION AS OF "
+                f"{committed.version - 1} takes them out. Nothing more is replayed into this table before that"
+            )
+
+        confirmation.confirm(ask, tell, written, committed)
+
+    batch = landing.land(anchor, assignment, replays=replays, confirm=confirm)
+    confirmation.finish()
+    return Replayed(batch.committed.version, batch)
+
+
+def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: int) -> CommitDocument:
+    if history is None:
+        msg = f"there is no Delta table {table}"
+        raise TableError(msg)
+    oldest = newest = -1
+    for commit in history:
+        newest, oldest = max(newest, commit.version), commit.version
+        if commit.version != version:
+            continue
+        document = commit.document()
+        if document is None or document.stream != table.stream or not document.splits:
+            msg = (
+                f"version {version} of {table} is no commit of the stream {table.stream!r} that landed records "
+                f"({commit.operation}); dagster-kafka-flip position show lists its commits"
+            )
+            raise ConfigurationError(msg)
+        return document
+    if version > newest:
+        msg = f"{table} has no version {version} yet; its newest is {newest}"
+        raise ConfigurationError(msg)
+    msg = (
+        f"the history of {table} no longer holds version {version}: its oldest commit is version {oldest}. Delta "
+        "forgets commits after delta.logRetentionDuration. A run with start and stop set to the offsets reads them "
+        "again"
+    )
+    raise PositionLostError(msg)
+
+
+def _done_before(
+    history: Sequence[Commit], replays: TableVersion, restored: RestoredVersions | None = None
+) -> int | None:
+    """The version that holds the records already; what a RESTORE took back holds nothing."""
+    for commit, is_undone in with_undone(history, restored):
+        document = None if is_undone else commit.document()
+        if document is not None and document.replays is not None:
+            known = document.replays
+            if (known.table_id, known.version) == (replays.table_id, replays.version):
+                return commit.version
+    return None

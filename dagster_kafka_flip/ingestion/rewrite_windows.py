@@ -1,0 +1,288 @@
+"""rewrite_windows(): what a topic holds of some windows of time comes in the place of what the table has of them.
+
+The same windows again give the same rows: nothing is added to what is there, and nothing else is touched. So there is
+no position to keep, and no fence but for what Delta itself refuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
+from dagster_kafka_flip.ingestion.run_options import check_run_options
+from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
+from dagster_kafka_flip.ingestion.window_batch import WindowLanding
+from dagster_kafka_flip.runtime.interrupts import keep_interrupts
+from dagster_kafka_flip.runtime.session import parallelism
+from dagster_kafka_flip.runtime.spark_status import ui_address
+from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.log_line import facts
+from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
+from dagster_kafka_flip.table.delta_table import ForeignConflictError
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.table.windowed_table import WindowsLook
+
+_logger = logging.getLogger(__name__)
+
+# A plan is made anew this often after somebody else's change to the table came in between.
+_MAX_PLANS = 5
+
+
+@check_arguments
+def rewrite_windows(
+    source: KafkaSource,
+    table: DeltaTarget | str,
+    windows: Iterable[Window],
+    *,
+    spark: Callable[[], SparkSession],
+    rules: Windows | None = None,
+    definition: str = "",
+    connection: KafkaConnection | None = None,
+    key_format: Format | None = None,
+    value_format: Format | None = None,
+    columns: KafkaColumns | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    topics: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    dead_letter: DeadLetters | str | None = None,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
+    run_id: str = "",
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
+) -> Iterator[WindowsResult]:
+    """Lands windows of time: exactly their rows are replaced, as often as it is called.
+
+    Args:
+        source: What to read; its starts and stops count for nothing.
+        table: Where to; a text stands for a DeltaTarget of that table.
+        windows: Which; those that follow each other without a gap go in one commit.
+        spark: Gives a Spark session; called once the logs are known to be there.
+        rules: How records are put into windows. Default: by their own time, up to an hour late.
+        definition: What the windows are of, such as a cron schedule and a time zone. A table of windows keeps it, and
+            is not mixed with windows of another.
+        connection: Where Kafka is, unless the source says so.
+        key_format: How to read keys. Default: RawFormat.
+        value_format: How to read values. Default: RawFormat.
+        columns: Which of the record's own fields are kept. Default: all but the value.
+        transform: From a batch's records to the rows to land, both lazy. Has to keep the column with the window.
+        topics: Of the source's topics, those whose rows are replaced. Default: all.
+        limits: How much to do in one commit; a window is never cut. Default: everything.
+        dead_letter: Under `Windows(repair=True)`: where the stream's rejected records go. They are left out, and those
+            that are not dead letters yet are landed as such. Default: where the stream's last commit says.
+        tolerate: Errors that don't end the run. Default: none.
+        run_id: Kept in the commits. Default: none.
+        logger: Where to tell each step. Default: this module's.
+
+    Returns:
+        One result for each commit, as soon as it is there. Stop taking them, and no more is landed.
+
+    Raises:
+        ConfigurationError: Something of it can't be; at once, and not when the first result is taken.
+        KafkaFlipError: Whatever is in the way; what was committed before stays.
+    """
+    rules = rules or Windows()
+    expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
+    expect("rules", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
+    check_run_options(connection=connection, limits=limits, transform=transform)
+    expect("windows", windows, Iterable, '[Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")]')
+    windows = list(windows)
+    for window in windows:
+        expect("windows", window, Window, 'Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")')
+    target = DeltaTarget.of(table)
+    columns = columns or KafkaColumns()
+    letters = dead_letters_of(dead_letter, target, key_format, value_format)
+    if letters is not None and not rules.repair:
+        msg = "dead_letter is for streams and for repairs of their tables; a table of windows has none"
+        raise ConfigurationError(msg)
+    _check_columns(columns, rules, with_topics=topics is not None)
+    source = source.connected(connection)
+    if topics is not None:
+        source = source.only(topics)
+    run = _Run(
+        source=source,
+        target=target,
+        groups=contiguous_groups(windows),
+        spark=spark,
+        rules=rules,
+        definition=definition,
+        decoder=Decoder.of(key_format, value_format, columns),
+        transform=transform,
+        topics=None if topics is None else tuple(topics),
+        limits=limits or Limits(),
+        dead_letters=letters,
+        run_id=run_id,
+        log=logger or _logger,
+        context=SplitEnumeratorContext(tolerated=tolerated_errors(tolerate)),
+    )
+    return run.results()
+
+
+def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) -> None:
+    needed = {"topic", "partition", "offset"} if rules.repair else {"topic"} if with_topics else set[str]()
+    missing = sorted(needed - set(columns.fields))
+    if missing:
+        what = "a repair finds a record's rows by them" if rules.repair else "a topic's rows are found by it"
+        msg = f"KafkaColumns leaves out {', '.join(missing)}; {what}, so keep it"
+        raise ConfigurationError(msg)
+
+
+@dataclass
+class _Run:
+    source: KafkaSource
+    target: DeltaTarget
+    groups: list[tuple[Window, ...]]
+    spark: Callable[[], SparkSession]
+    rules: Windows
+    definition: str
+    decoder: Decoder
+    transform: Callable[[DataFrame], DataFrame] | None
+    topics: tuple[str, ...] | None
+    limits: Limits
+    dead_letters: DeadLetters | None
+    run_id: str
+    log: logging.Logger | logging.LoggerAdapter[Any]
+    context: SplitEnumeratorContext
+    _session: SparkSession = field(init=False)
+    _table: WindowedTable = field(init=False)
+    _enumerator: WindowEnumerator = field(init=False)
+    _landing: WindowLanding = field(init=False)
+
+    def results(self) -> Iterator[WindowsResult]:
+        """Lands group after group, batch after batch."""
+        with contextlib.closing(self.source.window_enumerator(self.rules, self.context)) as self._enumerator:
+            yield from self._results()
+
+    def _results(self) -> Iterator[WindowsResult]:
+        # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
+        self._enumerator.discover()
+        clock = Clock()
+        keep_interrupts()
+        self._session = session = self.spark()
+        self.context.current_parallelism = parallelism(session)
+        self.log.info(
+            "Spark is there: %s",
+            facts(ui=ui_address(session), parallelism=self.context.current_parallelism, seconds=clock.lap()),
+        )
+        if self.rules.repair:
+            self._table = RepairedTable(session, self.target, self.context.tolerated)
+        else:
+            self._table = WindowedTable(session, self.target, self.definition, is_tiled=self.rules.mode == "offset")
+        self._landing = WindowLanding(
+            spark=session,
+            source=self.source,
+            enumerator=self._enumerator,
+            table=self._table,
+            target=self.target,
+            rules=self.rules,
+            decoder=self.decoder,
+            transform=self.transform,
+            topics=self.topics,
+            run_id=self.run_id,
+            context=self.context,
+            log=self.log,
+        )
+        for group in self.groups:
+            pending = group
+            while pending:
+                result = self._land_some(pending)
+                yield result
+                pending = pending[len(result.plan.windows) :]
+        self._landing.finish()
+
+    def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
+        """Lands as many of the windows as go in one commit; plans anew when somebody came in between."""
+        conflicts = 0
+        while True:
+            clock = Clock()
+            look, plan = self._plan(windows)
+            batch = self._first_batch(plan)
+            try:
+                return self._landing.land(look, batch, clock.lap(), self._letters(look))
+            except ForeignConflictError as conflict:
+                conflicts += 1
+                if conflicts == _MAX_PLANS:
+                    msg = (
+                        f"others changed {self.target} each time that the windows {batch.windows[0].window} to "
+                        f"{batch.windows[-1].window} were to be written, {conflicts} times; the last was: {conflict}. "
+                        "Nothing of them was written. Run again when the others are done, or give these runs a pool "
+                        "with a limit of 1"
+                    )
+                    raise WriteFailedError(msg) from conflict
+                self.log.warning("planning anew: %s", conflict)
+
+    def _letters(self, look: WindowsLook) -> DeadLetterTable | None:
+        """Where the rejected records of a repair go: where those of the stream do."""
+        table, letters = self._table, self.dead_letters
+        if not isinstance(table, RepairedTable):
+            return None
+        formats = (self.decoder.key_format, self.decoder.value_format)
+        if letters is None and look.routed is not None and all(one.on_error == "fail" for one in formats):
+            route = look.routed.route
+            letters = DeadLetters(table=route.table, stream=route.stream, single_writer=self.target.single_writer)
+        if letters is None:
+            return None
+        return DeadLetterTable(
+            spark=self._session,
+            letters=letters,
+            source=self.source,
+            context=self.context,
+            decoder=self.decoder,
+            main=table.stream_table,
+            main_target=self.target,
+            run_id=self.run_id,
+            log=self.log,
+        )
+
+    def _plan(self, windows: tuple[Window, ...]) -> tuple[WindowsLook, WindowPlan]:
+        look = self._table.look()
+        if look is None:
+            # Planned before the table is made, so that a source that can't be read leaves nothing behind.
+            self._landing.create(self._enumerator.plan(windows))
+            look = self._table.look()
+        if look is None:
+            msg = f"the table {self.target} was created and isn't there. Was it dropped meanwhile? Run again"
+            raise TableError(msg)
+        if look.foreign:
+            self.log.warning(
+                "others have appended rows to %s since windows were landed there last (versions %s); such rows go with "
+                "the window that they are in, when it is landed again",
+                self.target,
+                ", ".join(map(str, sorted(look.foreign))),
+            )
+        return look, self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
+
+    def _first_batch(self, plan: WindowPlan) -> WindowPlan:
+        limit = self.limits.max_records_per_batch
+        first = plan.batches(limit)[0]
+        if limit is not None and first.offset_span > limit:
+            self.log.warning(
+                "the window %s spans %d offsets, more than max_records_per_batch=%d; a window is not cut, so it is "
+                "landed whole",
+                first.windows[0].window,
+                first.offset_span,
+                limit,
+            )
+        return first

@@ -1,0 +1,639 @@
+"""WindowLanding: one commit of windows is read, put into windows, decoded, transformed and written."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    TimestampTypeChangedError,
+    TopicRecreatedError,
+    WindowBeyondRetentionError,
+    WindowsChangedError,
+    WriteFailedError,
+)
+from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.ingestion.dead_letter_table import Repair
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.ingestion.observation import (
+    BatchObservation,
+    Observed,
+    WholeBatch,
+    observed_metrics,
+    tell_unknown,
+)
+from dagster_kafka_flip.ingestion.progress import ReadProgress
+from dagster_kafka_flip.ingestion.read_watch import read_watched
+from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.ingestion.transform import transformed
+from dagster_kafka_flip.ingestion.window_result import WindowsResult, WindowsSeen
+from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.reader.set_aside import around_unreadable
+from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
+from dagster_kafka_flip.runtime.spark_status import ui_address
+from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.incident import found, incident_of
+from dagster_kafka_flip.source.log_line import facts
+from dagster_kafka_flip.source.next_step import set_position
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.interruptible import write_tag
+from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
+from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.windowed_table import (
+    Replacement,
+    kept_predicate,
+    repair_predicate,
+    time_predicate,
+    windows_predicate,
+)
+from dagster_kafka_flip.table.windows_document import WindowsDocument
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Collection
+
+    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.window import Windows
+    from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
+    from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.table.delta_table import Committed
+    from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
+
+
+class WindowLanding:
+    """What one run does with some windows once they are planned.
+
+    Args:
+        spark: The session to read and write with.
+        source: What to read.
+        enumerator: What planned it.
+        table: Where to.
+        target: The same, described.
+        rules: How records are put into windows.
+        decoder: From bytes to columns.
+        transform: From the records to the rows to land; None for all as they are.
+        topics: Of the source's topics, those whose rows are replaced; None for all.
+        run_id: Kept in the commits.
+        context: What is known of the run.
+        log: Where to tell each step.
+    """
+
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        source: KafkaSource,
+        enumerator: WindowEnumerator,
+        table: WindowedTable,
+        target: DeltaTarget,
+        rules: Windows,
+        decoder: Decoder,
+        transform: Callable[[DataFrame], DataFrame] | None,
+        topics: tuple[str, ...] | None,
+        run_id: str,
+        context: SplitEnumeratorContext,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._enumerator = enumerator
+        self._table = table
+        self._target = target
+        self._rules = rules
+        self._decoder = decoder
+        self._transform = transform
+        self._topics = topics
+        self._run_id = run_id
+        self._context = context
+        self._log = log
+        self._confirmation = LogConfirmation(log)
+
+    def create(self, plan: WindowPlan) -> None:
+        """Creates the table, empty.
+
+        Args:
+            plan: What is going to be landed first.
+
+        Raises:
+            TableError: The table can't be created.
+        """
+        landed = LandedLogs().landing(plan.state, plan.stops, self._target.stream, _now_ms())
+        self._table.create(self._schema(), landed)
+
+    def _schema(self) -> StructType:
+        """The columns of the rows to land; nothing is read."""
+        from pyspark.sql import functions as f
+
+        rows = self._decoder.finish(self._decoder.stage(no_records(self._spark)))
+        return self._transformed(rows.withColumn(self._rules.column, f.lit("").cast("string"))).schema
+
+    def land(
+        self, look: WindowsLook, plan: WindowPlan, plan_seconds: float, letters: DeadLetterTable | None = None
+    ) -> WindowsResult:
+        """Replaces some windows, in one commit.
+
+        Args:
+            look: What is known of the table.
+            plan: What to read for them.
+            plan_seconds: How long it took to plan.
+            letters: Of a repair: where the stream's rejected records go; None if they stop the run or are kept.
+
+        Raises:
+            ForeignConflictError: Somebody else came in between; a new plan can be made.
+            LogChangedError: It was committed, and its rows may be of another log.
+            KafkaFlipError: Nothing of it was committed; but for CommitUnknownError, which says that it may be.
+        """
+        self._confirmation.ask_again()
+        scoped, plan = self._scoped(look, plan)
+        for incident in plan.incidents:
+            self._log.warning("tolerated %s: %s", incident.error, incident.message)
+        tasks = len(self._enumerator.assign(plan).task_plan.tasks)
+        self._log.info(
+            "planned %d window%s from %s to %s: %s",
+            len(plan.windows),
+            "" if len(plan.windows) == 1 else "s",
+            plan.windows[0].window.start,
+            plan.windows[-1].window.stop,
+            facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
+        )
+        # Asked before the commit: a Spark that is gone behind it takes nothing away from it.
+        spark_ui = ui_address(self._spark)
+        clock = Clock()
+        batch = around_unreadable(
+            lambda met: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
+            self._source,
+            self._context,
+            plan.splits,
+            self._log,
+        )
+        seconds = clock.lap()
+        self._confirm(batch)
+        self._log.info(
+            "committed %s of %s: %s",
+            "nothing" if batch.done is None else f"version {batch.done.version}",
+            self._target,
+            facts(
+                windows=len(plan.windows),
+                rows=0 if batch.done is None else batch.done.rows,
+                bytes_written=0 if batch.done is None else batch.done.bytes,
+                splits=len(plan.splits),
+                tasks=tasks,
+                seconds=seconds,
+            ),
+        )
+        return self._result(batch, plan_seconds, seconds, spark_ui)
+
+    def _confirm(self, batch: _Batch) -> None:
+        """Makes sure that the windows just landed were read from the logs that they were planned for."""
+        plan, done = batch.plan, batch.done
+
+        def tell(error: KafkaFlipError) -> str:
+            first, last = plan.windows[0].window, plan.windows[-1].window
+            windows = f"the windows from {first.start} to {last.stop}"
+            begin = f"{found(error)} That happened while {windows} were read for {self._target}"
+            again = (
+                f"Set the stream's position first ({set_position(str(self._target), self._target.stream)}), and repair "
+                "the range then"
+                if self._rules.repair
+                else "To put what the new log holds in their place, land the windows again and tolerate "
+                f"{type(error).__name__}"
+            )
+            if done is None:
+                return (
+                    f"{begin}: that there was no record of them may be so of either log. Nothing was written. {again}"
+                )
+            return (
+                f"{begin}, and version {done.version} was written: its rows may be of either log, and nothing tells "
+                f"which. 1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back "
+                f"the rows that the table had before. 2. {again}"
+            )
+
+        self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), tell)
+
+    def finish(self) -> None:
+        """Asks about the last commit once more, if nobody answered whether it was of the same logs."""
+        self._confirmation.finish()
+
+    def _written(self, look: WindowsLook, plan: WindowPlan, scoped: _Scoped, letters: DeadLetterTable | None) -> _Batch:
+        """Writes one commit."""
+        attempt = uuid.uuid4().hex
+        assignment = self._enumerator.assign(plan)
+        if letters is not None and plan.splits:
+            # Before the rows go: a record that was decoded then and is rejected now is lost at no time.
+            self._land_letters(letters, look, plan, assignment, attempt)
+            plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
+        batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
+        document = self._document(batch, attempt)
+        # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
+        if not (self._rules.repair and not plan.splits):
+            retrying = write_retries(self._log, self._target, self._source, self._context, plan.splits)
+            batch.done = retrying(lambda: self._write(batch, document))
+        return batch
+
+    def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
+        """Which rows are replaced, and the plan with all that is tolerated on the way.
+
+        Raises:
+            KafkaFlipError: Rows would go that this run does not bring back.
+        """
+        errors: list[tuple[KafkaFlipError, str]] = []
+        if self._rules.repair:
+            scoped = _Scoped(None, self._repair_predicate(plan) if plan.splits else "")
+            if (error := self._earlier_topic(look, plan)) is not None:
+                errors.append((error, "The run replaced the rows of both by what the log holds now."))
+        else:
+            scoped = self._windows_scope(look, plan)
+            windows = [planned.window for planned in plan.windows]
+            if (error := look.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
+                errors.append((error, "The run replaced these rows by what the log holds now."))
+        if (error := self._compacted(plan, scoped)) is not None:
+            errors.append((error, "The run landed what is left."))
+        for error, _ in errors:
+            if type(error) not in self._context.tolerated:
+                raise error
+        met = tuple(incident_of(error, went_on, lost_offsets=None) for error, went_on in errors)
+        return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
+
+    def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> _Scoped:
+        names = self._decoder.columns
+        look.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
+        scope = Scope.of(look.landed, plan.stops, self._topics)
+        needed = self._needed_columns(scope)
+        if not self._table.has_columns(needed):
+            raise self._untold(scope, needed)
+        windows = [planned.window for planned in plan.windows]
+        if scope.kept:
+            self._log.warning(
+                "%s has windows of %s, which this run does not read: their rows stay as they are",
+                self._target,
+                _listed(scope.kept),
+            )
+        predicate = windows_predicate(windows, self._rules.column, scope, names.name("topic"), names.name("partition"))
+        return _Scoped(scope, predicate)
+
+    def _needed_columns(self, scope: Scope) -> list[str]:
+        names = self._decoder.columns
+        if scope.topics is None:
+            return []
+        return [names.name("topic"), *([names.name("partition")] if scope.needs_partitions else [])]
+
+    def _untold(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
+        if not scope.kept:
+            msg = (
+                f"the table {self._target} has no column {' and '.join(needed)}, by which the rows of a topic are "
+                "found. Nothing was written. Land in another table, with a transform that keeps the column"
+            )
+            return ConfigurationError(msg)
+        properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
+        msg = (
+            f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
+            f"column {' and '.join(needed)} to tell their rows from the others: replacing a window would remove rows "
+            "that this run can't bring back. Nothing was written. Take them back into the source; or land in another "
+            f"table and keep the column there; or, if these rows may go: ALTER TABLE {self._target.identifier} UNSET "
+            f"TBLPROPERTIES ({properties})"
+        )
+        return WindowsChangedError(msg)
+
+    def _earlier_topic(self, look: WindowsLook, plan: WindowPlan) -> KafkaFlipError | None:
+        for split in plan.splits:
+            earlier = look.earlier.get(split.topic_partition)
+            if earlier is not None and split.starting_offset < earlier.stop:
+                return TopicRecreatedError(
+                    f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
+                    f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
+                    f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
+                    f"The range to replace is of the offsets {split.starting_offset} to {split.stopping_offset}, and "
+                    "rows of the two topics with the same offset can't be told apart: those of the earlier one would "
+                    f"be removed for good. Nothing was written. A range from offset {earlier.stop} on can be replaced; "
+                    "to replace the rows of both all the same, tolerate TopicRecreatedError"
+                )
+        return None
+
+    def _compacted(self, plan: WindowPlan, scoped: _Scoped) -> KafkaFlipError | None:
+        read = {tp.topic for tp in plan.stops}
+        unknown = plan.maybe_compacted & read
+        topics = sorted(plan.compacted & read) or sorted(unknown)
+        if not topics or not scoped.predicate:
+            return None
+        name = self._decoder.columns.name("topic")
+        predicate = scoped.predicate
+        if self._table.has_columns([name]):
+            predicate = f"{predicate} AND {quoted(name)} IN ({', '.join(map(literal, topics))})"
+        if not self._table.has_rows(predicate):
+            return None
+        first, last = plan.windows[0].window, plan.windows[-1].window
+        what, grant = f"the topic {topics[0]} is compacted (cleanup.policy)", ""
+        if topics[0] in unknown:
+            what = f"Kafka does not tell this client whether the topic {topics[0]} is compacted (cleanup.policy)"
+            grant = f"Grant DESCRIBE_CONFIGS on the topic {topics[0]} and run again. "
+        return WindowBeyondRetentionError(
+            f"{what}, and the table {self._target} has rows of the "
+            f"windows from {first.start} to {last.stop}: the records behind them may be gone from the log, because "
+            f"later ones have the same key. Nothing was written, and the rows stay. {grant}Land windows that the "
+            "table does not have yet; to put what is left in the place of these rows, tolerate "
+            "WindowBeyondRetentionError"
+        )
+
+    def _result(self, batch: _Batch, plan_seconds: float, seconds: float, spark_ui: str | None) -> WindowsResult:
+        done = batch.done
+        try:
+            observed, seen = self._observed(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
+            observed = Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
+            seen = None
+        tell_unknown(self._log, observed)
+        rows = rows_by_topic = None
+        scope = batch.scoped.scope
+        if scope is not None:
+            counted = self._table.rows_by_window(
+                [planned.window for planned in batch.plan.windows],
+                done,
+                self._rules.column,
+                None if self._topics is None else self._decoder.columns.name("topic"),
+                is_whole=scope.topics is None,
+            )
+            if counted is not None:
+                rows_by_topic = {(key, topic): count for (key, topic), count in counted.items() if topic is not None}
+                rows = {}
+                for (key, _), count in counted.items():
+                    rows[key] = rows.get(key, 0) + count
+        confirm_seconds = 0.0 if done is None else done.confirm_seconds
+        return WindowsResult(
+            plan=batch.plan,
+            tasks=len(batch.assignment.task_plan.tasks),
+            committed=done,
+            observed=observed,
+            seen=seen,
+            rows=rows,
+            rows_by_topic=rows_by_topic if self._topics is not None else None,
+            location=self._table.location(),
+            columns=batch.columns,
+            plan_seconds=plan_seconds,
+            read_and_write_seconds=seconds - confirm_seconds,
+            confirm_seconds=confirm_seconds,
+            spark_ui=spark_ui,
+            kept=() if scope is None else tuple(sorted(scope.kept)),
+            can_miss=batch.reads and batch.window_watch is not None,
+        )
+
+    def _observed(self, batch: _Batch) -> tuple[Observed, WindowsSeen | None]:
+        """What was seen of the records, and of their windows."""
+        if not batch.reads or batch.watch is None:
+            return Observed(records=0, bytes=0, rejected=0), None
+        patience = 2.0 if batch.done is not None and batch.done.rows == 0 else 10.0
+        metrics = {} if batch.window_watch is None else observed_metrics(batch.window_watch, patience)
+        observed = batch.watch.get(patience, metrics)
+        return observed, _seen(metrics) if observed.is_whole else None
+
+    def _land_letters(
+        self,
+        letters: DeadLetterTable,
+        look: WindowsLook,
+        plan: WindowPlan,
+        assignment: SplitAssignment,
+        attempt: str,
+    ) -> None:
+        """Lands the rejected records of a repair, as far as they are not among the stream's dead letters yet."""
+        from pyspark.sql import functions as f
+
+        windows = [planned.window for planned in plan.windows]
+        columns = self._repaired_columns()
+
+        def select(rejected: DataFrame) -> DataFrame:
+            if self._rules.event_time is None:
+                return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
+            # The time in a rejected record is not known. What keeps its row is not of these windows.
+            kept = self._spark.table(self._target.identifier).where(
+                f.expr(kept_predicate(windows, plan.splits, columns))
+            )
+            names = ("topic", "partition", "offset")
+            same = [rejected[f"kafka_{name}"] == kept[quoted(columns[name])] for name in names]
+            return rejected.join(kept, same, "left_anti")
+
+        state = plan.state if look.position is None else replace(plan.state, position=look.position)
+        repair = Repair(look.base_version, attempt, plan.splits, state)
+        letters.land_missing(repair, look.routed, self._records(assignment), select)
+        letters.confirm()
+
+    def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
+        is_tiled = self._rules.mode == "offset"
+        look, plan, scope = batch.look, batch.plan, batch.scoped.scope
+        replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
+        return WindowsDocument(
+            attempt=attempt,
+            run_id=self._run_id,
+            base_version=look.base_version,
+            mode="repair" if self._rules.repair else self._rules.mode,
+            windows=tuple(planned.window for planned in plan.windows),
+            splits=plan.splits,
+            state=plan.state if self._rules.repair else _carried(look.known, plan),
+            incomplete=tuple(planned.window.key for planned in plan.windows if not planned.is_complete),
+            bounds=(plan.starts, *(planned.stops for planned in plan.windows)) if is_tiled else (),
+            topics=self._topics if self._rules.repair else replaced,
+            repairs=self._table.repairs,
+            incidents=plan.incidents,
+            until_ms=None if self._rules.repair else max(look.until_ms or 0, plan.windows[-1].window.stop_ms),
+        )
+
+    def _write(self, batch: _Batch, document: WindowsDocument) -> Committed | None:
+        """Writes a batch; once more it is the same attempt."""
+        from pyspark.sql import functions as f
+
+        # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
+        batch.whole = WholeBatch(batch.plan.splits)
+        records = self._records(batch.assignment)
+        scope, predicate = batch.scoped.scope, batch.scoped.predicate
+        if scope is None:
+            rows = self._transformed(self._decoded(records, batch)).where(f.expr(predicate))
+        else:
+            rows = self._transformed(self._windowed(records, batch))
+            self._check_keeps(rows, self._needed_columns(scope))
+        if self._transform is not None and batch.reads:
+            batch.whole.transformed(rows)
+        batch.columns = self._table.check_schema(rows.schema)
+        if scope is not None:
+            landed = batch.look.landed.landing(
+                batch.plan.state,
+                batch.plan.stops,
+                self._target.stream,
+                batch.look.until_ms or _now_ms(),
+                batch.plan.made_again,
+            )
+            self._table.keep(landed, batch.look)
+        replacement = Replacement(predicate, frozenset(batch.plan.stops), batch.look.fence)
+        progress = ReadProgress(batch.plan.offset_span)
+        try:
+            with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
+                return self._table.rewrite(rows, document, replacement)
+        except WriteFailedError as error:
+            if (record := record_set_by_producer(error)) is not None:
+                msg = (
+                    f"{record}: a producer set its time, and by the topic's settings (message.timestamp.type) brokers "
+                    "do: the setting was changed. Such a record may be late, and the log was not read for late ones. "
+                    "Nothing was written. Tolerate TimestampTypeChangedError to read it as far as max_lateness says"
+                )
+                raise TimestampTypeChangedError(msg) from None
+            if is_rejection(error):
+                raise rejected_records(records, self._decoder) from None
+            raise
+
+    def _records(self, assignment: SplitAssignment) -> DataFrame:
+        if assignment.plan.is_empty:
+            return no_records(self._spark)
+        return read(self._source, self._spark, assignment)
+
+    def _windowed(self, records: DataFrame, batch: _Batch) -> DataFrame:
+        """Decoded records of the windows, each with its window's key."""
+        windows = WindowFilter(batch.plan, self._rules)
+        if windows.is_by_value:
+            rows = self._watched(windows, self._decoded(records, batch, CARRIED), batch)
+        else:
+            rows = self._decoded(self._watched(windows, records, batch), batch, {WINDOW: WINDOW})
+        return windows.labelled(rows, self._rules.column)
+
+    def _watched(self, windows: WindowFilter, records: DataFrame, batch: _Batch) -> DataFrame:
+        from pyspark.sql import Observation
+
+        numbered = windows.number(records)
+        metrics = windows.metrics()
+        batch.window_watch = None
+        if not metrics:
+            return windows.inside(numbered)
+        if windows.is_by_value:
+            watch = Observation()
+        else:
+            # Before those that are in no window are left out.
+            watch = Observation(batch.whole.name)
+            metrics += batch.whole.metrics()
+        batch.window_watch = watch
+        return windows.inside(numbered.observe(watch, *metrics))
+
+    def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
+        is_counted = batch.window_watch is not None and self._rules.event_time is None
+        batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
+        staged = batch.watch.watch(self._decoder.stage(records), self._decoder)
+        return self._decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
+
+    def _transformed(self, rows: DataFrame) -> DataFrame:
+        result = transformed(rows, self._transform)
+        if not self._rules.repair:
+            self._check_keeps(result, [self._rules.column])
+        return result
+
+    def _check_keeps(self, rows: DataFrame, columns: list[str]) -> None:
+        known = {name.lower() for name in rows.columns}
+        for column in columns:
+            if column.lower() not in known:
+                msg = (
+                    f"the transform left out the column {column}, by which the rows to replace are found; keep it, "
+                    "and group by it where rows are aggregated"
+                )
+                raise ConfigurationError(msg)
+
+    def _repair_predicate(self, plan: WindowPlan) -> str:
+        return repair_predicate([planned.window for planned in plan.windows], plan.splits, self._repaired_columns())
+
+    def _repaired_columns(self) -> dict[str, str]:
+        """The repaired table's columns by what they hold."""
+        names = self._decoder.columns
+        return {
+            "topic": names.name("topic"),
+            "partition": names.name("partition"),
+            "offset": names.name("offset"),
+            "time": self._rules.time_column or self._rules.event_time or names.name("timestamp"),
+        }
+
+
+class _Batch:
+    """One commit on its way.
+
+    Args:
+        plan: What is read.
+        assignment: The same, dealt out to tasks.
+        look: What is known of the table.
+        scoped: Which rows are replaced.
+        leaves_out_rejected: Whether records that can't be decoded are left out.
+    """
+
+    def __init__(
+        self,
+        plan: WindowPlan,
+        assignment: SplitAssignment,
+        look: WindowsLook,
+        scoped: _Scoped,
+        *,
+        leaves_out_rejected: bool = False,
+    ) -> None:
+        self.plan = plan
+        self.assignment = assignment
+        self.look = look
+        self.scoped = scoped
+        self.leaves_out_rejected = leaves_out_rejected
+        self.whole = WholeBatch(plan.splits)
+        self.watch: BatchObservation | None = None
+        self.window_watch: Observation | None = None
+        self.columns: tuple[tuple[str, str], ...] = ()
+        self.done: Committed | None = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether there is something to read."""
+        return bool(self.plan.splits)
+
+
+@dataclass(frozen=True)
+class _Scoped:
+    """Which rows are replaced: of a table of windows by a scope; and as a predicate, empty for none."""
+
+    scope: Scope | None
+    predicate: str
+
+
+def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
+    """What the plan says of the logs, and what was known of them before: an id that isn't told now is not forgotten."""
+    state = plan.state
+    if known is None:
+        return state
+    before = {tp: offset for tp, offset in known.position.items() if tp.topic not in plan.made_again}
+    position = {**before, **state.position}
+    for tp, offset in before.items():
+        # A log that ends before what was read of it is tolerated to be another one.
+        if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
+            position[tp] = max(offset, state.position[tp])
+    return EnumeratorState(
+        position, state.cluster_id or known.cluster_id, {**known.topic_ids, **state.topic_ids}, state.watermark
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    first, *others = sorted(partitions)
+    return str(first) if not others else f"{first} and {len(others)} more topic partitions"
+
+
+def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:
+    if "stragglers" not in metrics:
+        return None
+    late: dict[int, int] = {}
+    for step in json.loads(metrics["late"] or "[]"):
+        # Parts of a histogram that were counted apart may come as several steps of the same value.
+        late[round(step["x"])] = late.get(round(step["x"]), 0) + round(step["y"])
+    return WindowsSeen(late, metrics["stragglers"], metrics["timeless"])

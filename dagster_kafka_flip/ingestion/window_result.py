@@ -1,0 +1,97 @@
+"""What a run gives back of the windows that it landed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from dagster_kafka_flip.ingestion.observation import Observed
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.window_plan import PlannedWindow, WindowPlan
+    from dagster_kafka_flip.table.delta_table import Committed
+
+
+@dataclass(frozen=True)
+class WindowsSeen:
+    """What was seen of the windows of a batch while its records were read.
+
+    Attributes:
+        late: Records of each window that stood behind one of a later window, by the window's number in the batch.
+        stragglers: Records that came later than the maximum lateness allows, and are in no window.
+        timeless: Records without a time, which are in no window.
+    """
+
+    late: Mapping[int, int]
+    stragglers: int
+    timeless: int
+
+
+@dataclass(frozen=True)
+class WindowsResult:
+    """One commit of windows.
+
+    Attributes:
+        plan: What was planned.
+        tasks: Number of tasks that read it.
+        committed: What the table's history says; None where there was nothing to read and nothing to replace.
+        observed: What was observed of the records, and what of it is unknown.
+        seen: What was observed of the windows; None if it is unknown, and where no record can miss its window.
+        rows: Rows that the table has of each window, by its key; of some topics only where only those are landed. None
+            if they aren't known.
+        location: Where the table is.
+        columns: Names and types of the table's columns.
+        plan_seconds: Time for planning.
+        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
+        confirm_seconds: Time for making sure of the commit.
+        spark_ui: Address of the Spark UI; None where there is none.
+        can_miss: Whether a record can miss its window; it can't where windows lie between offsets, and in a repair.
+        rows_by_topic: The same by the window's key and the topic, where only some topics are landed. None if they
+            aren't known.
+        kept: Topic partitions that the table has windows of and that were not read: their rows stayed.
+    """
+
+    plan: WindowPlan
+    tasks: int
+    committed: Committed | None
+    observed: Observed
+    seen: WindowsSeen | None
+    rows: Mapping[str, int] | None
+    location: str
+    columns: tuple[tuple[str, str], ...]
+    plan_seconds: float
+    read_and_write_seconds: float
+    confirm_seconds: float
+    spark_ui: str | None = None
+    can_miss: bool = True
+    rows_by_topic: Mapping[tuple[str, str], int] | None = None
+    kept: tuple[TopicPartition, ...] = ()
+
+    def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
+        """Rows of one of its windows; None if they aren't known.
+
+        Args:
+            window: The window.
+            topics: Of these topics only; None for all.
+        """
+        key = window.window.key
+        if topics is None:
+            return None if self.rows is None else self.rows.get(key, 0)
+        if self.rows_by_topic is None:
+            return None
+        return sum(self.rows_by_topic.get((key, topic), 0) for topic in topics)
+
+    @property
+    def stragglers(self) -> int | None:
+        """Records that were read and are in no window, because they came too late or have no time; None if unknown."""
+        if self.seen is None:
+            return None if self.can_miss else 0
+        return self.seen.stragglers + self.seen.timeless
+
+    def late_records(self, window: PlannedWindow) -> int | None:
+        """Late records of one of its windows, found all the same; None if nothing was seen."""
+        if self.seen is None:
+            return None
+        return self.seen.late.get(self.plan.windows.index(window), 0)

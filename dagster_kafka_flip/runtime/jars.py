@@ -1,0 +1,328 @@
+"""Brings jars and what they depend on from Maven repositories into a local cache.
+
+The work is done by the Ivy jar that pyspark ships, so that no other tool has to be installed. pyspark itself is
+located, but not imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
+from dagster_kafka_flip.runtime.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+CACHE_VARIABLE = "DAGSTER_KAFKA_FLIP_CACHE"
+"""The environment variable that names the cache folder."""
+
+_TIMEOUT_SECONDS = 1200.0
+_SHOWN_LINES = 8
+_NOISE = (".", "Picked up ", "USE VERBOSE ")
+# How Ivy says that it can't have a module, with its group and version; and that it could not ask.
+_NOT_FOUND = re.compile(r":: (?P<group>[^#\s]+)#(?P<artifact>[^;\s]+);(?P<version>[^:\s]+): not found")
+_NO_ANSWER = "Server access error"
+# In a set's folder: which versions stand in for which.
+_STAND_INS = "stand-ins.json"
+_logger = logging.getLogger(__name__)
+
+
+def default_cache_dir() -> Path:
+    """Returns `$DAGSTER_KAFKA_FLIP_CACHE`, or `dagster-kafka-flip` in `$XDG_CACHE_HOME` (by default `~/.cache`)."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dagster-kafka-flip"
+
+
+def retrieve(
+    coordinates: Sequence[str],
+    *,
+    excludes: Sequence[str] = (),
+    older: Sequence[str] = (),
+    cache_dir: Path | None = None,
+) -> list[Path]:
+    """Brings Maven artifacts and their runtime dependencies into the cache.
+
+    The versions of all of them are settled together, the newest one asked for wins. A set that is in the cache is
+    returned at once, without network and without starting Java. A set is there as a whole or not at all, and two
+    processes that ask at the same time do not disturb each other.
+
+    Args:
+        coordinates: What to bring, each as `group:artifact:version`.
+        excludes: Dependencies to leave out wherever they turn up, each as `group:artifact`.
+        older: Coordinates that may be older than asked for: where no repository has the version, or something that it
+            depends on, the nearest older patch of the same minor version is taken, with a warning at each call.
+        cache_dir: The cache folder; by default `default_cache_dir()`.
+
+    Returns:
+        The paths of the jars, sorted by name; all of them lie in one folder.
+
+    Raises:
+        ConfigurationError: A coordinate or an exclude is not of the form named above.
+        JavaNotFoundError: Something has to be downloaded, and there is no Java to do it.
+        JarDownloadError: Something could not be downloaded, or pyspark's Ivy jar is not there.
+    """
+    wanted = sorted({_split(text, "group:artifact:version") for text in coordinates})
+    unwanted = sorted({_split(text, "group:artifact") for text in excludes})
+    ivy = _ivy_jar()
+    cache = (cache_dir or default_cache_dir()).expanduser().absolute()
+    may_be_older = {_split(text, "group:artifact:version") for text in older}
+    identity = json.dumps([wanted, unwanted, sorted(may_be_older), ivy.stem])
+    folder = cache / "jars" / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    if not folder.is_dir():
+        _download(wanted, unwanted, older=may_be_older, ivy=ivy, cache=cache, folder=folder)
+    if (folder / _STAND_INS).exists():
+        for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
+            _logger.warning(
+                "No repository has %s with all that it needs; %s stands in for it. Install the Python package of that "
+                "version to have both alike, or delete %s to look again",
+                asked,
+                got,
+                folder,
+            )
+    return sorted(folder.glob("*.jar"))
+
+
+def hadoop_version() -> str:
+    """The version of Hadoop that the installed pyspark brings, for artifacts that have to fit it."""
+    jar = _jar_of_pyspark("hadoop-client-api-*.jar")
+    return "VERSION" if jar is None else jar.stem.removeprefix("hadoop-client-api-")
+
+
+def _jar_of_pyspark(pattern: str) -> Path | None:
+    """The last by name of the jars that the installed pyspark brings and that fit a pattern."""
+    spec = importlib.util.find_spec("pyspark")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        found = sorted((Path(location) / "jars").glob(pattern))
+        if found:
+            return found[-1]
+    return None
+
+
+def _split(text: str, form: str) -> tuple[str, ...]:
+    parts = tuple(text.split(":"))
+    if len(parts) != form.count(":") + 1 or not all(part and part == part.strip() for part in parts):
+        raise ConfigurationError(f"{text!r} does not name a Maven artifact: write it as {form}.")
+    return parts
+
+
+def _ivy_jar() -> Path:
+    jar = _jar_of_pyspark("ivy-*.jar")
+    if jar is not None:
+        return jar
+    raise JarDownloadError(
+        "There is no Ivy jar among the jars of the installed pyspark, so jars can't be downloaded: install the pyspark "
+        "package as a whole (pip install 'dagster-kafka-flip' does), not one that leaves its jars out."
+    )
+
+
+def _download(
+    wanted: Sequence[tuple[str, ...]],
+    unwanted: Sequence[tuple[str, ...]],
+    *,
+    older: Collection[tuple[str, ...]],
+    ivy: Path,
+    cache: Path,
+    folder: Path,
+) -> None:
+    names = _names(wanted)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # One lock for the whole cache: Ivy's own cache, which all sets share, is not safe for two writers.
+        with FileLock(cache / "jars.lock", timeout=_TIMEOUT_SECONDS):
+            if folder.is_dir():
+                return
+            for left_over in folder.parent.glob("partial-*"):
+                shutil.rmtree(left_over, ignore_errors=True)
+            _logger.info("Downloading %s with their dependencies into %s, once", names, folder)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix="partial-") as work:
+                _nearest(wanted, unwanted, older=older, ivy=ivy, cache=cache, work=Path(work)).replace(folder)
+    except Timeout as error:
+        raise JarDownloadError(
+            f"{names} could not be downloaded: another process has been downloading into {cache} for more than "
+            f"{_TIMEOUT_SECONDS:.0f} s. See whether it is stuck, then try again."
+        ) from error
+    except OSError as error:
+        raise JarDownloadError(
+            f"{names} could not be put into the cache {cache}: {error}. Make the folder writable, or name another one "
+            f"in {CACHE_VARIABLE}."
+        ) from error
+
+
+def _nearest(
+    wanted: Sequence[tuple[str, ...]],
+    unwanted: Sequence[tuple[str, ...]],
+    *,
+    older: Collection[tuple[str, ...]],
+    ivy: Path,
+    cache: Path,
+    work: Path,
+) -> Path:
+    """Downloads what is wanted, or older patches of it, and returns the folder that holds the jars."""
+    tried = {parts: parts for parts in wanted}
+    while True:
+        try:
+            jars = _run_ivy(list(tried.values()), unwanted, ivy=ivy, cache=cache, work=work)
+        except _NotFoundError as error:
+            lower = {
+                asked: patch
+                for asked, last in tried.items()
+                # What it depends on has its group and its version.
+                if asked in older and (last[0], last[2]) in error.missing and (patch := _older_patch(last))
+            }
+            if not lower:
+                raise
+            _logger.info("No repository has %s; looking for %s", error.summary, _names(lower.values()))
+            tried.update(lower)
+            continue
+        stand_ins = {":".join(asked): ":".join(got) for asked, got in tried.items() if asked != got}
+        if stand_ins:
+            (jars / _STAND_INS).write_text(json.dumps(stand_ins), "utf-8")
+        return jars
+
+
+def _older_patch(parts: tuple[str, ...]) -> tuple[str, ...] | None:
+    group, artifact, version = parts
+    minor, _, patch = version.rpartition(".")
+    return (group, artifact, f"{minor}.{int(patch) - 1}") if patch.isdigit() and int(patch) else None
+
+
+class _NotFoundError(JarDownloadError):
+    """The repositories answer, and don't have it.
+
+    Args:
+        message: What to say if that is the end of it.
+        missing: Group and version of each module that is missing.
+        summary: The modules, for a log.
+    """
+
+    def __init__(self, message: str, missing: Collection[tuple[str, str]], summary: str) -> None:
+        super().__init__(message)
+        self.missing = missing
+        self.summary = summary
+
+
+def _names(coordinates: Iterable[tuple[str, ...]]) -> str:
+    return ", ".join(":".join(parts) for parts in coordinates)
+
+
+def _run_ivy(
+    wanted: Sequence[tuple[str, ...]],
+    unwanted: Sequence[tuple[str, ...]],
+    *,
+    ivy: Path,
+    cache: Path,
+    work: Path,
+) -> Path:
+    """Downloads into `work` and returns the folder in it that holds the jars."""
+    names = _names(wanted)
+    java = find_java()
+    module = work / "ivy.xml"
+    module.write_bytes(_module(wanted, unwanted))
+    jars = work / "jars"
+    shutil.rmtree(jars, ignore_errors=True)
+    jars.mkdir()
+    command = [
+        str(java),
+        # Ivy waits for a silent server for ever by default.
+        "-Dsun.net.client.defaultConnectTimeout=30000",
+        "-Dsun.net.client.defaultReadTimeout=120000",
+        # Ivy looks for artifacts here first; with the user's own folder the result could differ between machines.
+        f"-Divy.default.ivy.user.dir={cache / 'ivy'}",
+        "-jar",
+        str(ivy),
+        "-cache",
+        str(cache / "ivy" / "cache"),
+        "-ivy",
+        str(module),
+        "-confs",
+        "default",
+        "-retrieve",
+        f"{jars}/[organisation]_[artifact]-[revision](-[classifier]).[ext]",
+    ]
+    try:
+        finished = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JarDownloadError(
+            f"{names} were not downloaded within {_TIMEOUT_SECONDS:.0f} s. {_next_step()}"
+        ) from error
+
+    missing = [
+        ":".join(parts)
+        for parts in wanted
+        if finished.returncode == 0 and not any(jars.glob(f"{parts[0]}_{parts[1]}-*.jar"))
+    ]
+    if finished.returncode != 0 or missing:
+        what = f"{', '.join(missing)} came without a jar" if missing else f"Ivy ended with {finished.returncode}"
+        absent = list(_NOT_FOUND.finditer(finished.stdout))
+        if absent and _NO_ANSWER not in finished.stdout:
+            summary = _names(found.groups() for found in absent)
+            raise _NotFoundError(
+                f"{names} could not be downloaded, because the repositories don't have all of it: {summary}. Correct "
+                "the coordinates. For pyspark and delta-spark, install versions whose jars can be had, or name jars "
+                "that you have in spark.jars.",
+                {(found["group"], found["version"]) for found in absent},
+                summary,
+            )
+        raise JarDownloadError(
+            f"{names} could not be downloaded: {what}. The last that Ivy said:\n{_last_words(finished.stdout)}\n"
+            f"{_next_step()}"
+        )
+    return jars
+
+
+def _module(wanted: Sequence[tuple[str, ...]], unwanted: Sequence[tuple[str, ...]]) -> bytes:
+    """Describes a module of our own that depends on all that is wanted: Ivy's command line takes one artifact only."""
+    root = ET.Element("ivy-module", version="2.0")
+    ET.SubElement(root, "info", organisation="dagster-kafka-flip", module="jars", revision="1")
+    ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
+    dependencies = ET.SubElement(root, "dependencies")
+    for group, artifact, version in wanted:
+        # Of what comes from Maven, `default` is the artifact itself and its compile and runtime dependencies.
+        ET.SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, conf="default->default")
+    for group, artifact in unwanted:
+        ET.SubElement(dependencies, "exclude", org=group, module=artifact)
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _last_words(output: str) -> str:
+    lines: list[str] = []
+    for line in output.splitlines():
+        text = line.strip().strip(":").strip()
+        # What is dropped are Ivy's frames, the dots that show its progress, and advice on options of its own.
+        if any(character.isalnum() for character in text) and not text.startswith(_NOISE) and text not in lines:
+            lines.append(text)
+    return "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
+
+
+def _next_step() -> str:
+    return (
+        "Check the coordinates and the network, then try again; what was downloaded is kept. Behind a proxy, set "
+        'JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT". Without a network, copy the cache folder '
+        f"of another machine and name it in {CACHE_VARIABLE}."
+    )

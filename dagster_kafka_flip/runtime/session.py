@@ -1,0 +1,353 @@
+"""A Spark session that can read Kafka and write Delta: local, on a cluster, or through Spark Connect."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.runtime.jars import retrieve
+from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
+from dagster_kafka_flip.settings import hidden_parameters, without_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+# Spark Connect keeps the plans it has analysed, and what is observed gets lost with a plan out of its cache: once
+# anybody asks for a schema, the batch's metrics never arrive.
+_CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
+
+# How long each request to a Connect server that does not answer is tried again: 50, 200 and 800 ms, then 3, 8, 8 and 8
+# seconds. By itself its client goes on for ten minutes, with each request anew and without a word, although a server
+# that was started again knows nothing of the session.
+_CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+_LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
+
+# How long a JVM that is told to end is waited for, before it is killed.
+_JVM_PATIENCE_SECONDS = 5.0
+
+# Where nothing tells how many tasks can run at once: enough to keep a small cluster busy, few enough for a laptop.
+_UNKNOWN_PARALLELISM = 8
+
+# Each read of Kafka is a group of its own, so that no consumer that Spark keeps is ever used again; and each holds what
+# it has fetched ahead, which after some runs in one session would fill the heap.
+_KAFKA_SETTINGS = {
+    "spark.kafka.consumer.cache.timeout": "1s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
+}
+
+# What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
+BROUGHT_BY_SPARK = (
+    "org.scala-lang:scala-library",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.slf4j:slf4j-api",
+    "org.lz4:lz4-java",
+    "org.xerial.snappy:snappy-java",
+    "com.github.luben:zstd-jni",
+    "com.google.code.findbugs:jsr305",
+    "org.antlr:antlr4-runtime",
+    "org.scala-lang.modules:scala-parallel-collections_2.13",
+)
+
+
+def spark_packages() -> tuple[str, ...]:
+    """Maven coordinates of the Kafka source and of Delta that fit the installed pyspark and delta-spark.
+
+    From Delta 4.1 on, the artifact of Delta carries the version of Spark in its name.
+    """
+    spark = Version(importlib.metadata.version("pyspark"))
+    delta = Version(importlib.metadata.version("delta-spark"))
+    infix = f"_{spark.major}.{spark.minor}" if (delta.major, delta.minor) >= (4, 1) else ""
+    return (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
+        f"io.delta:delta-spark{infix}_2.13:{delta}",
+    )
+
+
+def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
+    """Paths of the jars a session needs, fetched on the first call and kept in the cache from then on.
+
+    Args:
+        packages: Further Maven coordinates.
+
+    Raises:
+        JarDownloadError: Something could not be fetched.
+    """
+    own = spark_packages()
+    return [str(path) for path in retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own)]
+
+
+def session_settings() -> dict[str, str]:
+    """Settings that may be changed while a session runs: UTC, the faster Kafka source, and small commits made cheap."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        # The default list without Kafka, whose second version of the source saves a round trip through rows.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+        # 50 tasks to read a log of a few files take longer than the files do.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.shuffle.partitions": "8",
+    }
+
+
+def build_session(
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+    packages: Sequence[str] = (),
+    app_name: str = "dagster-kafka-flip",
+) -> SparkSession:
+    """Makes a session, or joins the one that is already active in this process.
+
+    Args:
+        master: A cluster's master URL. Default: `local[*]`.
+        remote: A Spark Connect server, such as `sc://host:15002`; it has to bring the jars and Delta's extension.
+        config: Further Spark settings; they win over this package's own.
+        packages: Further Maven coordinates, for a session with a master.
+        app_name: The application's name in Spark's UI.
+
+    Raises:
+        ConfigurationError: Both master and remote are given.
+        JarDownloadError: The jars could not be fetched.
+        SparkSessionError: Spark did not start, or the session that is there can't write Delta.
+    """
+    if master is not None and remote is not None:
+        msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"
+        raise ConfigurationError(msg)
+    hide_from_logs()
+    if remote is not None:
+        return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
+
+    active = active_session()
+    if active is not None:
+        check_session(active)
+        return active
+
+    from pyspark.sql import SparkSession
+
+    settings = {
+        **session_settings(),
+        "spark.app.name": app_name,
+        "spark.master": master or "local[*]",
+        **_KAFKA_SETTINGS,
+        "spark.sql.extensions": _EXTENSION,
+        "spark.sql.catalog.spark_catalog": _CATALOG,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        **(config or {}),
+        REDACTION: redaction_regex(config or {}),
+    }
+    if "spark.jars" not in settings and "spark.jars.packages" not in settings:
+        settings["spark.jars"] = ",".join(fetch_jars(packages))
+    if settings["spark.master"].startswith("local"):
+        options = settings.get(_JAVA_OPTIONS, "")
+        if "log4j" not in options:
+            settings[_JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={_LOGGING.as_uri()}".strip()
+        # Or Spark would run a transform's Python functions with whatever `python3` is on the PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # A laptop's own name may lead to an address that nothing listens on.
+        settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        settings.setdefault("spark.driver.host", "127.0.0.1")
+        # How often running tasks tell what they have read; one process can afford more than every 10 seconds.
+        settings.setdefault("spark.executor.heartbeatInterval", "3s")
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with _interrupts_kept(), _nothing_left_behind():
+            return builder.getOrCreate()
+    except Exception as error:
+        msg = (
+            f"Spark did not start with master {settings['spark.master']}: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}. It needs Java 17 or newer "
+            "(JAVA_HOME, or java on the PATH)"
+        )
+        raise SparkSessionError(msg) from error
+
+
+@contextlib.contextmanager
+def _interrupts_kept() -> Generator[None]:
+    """Keeps the process's own answer to an interrupt, which Spark's start replaces: Dagster cancels runs by it."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+@contextlib.contextmanager
+def _nothing_left_behind() -> Generator[None]:
+    """Ends the JVM that was being started, if its start is interrupted or fails.
+
+    pyspark forgets the process then. It would go on for good: it ends by itself only if it got as far as telling its
+    port, and the place where it is to write that is gone with the interrupt.
+    """
+    try:
+        yield
+    except BaseException as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if any(frame.f_code.co_name == "launch_gateway" for frame in frames):
+            started = {id(value): value for frame in frames for value in frame.f_locals.values()}
+            for process in started.values():
+                if isinstance(process, subprocess.Popen):
+                    _end(process)
+        raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that may not have got as far as having an id."""
+    if getattr(process, "pid", None) is None:
+        return
+    process.terminate()
+    try:
+        process.wait(_JVM_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def active_session() -> SparkSession | None:
+    """The session that this process has already, whichever thread made it; None if there is none.
+
+    Raises:
+        SparkSessionError: There was one, and its JVM has ended.
+    """
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        with _told_if_gone():
+            return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def check_alive(session: SparkSession) -> None:
+    """Makes sure that a session that was started before still answers.
+
+    Raises:
+        SparkSessionError: Its JVM has ended.
+    """
+    with _told_if_gone():
+        session.version  # noqa: B018 - Spark is asked for it each time
+
+
+def end_session(session: SparkSession) -> None:
+    """Stops a session; one whose JVM has ended needs nothing."""
+    with contextlib.suppress(SparkSessionError), _told_if_gone():
+        session.stop()
+
+
+@contextlib.contextmanager
+def _told_if_gone() -> Generator[None]:
+    """Tells a JVM that has ended from a network that does not work, which is what pyspark's errors look like."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except (ConnectionError, Py4JError) as error:
+        if isinstance(error, Py4JJavaError):
+            raise  # the JVM's own word
+        msg = (
+            f"the Spark session of this process (id {os.getpid()}) is gone: its JVM has ended, mostly of too little "
+            "memory, and pyspark starts no second one in a process. Nothing was read or written with it since. Run "
+            "again: a new process starts a Spark of its own. If it happens again, give the driver more memory "
+            "(spark.driver.memory)"
+        )
+        raise SparkSessionError(msg) from error
+
+
+def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    if importlib.util.find_spec("grpc") is None:
+        server = hidden_parameters(remote)
+        msg = f"Spark Connect ({server}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
+        raise SparkSessionError(msg)
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    try:
+        session = SparkSession.builder.remote(remote).getOrCreate()
+        session.client.set_retry_policies([DefaultPolicy(**_CONNECT_RETRIES)])
+        for key, value in settings.items():
+            session.conf.set(key, value)
+    except Exception as error:
+        said = without_parameters(str(error), remote)
+        msg = (
+            f"no Spark Connect session with {hidden_parameters(remote)}: {type(error).__name__}: {said}; check the "
+            "address and the server"
+        )
+        if said != str(error):
+            # A traceback would show the cause's own text, and with it the token that it repeats.
+            raise SparkSessionError(msg) from None
+        raise SparkSessionError(msg) from error
+    check_session(session)
+    return session
+
+
+def check_session(session: SparkSession) -> None:
+    """Makes sure that a session can write Delta tables.
+
+    Raises:
+        SparkSessionError: The session lacks Delta's extension or catalog.
+    """
+    extensions = session.conf.get("spark.sql.extensions", "") or ""
+    catalog = session.conf.get("spark.sql.catalog.spark_catalog", "") or ""
+    missing = [
+        f"{key}={value}"
+        for key, value, found in (
+            ("spark.sql.extensions", _EXTENSION, extensions),
+            ("spark.sql.catalog.spark_catalog", _CATALOG, catalog),
+        )
+        if value not in found
+    ]
+    if missing:
+        msg = (
+            f"the Spark session that is already there can't write Delta tables: it was started without "
+            f"{' and '.join(missing)}. Start it with them and with the packages {', '.join(spark_packages())}"
+        )
+        raise SparkSessionError(msg)
+
+
+def parallelism(session: SparkSession) -> int:
+    """Number of tasks that a session can run at once, as far as its settings tell; at least 1.
+
+    Only settings are asked, because a Connect session has no context to ask.
+    """
+    default = session.conf.get("spark.default.parallelism", None)
+    if default is not None and default.isdecimal():
+        return max(1, int(default))
+    local = _LOCAL_MASTER.fullmatch(session.conf.get("spark.master", "") or "")
+    if local:
+        threads = local["threads"]
+        return (os.cpu_count() or 1) if threads == "*" else int(threads or 1)
+    cores = int(session.conf.get("spark.executor.cores", None) or 1)
+    executors = session.conf.get("spark.executor.instances", None) or session.conf.get(
+        "spark.dynamicAllocation.maxExecutors", None
+    )
+    return cores * int(executors) if executors is not None and executors.isdecimal() else _UNKNOWN_PARALLELISM
