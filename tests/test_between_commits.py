@@ -15,7 +15,8 @@ from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.ingest import ingest, stream_run
 from dagster_kafka_flip.ingestion.observation import BatchObservation
-from dagster_kafka_flip.ingestion.several_tables import TogetherTable, ingest_together
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -96,26 +97,20 @@ def test_what_comes_in_after_a_table_met_somebody_elses_change_is_left_to_the_ne
     kafka.produce(topic, [(None, "x")] * 3)
     source = KafkaSource(topics=(topic,)).connected(connection)
     tables = {
-        name: TogetherTable(
-            target=DeltaTarget(table=f"{table}-{name}"),
-            decoder=Decoder.of(None, None, KafkaColumns()),
-            transform=None,
-            dead_letters=None,
-            known=None,
+        name: TableRun(
+            RunSpec(
+                source=source,
+                target=DeltaTarget(table=f"{table}-{name}"),
+                spark=spark_of,
+                decoder=Decoder.of(None, None, KafkaColumns()),
+                limits=Limits(),
+                log=logging.getLogger(__name__),
+            )
         )
         for name in ("first", "second")
     }
     met = conflicts(1, also=lambda: kafka.produce(topic, [(None, "late")]))
-    done = ingest_together(
-        source,
-        tables,
-        spark=spark_of,
-        limits=Limits(),
-        verify_after=timedelta(hours=1),
-        tolerated=frozenset(),
-        run_id="",
-        log=logging.getLogger(__name__),
-    )
+    done = ingest_tables(tables, verify_after=timedelta(hours=1), log=logging.getLogger(__name__))
     assert (done.failures, met()) == ({}, 1), "the second table's write is of the same batch"
     stops = {name: result.state.position[TopicPartition(topic, 0)] for name, result in done.results.items()}
     assert stops == {"first": 3, "second": 3}

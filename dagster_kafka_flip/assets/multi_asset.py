@@ -29,7 +29,8 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
-from dagster_kafka_flip.ingestion.several_tables import TogetherTable, ingest_together
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.limits import Limits, Spread
@@ -243,28 +244,31 @@ def _replace(
 def _go_on(
     context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
 ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
+    first = next(iter(chosen.values()))
+    connection = kafka_of(context, first.kafka, first.source.cluster)
+    source = overridden_source(first.source, config).connected(connection)
+    limits = overridden_limits(first.limits, config)
     records: dict[AssetKey, Record] = {}
-    tables: dict[str, TogetherTable] = {}
+    tables: dict[str, TableRun] = {}
     for key, ingestion in chosen.items():
         records[key] = read_record(context.instance, key)
-        tables[key.to_user_string()] = TogetherTable(
+        spec = RunSpec(
+            source=source,
             target=ingestion.target,
+            spark=spark_of(context, first.spark),
             decoder=Decoder.of(ingestion.key_format, ingestion.value_format, ingestion.columns),
             transform=ingestion.bound_transform(context),
             dead_letters=ingestion.dead_letter,
-            known=None if config.verify else records[key].known,
-            reported=records[key].reported(ingestion.target),
+            limits=limits,
+            tolerated=first.tolerated,
+            run_id=context.run_id,
+            log=context.log,
         )
-    first = next(iter(chosen.values()))
-    connection = kafka_of(context, first.kafka, first.source.cluster)
-    done = ingest_together(
-        overridden_source(first.source, config).connected(connection),
+        known = None if config.verify else records[key].known
+        tables[key.to_user_string()] = TableRun(spec, known, records[key].reported(ingestion.target))
+    done = ingest_tables(
         tables,
-        spark=spark_of(context, first.spark),
-        limits=overridden_limits(first.limits, config),
         verify_after=first.verify_after,
-        tolerated=first.tolerated,
-        run_id=context.run_id,
         log=context.log,
         starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
     )

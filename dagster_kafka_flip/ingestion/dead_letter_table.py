@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
@@ -56,21 +56,19 @@ from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
-    from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.observation import Observed
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.history import Anchor
-    from dagster_kafka_flip.table.target import DeltaTarget
 
 # Somebody else's change to the dead-letter table, or another run that settles the same, is looked at again this often.
 _MAX_TRIES = 4
@@ -136,15 +134,11 @@ class DeadLetterTable:
     """What one run does about the rejected records of its stream.
 
     Args:
-        spark: The session to read and write with.
-        letters: The option.
-        source: What the stream reads.
+        spec: The run.
+        session: To read and write with.
         context: What enumerators are told.
-        decoder: What rejects records now.
         main: The stream's own table.
-        main_target: What it is.
-        run_id: Kept in the commits.
-        log: Where to tell each step.
+        letters: Where they go.
 
     Attributes:
         landed: Dead letters landed so far; None where the table's history does not tell.
@@ -153,30 +147,21 @@ class DeadLetterTable:
 
     def __init__(
         self,
-        *,
-        spark: SparkSession,
-        letters: DeadLetters,
-        source: Source,
+        spec: RunSpec[Source],
+        session: SparkSession,
         context: SplitEnumeratorContext,
-        decoder: Decoder,
         main: DeltaTable,
-        main_target: DeltaTarget,
-        run_id: str,
-        log: logging.Logger | logging.LoggerAdapter[Any],
+        letters: DeadLetters,
     ) -> None:
         self.landed: int | None = 0
-        self.target = letters.target(main_target)
-        self._spark = spark
-        self._letters = letters
-        self._source = source
+        self.target = letters.target(spec.target)
+        self._spec = spec
+        self._session = session
         self._context = context
-        self._decoder = decoder
         self._main = main
-        self._main_target = main_target
-        self._run_id = run_id
-        self._log = log
-        self._table = DeltaTable(spark, self.target, context.tolerated)
-        self._confirmation = LogConfirmation(log, self._table, run_id)
+        self._letters = letters
+        self._table = DeltaTable(session, self.target, context.tolerated)
+        self._confirmation = LogConfirmation(spec.log, self._table, spec.run_id)
         self._main_id = ""
         # Which table it has to be; empty as long as no commit of the stream has told.
         self._table_id = ""
@@ -191,7 +176,7 @@ class DeadLetterTable:
         return DeadLetterRoute(
             table=str(self.target),
             stream=self.target.stream,
-            decoder=describe_decoder(self._decoder),
+            decoder=describe_decoder(self._spec.decoder),
             table_id=self._table_id,
             settled=self._settled,
         )
@@ -215,7 +200,7 @@ class DeadLetterTable:
             DeadLetterDecoderError: It was rejected by a decoder that can't be made again.
         """
         if not self._is_of(batch.route):
-            incidents = check_nothing_owed(self._spark, batch, self._main, self._main_target, self._context.tolerated)
+            incidents = check_nothing_owed(self._session, batch, self._main, self._spec.target, self._context.tolerated)
             self._incidents.extend(incidents)
             return
         self._table_id = self._table_id or batch.route.table_id
@@ -236,7 +221,7 @@ class DeadLetterTable:
             self._look(None)
         letters = self._letters
         if records is not None and (letters.max_records is not None or letters.max_share is not None):
-            check_rejected(records, self._decoder, max_records=letters.max_records, max_share=letters.max_share)
+            check_rejected(records, self._spec.decoder, max_records=letters.max_records, max_share=letters.max_share)
 
     def settle(self, batch: RoutedBatch, observed: Observed | None) -> int | None:
         """Lands the rejected records of a batch that was just committed.
@@ -261,12 +246,12 @@ class DeadLetterTable:
             return None if self._counted is None else observed_metrics(self._counted, 10.0).get("rejected")
         landed = None if self.landed is None or before is None else self.landed - before
         if landed is not None and landed < rejected:
-            self._log.warning(
+            self._spec.log.warning(
                 "%d records of version %d of %s were rejected, and %d dead letters of it were landed just now: the "
                 "others were landed before, or by another run, or are gone by compaction meanwhile",
                 rejected,
                 batch.version,
-                self._main_target,
+                self._spec.target,
                 landed,
             )
         return rejected
@@ -291,7 +276,7 @@ class DeadLetterTable:
         try:
             self._settle(batch, reads=False)
         except Exception as error:  # noqa: BLE001 - the run's rows are in, whatever is wrong with this note
-            self._log.warning(
+            self._spec.log.warning(
                 "nothing is owed to %s, but that could not be noted there; the next run looks again: %s",
                 self.target,
                 error,
@@ -321,7 +306,9 @@ class DeadLetterTable:
         if routed is not None:
             self.settle_debt(routed)
         self.prepare(records)
-        batch = RoutedBatch(repair.version, repair.attempt, self._run_id, repair.splits, repair.state, self.route())
+        batch = RoutedBatch(
+            repair.version, repair.attempt, self._spec.run_id, repair.splits, repair.state, self.route()
+        )
         self._land_letters(
             lambda anchor: _Letters(
                 batch,
@@ -364,13 +351,13 @@ class DeadLetterTable:
                 return
             attempt = uuid.uuid4().hex
             try:
-                retrying = write_retries(self._log, self.target, self._source, self._context, wanted.splits)
+                retrying = write_retries(self._spec.log, self.target, self._spec.source, self._context, wanted.splits)
                 done = retrying(self._commit, anchor, wanted, attempt)
             except (ConcurrentIngestionError, ForeignConflictError) as error:
-                self._log.info("%s was changed meanwhile (%s); looking again", self.target, error)
+                self._spec.log.info("%s was changed meanwhile (%s); looking again", self.target, error)
                 continue
             except WriteFailedError as error:
-                incident = set_aside(error, self._source, self._context, wanted.splits)
+                incident = set_aside(error, self._spec.source, self._context, wanted.splits)
                 if incident is None:
                     raise
                 self._incidents.append(incident)
@@ -379,7 +366,7 @@ class DeadLetterTable:
                 self._confirm(done.plan, batch, done.document, done.committed)
             return
         msg = (
-            f"the dead letters of version {batch.version} of {self._main_target} could not be landed in {self.target}: "
+            f"the dead letters of version {batch.version} of {self._spec.target} could not be landed in {self.target}: "
             f"somebody else changed it {_MAX_TRIES} times in a row. Run again when the table is quiet; until then "
             "nothing is added to the stream"
         )
@@ -397,7 +384,7 @@ class DeadLetterTable:
             more = "" if len(plan.splits) <= _SHOWN_SPLITS else f" and {len(plan.splits) - _SHOWN_SPLITS} more"
             return (
                 f"{found(error)} That happened while the dead letters of version {batch.version} of "
-                f"{self._main_target} ({ranges}{more}) were read and written in version {committed.version} of "
+                f"{self._spec.target} ({ranges}{more}) were read and written in version {committed.version} of "
                 f"{self.target}: they may be of either log, and nothing tells which. Nothing more was read, and no run "
                 f"of the stream goes on before you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
                 f"{committed.version - 1} takes the rows of that commit out. Leave it out only if you know that they "
@@ -423,7 +410,7 @@ class DeadLetterTable:
         anchor = self._table.anchor()
         if anchor is None:
             self._tolerate_missing(batch, None)
-            self._table.create(self._spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            self._table.create(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
             anchor = self._table.anchor()
         if anchor is None:
             msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
@@ -433,10 +420,10 @@ class DeadLetterTable:
         # One that has a commit of the stream is no other than it was when it was looked at before.
         if not self._is_open or anchor.document is None:
             self._check_which(batch)
-        check_whose(anchor, self.target, self._main_id, self._main_target)
+        check_whose(anchor, self.target, self._main_id, self._spec.target)
         self._incidents.extend(anchor.incidents)
         if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
-            error = set_back(self._table, anchor, batch, self.target, self._main_target)
+            error = set_back(self._table, anchor, batch, self.target, self._spec.target)
             went_on = "The run went on; the dead letters that the table lost are not landed again."
             incident = tolerable(error, self._context.tolerated, went_on)
             self._incidents.append(incident)
@@ -451,16 +438,16 @@ class DeadLetterTable:
         table_id = self._table.table_id()
         if table_id == self._main_id:
             msg = (
-                f"the dead-letter table {self.target} is the stream's own table {self._main_target} by another name; "
+                f"the dead-letter table {self.target} is the stream's own table {self._spec.target} by another name; "
                 "give it a table of its own"
             )
             raise ConfigurationError(msg)
         if table_id != self._table_id:
             self._tolerate_missing(batch, table_id)
-            self._table.check_schema(self._spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            self._table.check_schema(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
             self._table_id = table_id
         elif not self._is_open:
-            self._table.check_schema(self._spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
+            self._table.check_schema(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
 
     def _tolerate_missing(self, batch: RoutedBatch | None, there: str | None) -> None:
         if not self._table_id:
@@ -469,7 +456,7 @@ class DeadLetterTable:
             msg = f"the dead-letter table {self.target} was dropped while the run was at it. Run again"
             raise WriteFailedError(msg)
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
-        error = missing(known, self.target, self._main_target, there)
+        error = missing(known, self.target, self._spec.target, there)
         went_on = f"The run went on with the table that is there now; version {batch.version} is settled in it."
         self._incidents.append(tolerable(error, self._context.tolerated, went_on))
         self._table_id = ""
@@ -485,7 +472,7 @@ class DeadLetterTable:
         except (RetentionOvertookPositionError, *_GONE) as error:
             if isinstance(error, RetentionOvertookPositionError) and type(error) not in self._context.tolerated:
                 raise self._lost(splits, batch, error) from error
-            self._log.info("some of what is owed to %s can't be read; looking which", self.target)
+            self._spec.log.info("some of what is owed to %s can't be read; looking which", self.target)
         else:
             return splits
         there: list[KafkaPartitionSplit] = []
@@ -500,7 +487,9 @@ class DeadLetterTable:
                 continue
             except _GONE as error:
                 if moved:
-                    self._log.warning("%s: its dead letters are gone with the records; going on without them", split)
+                    self._spec.log.warning(
+                        "%s: its dead letters are gone with the records; going on without them", split
+                    )
                 else:
                     self._give_up(split, batch, error, f"{split}: its dead letters are left out.")
                 continue
@@ -545,13 +534,13 @@ class DeadLetterTable:
         elif isinstance(error, ClusterChangedError):
             ways_on = f"If that is another cluster than it should be, correct the address. {ways_on}"
         msg = (
-            f"{what}. They were left out of version {batch.version} of {self._main_target} and are owed to "
+            f"{what}. They were left out of version {batch.version} of {self._spec.target} and are owed to "
             f"{self.target}. Nothing was written, and nothing is added to the stream. {ways_on}"
         )
         return DeadLetterLostError(msg)
 
     def _enumerator(self, batch: RoutedBatch) -> SplitEnumerator:
-        return self._source.restore_enumerator(self._context, batch.state)
+        return self._spec.source.restore_enumerator(self._context, batch.state)
 
     def _commit(self, anchor: Anchor, letters: _Letters, attempt: str) -> _Landed:
         """Lands dead letters; once more it is the same attempt."""
@@ -576,14 +565,14 @@ class DeadLetterTable:
         document = CommitDocument(
             stream=self.target.stream,
             attempt=attempt,
-            run_id=self._run_id,
+            run_id=self._spec.run_id,
             base_version=anchor.table_version,
             anchor_version=anchor.version,
             splits=letters.splits if letters.moves_on else (),
             state=furthest(anchor.state, batch.state) if letters.moves_on else anchor.state or batch.state,
             rows_before=anchor.table_rows,
             settles=TableVersion(
-                str(self._main_target),
+                str(self._spec.target),
                 self._main_id,
                 # A RESTORE of the stream's table shows an older commit again; what came after it is settled too.
                 letters.settles if before is None else max(before.version, letters.settles),
@@ -593,11 +582,11 @@ class DeadLetterTable:
         self._settled = letters.settles if before is None else max(before.version, letters.settles)
         self.landed = total((self.landed, committed.rows))
         if letters.splits:
-            self._log.info(
+            self._spec.log.info(
                 "landed %s dead letters of version %d of %s in version %d of %s",
                 "an unknown number of" if committed.rows is None else committed.rows,
                 batch.version,
-                self._main_target,
+                self._spec.target,
                 committed.version,
                 self.target,
             )
@@ -607,17 +596,17 @@ class DeadLetterTable:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        decoder = decoder_of(batch.route.decoder, self._decoder)
+        decoder = decoder_of(batch.route.decoder, self._spec.decoder)
         if decoder is None:
             msg = (
-                f"the dead letters of version {batch.version} of {self._main_target} were rejected by another decoder "
+                f"the dead letters of version {batch.version} of {self._spec.target} were rejected by another decoder "
                 f"than that of this run, and it can't be made again from what the commit says of it: "
                 f"{dict(batch.route.decoder)}. Nothing was written. Run once with that decoder. "
                 + write_off(self.target, batch.splits, "latest")
             )
             raise DeadLetterDecoderError(msg)
         counted = self._counted = Observation()
-        staged = decoder.stage(read(self._source, self._spark, assignment))
+        staged = decoder.stage(read(self._spec.source, self._session, assignment))
         fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
         return (
             staged.select(*fields, decoder.problem().alias("error"))
@@ -626,8 +615,8 @@ class DeadLetterTable:
             .where("error IS NOT NULL")
             .withColumns(
                 {
-                    "stream": f.lit(self._main_target.stream),
-                    "target_table": f.lit(str(self._main_target)),
+                    "stream": f.lit(self._spec.target.stream),
+                    "target_table": f.lit(str(self._spec.target)),
                     "run_id": f.lit(batch.run_id),
                     "attempt": f.lit(batch.attempt),
                     "landed_at": f.current_timestamp(),
@@ -649,9 +638,9 @@ class DeadLetterTable:
             for split in splits
         )
         there = (
-            self._spark.table(self.target.identifier)
+            self._session.table(self.target.identifier)
             .where(
-                f"target_table_id = {literal(self._main_id)} AND stream = {literal(self._main_target.stream)} "
+                f"target_table_id = {literal(self._main_id)} AND stream = {literal(self._spec.target.stream)} "
                 f"AND ({ranges})"
             )
             .alias("there")

@@ -10,6 +10,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.run_options import check_run_options
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import stream_run
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings import check_arguments, expect
@@ -105,19 +106,17 @@ def ingest(
     elif connection is not None or starting_offsets is not None:
         msg = f"connection and starting_offsets are for a KafkaSource, and {type(source).__name__} is none"
         raise ConfigurationError(msg)
-    run = stream_run(
-        source,
-        target,
+    spec = RunSpec(
+        source=source,
+        target=target,
         spark=spark,
         decoder=decoder,
         transform=transform,
         dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
         limits=limits or Limits(),
-        starting_offsets=starting_offsets,
-        known=known,
         tolerated=tolerated_errors(tolerate),
         run_id=run_id,
-        reported=reported,
         log=logger or _logger,
     )
+    run = stream_run(spec, known=known, starting_offsets=starting_offsets, reported=reported)
     return run.idle(known, verify_after) or run.execute()

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.incident import found
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.history import with_undone
 from dagster_kafka_flip.table.table_version import TableVersion
@@ -115,20 +117,19 @@ def replay(
     source = source.connected(connection)
     with contextlib.closing(source.restore_enumerator(context, document.state)) as enumerator:
         assignment = enumerator.replay(document.splits)
-    landing = Landing(
-        spark=spark,
+    spec = RunSpec(
         source=source,
-        context=context,
-        table=other,
         target=target,
+        spark=lambda: spark,
         decoder=Decoder.of(key_format, value_format, columns),
         transform=transform,
-        letters=None,
-        # Those of that time went to the dead-letter table, where they still are.
-        leave_out_rejected=document.dead_letter is not None,
+        limits=Limits(),
+        tolerated=context.tolerated,
         run_id=document.run_id,
         log=log,
     )
+    # Those of that time went to the dead-letter table, where they still are.
+    landing = Landing(spec, spark, context, other, leave_out_rejected=document.dead_letter is not None)
     if anchor is None:
         other.create(landing.schema())
         anchor = other.anchor()

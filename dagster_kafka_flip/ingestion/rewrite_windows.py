@@ -18,6 +18,7 @@ from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.ingestion.run_options import check_run_options
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import WindowLanding
@@ -121,22 +122,19 @@ def rewrite_windows(
     source = source.connected(connection)
     if topics is not None:
         source = source.only(topics)
-    run = _Run(
+    spec = RunSpec(
         source=source,
         target=target,
-        groups=contiguous_groups(windows),
         spark=spark,
-        rules=rules,
-        definition=definition,
         decoder=Decoder.of(key_format, value_format, columns),
         transform=transform,
-        topics=None if topics is None else tuple(topics),
-        limits=limits or Limits(),
         dead_letters=letters,
+        limits=limits or Limits(),
+        tolerated=tolerated_errors(tolerate),
         run_id=run_id,
         log=logger or _logger,
-        context=SplitEnumeratorContext(tolerated=tolerated_errors(tolerate)),
     )
+    run = _Run(spec, contiguous_groups(windows), rules, definition, None if topics is None else tuple(topics))
     return run.results()
 
 
@@ -151,20 +149,12 @@ def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) 
 
 @dataclass
 class _Run:
-    source: KafkaSource
-    target: DeltaTarget
+    spec: RunSpec[KafkaSource]
     groups: list[tuple[Window, ...]]
-    spark: Callable[[], SparkSession]
     rules: Windows
     definition: str
-    decoder: Decoder
-    transform: Callable[[DataFrame], DataFrame] | None
     topics: tuple[str, ...] | None
-    limits: Limits
-    dead_letters: DeadLetters | None
-    run_id: str
-    log: logging.Logger | logging.LoggerAdapter[Any]
-    context: SplitEnumeratorContext
+    context: SplitEnumeratorContext = field(init=False)
     _session: SparkSession = field(init=False)
     _table: WindowedTable = field(init=False)
     _enumerator: WindowEnumerator = field(init=False)
@@ -172,7 +162,8 @@ class _Run:
 
     def results(self) -> Iterator[WindowsResult]:
         """Lands group after group, batch after batch."""
-        with contextlib.closing(self.source.window_enumerator(self.rules, self.context)) as self._enumerator:
+        self.context = SplitEnumeratorContext(tolerated=self.spec.tolerated)
+        with contextlib.closing(self.spec.source.window_enumerator(self.rules, self.context)) as self._enumerator:
             yield from self._results()
 
     def _results(self) -> Iterator[WindowsResult]:
@@ -180,29 +171,26 @@ class _Run:
         self._enumerator.discover()
         clock = Clock()
         keep_interrupts()
-        self._session = session = self.spark()
+        self._session = session = self.spec.spark()
         self.context.current_parallelism = parallelism(session)
-        self.log.info(
+        self.spec.log.info(
             "Spark is there: %s",
             facts(ui=ui_address(session), parallelism=self.context.current_parallelism, seconds=clock.lap()),
         )
         if self.rules.repair:
-            self._table = RepairedTable(session, self.target, self.context.tolerated)
+            self._table = RepairedTable(session, self.spec.target, self.context.tolerated)
         else:
-            self._table = WindowedTable(session, self.target, self.definition, is_tiled=self.rules.mode == "offset")
+            self._table = WindowedTable(
+                session, self.spec.target, self.definition, is_tiled=self.rules.mode == "offset"
+            )
         self._landing = WindowLanding(
-            spark=session,
-            source=self.source,
+            self.spec,
+            session,
+            self.context,
             enumerator=self._enumerator,
             table=self._table,
-            target=self.target,
             rules=self.rules,
-            decoder=self.decoder,
-            transform=self.transform,
             topics=self.topics,
-            run_id=self.run_id,
-            context=self.context,
-            log=self.log,
         )
         for group in self.groups:
             pending = group
@@ -225,36 +213,26 @@ class _Run:
                 conflicts += 1
                 if conflicts == _MAX_PLANS:
                     msg = (
-                        f"others changed {self.target} each time that the windows {batch.windows[0].window} to "
+                        f"others changed {self.spec.target} each time that the windows {batch.windows[0].window} to "
                         f"{batch.windows[-1].window} were to be written, {conflicts} times; the last was: {conflict}. "
                         "Nothing of them was written. Run again when the others are done, or give these runs a pool "
                         "with a limit of 1"
                     )
                     raise WriteFailedError(msg) from conflict
-                self.log.warning("planning anew: %s", conflict)
+                self.spec.log.warning("planning anew: %s", conflict)
 
     def _letters(self, look: WindowsLook) -> DeadLetterTable | None:
         """Where the rejected records of a repair go: where those of the stream do."""
-        table, letters = self._table, self.dead_letters
+        table, letters = self._table, self.spec.dead_letters
         if not isinstance(table, RepairedTable):
             return None
-        formats = (self.decoder.key_format, self.decoder.value_format)
+        formats = (self.spec.decoder.key_format, self.spec.decoder.value_format)
         if letters is None and look.routed is not None and all(one.on_error == "fail" for one in formats):
             route = look.routed.route
-            letters = DeadLetters(table=route.table, stream=route.stream, single_writer=self.target.single_writer)
+            letters = DeadLetters(table=route.table, stream=route.stream, single_writer=self.spec.target.single_writer)
         if letters is None:
             return None
-        return DeadLetterTable(
-            spark=self._session,
-            letters=letters,
-            source=self.source,
-            context=self.context,
-            decoder=self.decoder,
-            main=table.stream_table,
-            main_target=self.target,
-            run_id=self.run_id,
-            log=self.log,
-        )
+        return DeadLetterTable(self.spec, self._session, self.context, table.stream_table, letters)
 
     def _plan(self, windows: tuple[Window, ...]) -> tuple[WindowsLook, WindowPlan]:
         look = self._table.look()
@@ -263,22 +241,22 @@ class _Run:
             self._landing.create(self._enumerator.plan(windows))
             look = self._table.look()
         if look is None:
-            msg = f"the table {self.target} was created and isn't there. Was it dropped meanwhile? Run again"
+            msg = f"the table {self.spec.target} was created and isn't there. Was it dropped meanwhile? Run again"
             raise TableError(msg)
         if look.foreign:
-            self.log.warning(
+            self.spec.log.warning(
                 "others have appended rows to %s since windows were landed there last (versions %s); such rows go with "
                 "the window that they are in, when it is landed again",
-                self.target,
+                self.spec.target,
                 ", ".join(map(str, sorted(look.foreign))),
             )
         return look, self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
 
     def _first_batch(self, plan: WindowPlan) -> WindowPlan:
-        limit = self.limits.max_records_per_batch
+        limit = self.spec.limits.max_records_per_batch
         first = plan.batches(limit)[0]
         if limit is not None and first.offset_span > limit:
-            self.log.warning(
+            self.spec.log.warning(
                 "the window %s spans %d offsets, more than max_records_per_batch=%d; a window is not cut, so it is "
                 "landed whole",
                 first.windows[0].window,

@@ -1,6 +1,6 @@
-"""ingest_together(): one source lands in several tables, each with a position of its own; what they share is read once.
+"""ingest_tables(): one source lands in several tables, each with a position of its own; what they share is read once.
 
-A table that is behind catches up with the next one first, and from there they go on together. Each batch is one commit
+A table that is behind catches up with the next one first, and from there they go on step. Each batch is one commit
 in each table, so that a table for which something fails stays where it is, and the others go on.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.ingestion.shared_read import SharedRead
@@ -18,43 +18,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.formats.decode import Decoder
-    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.ingestion.stream_run import StreamRun
     from dagster_kafka_flip.source.kafka_source import KafkaSource
-    from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.split import Position, TopicPartition
-    from dagster_kafka_flip.table.target import DeltaTarget
 
 
 @dataclass(frozen=True)
-class TogetherTable:
-    """One of the tables.
+class TableRun:
+    """The run of one of the tables.
 
     Attributes:
-        target: The table.
-        decoder: From bytes to columns.
-        transform: From the batch's records to the rows to land; None for all as they are.
-        dead_letters: Where records go that can't be decoded; None if they stop the run or are kept.
+        spec: What is read, the same for all, and where it is landed.
         known: A copy of the position.
         reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
     """
 
-    target: DeltaTarget
-    decoder: Decoder
-    transform: Callable[[DataFrame], DataFrame] | None
-    dead_letters: DeadLetters | None
-    known: KnownPosition | None
+    spec: RunSpec[KafkaSource]
+    known: KnownPosition | None = None
     reported: int | None = None
 
 
 @dataclass(frozen=True)
-class TogetherResult:
+class TablesResult:
     """What was done.
 
     Attributes:
@@ -66,29 +54,19 @@ class TogetherResult:
     failures: Mapping[str, Exception]
 
 
-def ingest_together(
-    source: KafkaSource,
-    tables: Mapping[str, TogetherTable],
+def ingest_tables(
+    tables: Mapping[str, TableRun],
     *,
-    spark: Callable[[], SparkSession],
-    limits: Limits,
     verify_after: timedelta,
-    tolerated: frozenset[type[KafkaFlipError]],
-    run_id: str,
     log: logging.Logger | logging.LoggerAdapter[Any],
     starting_offsets: OffsetsInitializer | None = None,
-) -> TogetherResult:
+) -> TablesResult:
     """Lands what a source holds in several tables, each from its own position to the same stop, exactly once.
 
     Args:
-        source: What to read, connected.
-        tables: Where to, by a name.
-        spark: Gives a Spark session; called only if there is something to do.
-        limits: How much to do at once, in each of the tables.
+        tables: The runs, by a name of the table.
         verify_after: How long a copy of a position is believed.
-        tolerated: Errors that don't end a run.
-        run_id: Kept in the commits.
-        log: Where to tell each step.
+        log: Where to report what concerns all of them.
         starting_offsets: For this run alone, start here instead of at the positions.
 
     Raises:
@@ -97,20 +75,10 @@ def ingest_together(
     shared = SharedRead()
     runs = {
         name: stream_run(
-            source,
-            table.target,
-            spark=spark,
-            decoder=table.decoder,
-            transform=table.transform,
-            dead_letters=table.dead_letters,
-            limits=limits,
-            starting_offsets=starting_offsets,
+            replace(table.spec, log=_OfTable(table.spec.log, {"table": name}), read=shared),
             known=table.known,
-            tolerated=tolerated,
-            run_id=run_id,
-            log=_OfTable(log, {"table": name}),
+            starting_offsets=starting_offsets,
             reported=table.reported,
-            read=shared,
         )
         for name, table in tables.items()
     }
@@ -120,13 +88,13 @@ def ingest_together(
             results[name] = idle
     busy = {name: run for name, run in runs.items() if name not in results}
     if not busy:
-        return TogetherResult(results, {})
+        return TablesResult(results, {})
     next(iter(busy.values())).discover()
-    together = Together(busy, shared, log)
+    together = TablesInStep(busy, shared, log)
     together.open()
     together.land()
     results |= together.finish()
-    return TogetherResult({name: results[name] for name in tables if name in results}, together.failures)
+    return TablesResult({name: results[name] for name in tables if name in results}, together.failures)
 
 
 class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgument] - not subscriptable in 3.10
@@ -136,7 +104,7 @@ class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgum
         return f"{(self.extra or {})['table']}: {msg}", kwargs
 
 
-class Together:
+class TablesInStep:
     """Several runs in step.
 
     Args:

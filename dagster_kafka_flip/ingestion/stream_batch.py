@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
@@ -16,7 +16,7 @@ from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.ingestion.result import BatchResult
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.transform import transformed
-from dagster_kafka_flip.reader.read import no_records, read
+from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.log_line import facts
@@ -25,23 +25,19 @@ from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.delta_table import Committed, DeltaTable
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.table_version import TableVersion
-    from dagster_kafka_flip.table.target import DeltaTarget
-
-Read: TypeAlias = "Callable[[Source, SparkSession, SplitAssignment], DataFrame]"
 
 
 class _Written(NamedTuple):
@@ -66,18 +62,12 @@ class Landing:
     """What one run does with a batch once it is planned.
 
     Args:
-        spark: The session to read and write with.
-        source: What to read.
+        spec: The run.
+        session: To read and write with.
         context: What enumerators are told.
         table: Where to.
-        target: The same, described.
-        decoder: From bytes to columns.
-        transform: From the batch's records to the rows to land; None for all as they are.
         letters: What becomes of records that can't be decoded; None if they stop the run or are kept.
         leave_out_rejected: Whether they are left out although they go nowhere.
-        read: How records are read.
-        run_id: Kept in the commits.
-        log: Where to tell each step.
 
     Attributes:
         columns: Names and types of the table's columns, once a batch was landed.
@@ -85,37 +75,25 @@ class Landing:
 
     def __init__(
         self,
-        *,
-        spark: SparkSession,
-        source: Source,
+        spec: RunSpec[Source],
+        session: SparkSession,
         context: SplitEnumeratorContext,
         table: DeltaTable,
-        target: DeltaTarget,
-        decoder: Decoder,
-        transform: Callable[[DataFrame], DataFrame] | None,
-        letters: DeadLetterTable | None,
-        run_id: str,
-        log: logging.Logger | logging.LoggerAdapter[Any],
+        letters: DeadLetterTable | None = None,
+        *,
         leave_out_rejected: bool = False,
-        read: Read = read,
     ) -> None:
         self.columns: tuple[tuple[str, str], ...] = ()
-        self._spark = spark
-        self._source = source
+        self._spec = spec
+        self._session = session
         self._context = context
         self._table = table
-        self._target = target
-        self._decoder = decoder
-        self._transform = transform
         self._letters = letters
-        self._run_id = run_id
-        self._log = log
         self._leave_out_rejected = leave_out_rejected or letters is not None
-        self._read = read
 
     def schema(self) -> StructType:
         """The columns of the rows to land; nothing is read."""
-        return self._decoded(no_records(self._spark)).schema
+        return self._decoded(no_records(self._session)).schema
 
     def land(
         self,
@@ -155,9 +133,9 @@ class Landing:
             if self._letters is not None:
                 self._letters.prepare(None if batch.is_empty else self._records(assignment))
             document = CommitDocument(
-                stream=self._target.stream,
+                stream=self._spec.target.stream,
                 attempt=uuid.uuid4().hex,
-                run_id=self._run_id,
+                run_id=self._spec.run_id,
                 base_version=anchor.table_version,
                 anchor_version=anchor.version,
                 splits=batch.splits,
@@ -170,22 +148,22 @@ class Landing:
                 replays=replays,
             )
             clock = Clock()
-            retrying = write_retries(self._log, self._target, self._source, self._context, batch.splits)
+            retrying = write_retries(self._spec.log, self._spec.target, self._spec.source, self._context, batch.splits)
             committed, watch = retrying(
                 lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
             )
             return _Written(document, committed, watch, clock.lap(), met)
 
         document, committed, watch, seconds, met = around_unreadable(
-            write, self._source, self._context, batch.splits, self._log
+            write, self._spec.source, self._context, batch.splits, self._spec.log
         )
         if confirm is not None:
             confirm(document, committed)
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
-        self._log.info(
+        self._spec.log.info(
             "committed version %d of %s: %s",
             committed.version,
-            self._target,
+            self._spec.target,
             facts(
                 rows=committed.rows,
                 bytes_written=committed.bytes,
@@ -198,7 +176,7 @@ class Landing:
                 seconds=seconds,
             ),
         )
-        tell_unknown(self._log, observed)
+        tell_unknown(self._spec.log, observed)
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:
             # Of a batch that was not counted whole, the dead letters are found by reading it again.
@@ -235,17 +213,17 @@ class Landing:
         splits = assignment.plan.splits
         watch = BatchObservation(splits, WholeBatch(splits))
         rows = self._decoded(self._records(assignment), watch)
-        if self._transform is not None and not assignment.plan.is_empty:
+        if self._spec.transform is not None and not assignment.plan.is_empty:
             watch.whole.transformed(rows)
         self.columns = self._table.check_schema(rows.schema)
         plan = assignment.plan
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:
-            with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
+            with read_watched(self._session, write_tag(document.attempt), progress, self._spec.log):
                 return self._table.commit(rows, document, takes_up), watch
         except WriteFailedError as error:
             if is_rejection(error):
-                raise rejected_records(self._records(assignment), self._decoder) from None
+                raise rejected_records(self._records(assignment), self._spec.decoder) from None
             raise
 
     def _make_sure_it_is_there(self, assignment: SplitAssignment) -> None:
@@ -253,17 +231,17 @@ class Landing:
         plan = assignment.plan
         if plan.is_empty:
             return
-        with contextlib.closing(self._source.restore_enumerator(self._context, plan.state)) as enumerator:
+        with contextlib.closing(self._spec.source.restore_enumerator(self._context, plan.state)) as enumerator:
             enumerator.replay(plan.splits)
 
     def _records(self, assignment: SplitAssignment) -> DataFrame:
         if assignment.plan.is_empty:
-            return no_records(self._spark)
-        return self._read(self._source, self._spark, assignment)
+            return no_records(self._session)
+        return self._spec.read(self._spec.source, self._session, assignment)
 
     def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
-        staged = self._decoder.stage(records)
+        staged = self._spec.decoder.stage(records)
         if watch is not None:
-            staged = watch.watch(staged, self._decoder)
-        rows = self._decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
-        return transformed(rows, self._transform)
+            staged = watch.watch(staged, self._spec.decoder)
+        rows = self._spec.decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
+        return transformed(rows, self._spec.transform)

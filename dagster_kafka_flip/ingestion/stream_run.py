@@ -11,7 +11,7 @@ import itertools
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
@@ -26,8 +26,7 @@ from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
 from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.ingestion.stream_batch import Landing, Read
-from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.ingestion.stream_batch import Landing
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address
@@ -45,15 +44,12 @@ from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from dagster_kafka_flip.formats.decode import Decoder
-    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator
-    from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -74,59 +70,31 @@ _MOST_COMMITS = 1000
 
 
 def stream_run(
-    source: Source,
-    target: DeltaTarget,
+    spec: RunSpec[Source],
     *,
-    spark: Callable[[], SparkSession],
-    decoder: Decoder,
-    transform: Callable[[DataFrame], DataFrame] | None,
-    dead_letters: DeadLetters | None,
-    limits: Limits,
-    starting_offsets: OffsetsInitializer | None,
     known: KnownPosition | None,
-    tolerated: frozenset[type[KafkaFlipError]],
-    run_id: str,
-    log: logging.Logger | logging.LoggerAdapter[Any],
+    starting_offsets: OffsetsInitializer | None = None,
     reported: int | None = None,
-    read: Read = read,
 ) -> StreamRun:
     """A run that has not begun.
 
     Args:
-        source: What to read, connected.
-        target: The table.
-        spark: Gives a Spark session.
-        decoder: From bytes to columns.
-        transform: From the batch's records to the rows to land; None for all as they are.
-        dead_letters: Where records go that can't be decoded; None if they stop the run or are kept.
-        limits: How much to do at once.
-        starting_offsets: Start here instead of at the position; None to go on.
+        spec: The run.
         known: A copy of the position.
-        tolerated: Errors that don't end the run.
-        run_id: Kept in the commits.
-        log: Where to tell each step.
+        starting_offsets: Start here instead of at the position; None to go on.
         reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
-        read: How records are read.
     """
     overriding = None
-    if isinstance(source, KafkaSource) and starting_offsets is not None:
-        overriding = source.with_overrides(starting_offsets=starting_offsets)
+    if isinstance(spec.source, KafkaSource) and starting_offsets is not None:
+        overriding = spec.source.with_overrides(starting_offsets=starting_offsets)
     record_bytes = None if known is None else known.record_bytes
     return StreamRun(
-        source=source,
+        spec=spec,
+        source=spec.source,
         overriding=overriding,
-        target=target,
-        spark=spark,
-        decoder=decoder,
-        transform=transform,
-        dead_letters=dead_letters,
-        limits=limits,
-        run_id=run_id,
-        log=log,
-        context=SplitEnumeratorContext(record_bytes=record_bytes, tolerated=tolerated),
-        record=_record(known, target),
+        context=SplitEnumeratorContext(record_bytes=record_bytes, tolerated=spec.tolerated),
+        record=_record(known, spec.target),
         reported=reported,
-        read=read,
     )
 
 
@@ -141,39 +109,23 @@ def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPositio
 
 @dataclass
 class StreamRun:
-    """One run of one stream, step by step; `ingest()` and `ingest_together()` take the steps.
+    """One run of one stream, step by step; `ingest()` and `ingest_tables()` take the steps.
 
     Attributes:
-        source: What to read, connected.
+        spec: What it reads, and where it lands that.
+        source: What to read; it gets another stop where several tables are landed.
         overriding: The same, where this run starts elsewhere than at the position.
-        target: The table.
-        spark: Gives a Spark session; called only if there is something to do.
-        decoder: From bytes to columns.
-        transform: From the batch's records to the rows to land; None for all as they are.
-        dead_letters: Where records go that can't be decoded; None if they stop the run or are kept.
-        limits: How much to do at once.
-        run_id: Kept in the commits.
-        log: Where to tell each step.
         context: What enumerators are told.
         record: A copy of the position, if it is of this stream and table.
         reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
-        read: How records are read; other than by itself where several runs share what is read.
     """
 
+    spec: RunSpec[Source]
     source: Source
     overriding: KafkaSource | None
-    target: DeltaTarget
-    spark: Callable[[], SparkSession]
-    decoder: Decoder
-    transform: Callable[[DataFrame], DataFrame] | None
-    dead_letters: DeadLetters | None
-    limits: Limits
-    run_id: str
-    log: logging.Logger | logging.LoggerAdapter[Any]
     context: SplitEnumeratorContext
     record: RecordedPosition | None
     reported: int | None = None
-    read: Read = read
     _reachable: bool = field(default=False, init=False)
     _session: SparkSession = field(init=False)
     _table: DeltaTable = field(init=False)
@@ -199,7 +151,7 @@ class StreamRun:
         """The result of a run with nothing to do, if that can be told without Spark; else None."""
         if known is None or self.overriding is not None or known.dead_letters_owed:
             return None
-        if not known.is_of(self.target):
+        if not known.is_of(self.spec.target):
             return None
         if not self._is_fresh(known, verify_after):
             return None
@@ -211,13 +163,15 @@ class StreamRun:
             raise
         except KafkaFlipError as error:
             # The copy may be out of date. The table has the last word, and will raise the same if it agrees.
-            self.log.info("the last known position does not fit the log (%s); asking the table", type(error).__name__)
+            self.spec.log.info(
+                "the last known position does not fit the log (%s); asking the table", type(error).__name__
+            )
             return None
         self._reachable = True
         confirmed = self._confirmed(known) if _changes_nothing(plan, known.state) else None
         if confirmed is None:
             return None
-        self.log.info(
+        self.spec.log.info(
             "nothing new on %s, Spark is not started: %s",
             self.source,
             facts(topic_partitions=len(plan.end_offsets)),
@@ -226,7 +180,7 @@ class StreamRun:
             plan=plan,
             batches=(),
             known=confirmed,
-            location=self.target.uri,
+            location=self.spec.target.uri,
             dead_letter_table=self._dead_letter_table(),
             incidents=self._met(plan.incidents),
             plan_seconds=clock.lap(),
@@ -238,7 +192,7 @@ class StreamRun:
         age = now - known.verified_at
         if age < timedelta(0):
             # A clock was wrong, then or now. It would be believed for as long as the clock was ahead.
-            self.log.warning(
+            self.spec.log.warning(
                 "the record of the position is dated %s, and now it is %s; asking the table",
                 known.verified_at.isoformat(timespec="seconds"),
                 now.isoformat(timespec="seconds"),
@@ -255,7 +209,9 @@ class StreamRun:
             return replace(known, table_rows=None)
         found = known.seen_in_log()
         if found is None:
-            self.log.info("the log of %s does not show the recorded position plainly; asking the table", self.target)
+            self.spec.log.info(
+                "the log of %s does not show the recorded position plainly; asking the table", self.spec.target
+            )
             return None
         version, rows = found
         return replace(known, table_version=version, table_rows=rows)
@@ -281,41 +237,19 @@ class StreamRun:
         """Looks up in the table where the stream stands, and plans from there; makes the table if there is none."""
         clock = Clock()
         keep_interrupts()
-        self._session = self.spark()
+        self._session = self.spec.spark()
         self._spark_seconds = clock.lap()
         self.context.current_parallelism = parallelism(self._session)
         self._spark_ui = ui_address(self._session)
-        self.log.info(
+        self.spec.log.info(
             "Spark is there: %s",
             facts(ui=self._spark_ui, parallelism=self.context.current_parallelism, seconds=self._spark_seconds),
         )
-        self._table = DeltaTable(self._session, self.target, self.context.tolerated, self.record)
-        if self.dead_letters is not None:
-            self._letters = DeadLetterTable(
-                spark=self._session,
-                letters=self.dead_letters,
-                source=self.source,
-                context=self.context,
-                decoder=self.decoder,
-                main=self._table,
-                main_target=self.target,
-                run_id=self.run_id,
-                log=self.log,
-            )
-        self._landing = Landing(
-            spark=self._session,
-            source=self.source,
-            context=self.context,
-            table=self._table,
-            target=self.target,
-            decoder=self.decoder,
-            transform=self.transform,
-            letters=self._letters,
-            run_id=self.run_id,
-            log=self.log,
-            read=self.read,
-        )
-        self._confirmation = LogConfirmation(self.log, self._table, self.run_id)
+        self._table = DeltaTable(self._session, self.spec.target, self.context.tolerated, self.record)
+        if self.spec.dead_letters is not None:
+            self._letters = DeadLetterTable(self.spec, self._session, self.context, self._table, self.spec.dead_letters)
+        self._landing = Landing(self.spec, self._session, self.context, self._table, self._letters)
+        self._confirmation = LogConfirmation(self.spec.log, self._table, self.spec.run_id)
         self._looking = self._look(self.overriding or self.source)
         self._unreported = self._find_unreported(self._looking.anchor)
         self._plan = self._looking.plan
@@ -338,7 +272,7 @@ class StreamRun:
         return (
             self._looking.enumerator.has_pending
             and self._is_worth_doing(self._looking)
-            and len(self._batches) != self.limits.max_batches
+            and len(self._batches) != self.spec.limits.max_batches
         )
 
     def stop_at(self, stop: Position) -> None:
@@ -355,7 +289,7 @@ class StreamRun:
         Args:
             until: No further than to these offsets, as long as there is something before them. Default: as planned.
         """
-        self._assigned = self._looking.enumerator.assign(self.limits, until) if self.has_more else None
+        self._assigned = self._looking.enumerator.assign(self.spec.limits, until) if self.has_more else None
         return self._assigned is not None
 
     def land(self) -> None:
@@ -409,7 +343,7 @@ class StreamRun:
         batch = replace(looking.plan, splits=document.splits, state=document.state)
         self._confirmation.confirm(
             lambda: looking.enumerator.check_same_logs(batch),
-            lambda error: _doubt(error, document, committed, self.target),
+            lambda error: _doubt(error, document, committed, self.spec.target),
             document,
             committed,
         )
@@ -427,7 +361,8 @@ class StreamRun:
             self._close()
         anchor = self._looking.anchor
         if anchor.state is None:
-            msg = f"the stream {self.target.stream!r} of {self.target} has no position after a run; this is a defect"
+            target = self.spec.target
+            msg = f"the stream {target.stream!r} of {target} has no position after a run; this is a defect"
             raise KafkaFlipError(msg)
         letters = self._letters
         dead_letters_owed = letters is not None and self._or_else(
@@ -439,17 +374,17 @@ class StreamRun:
         # Without an answer, the next run asks the table.
         now = datetime.now(tz=timezone.utc)
         kept_until = self._or_else(now, "how long history is kept is not known", lambda: self._table.kept_until(anchor))
-        location = self._or_else(self.target.uri, "the table's location is not known", self._table.location)
+        location = self._or_else(self.spec.target.uri, "the table's location is not known", self._table.location)
         is_seen = location is not None and (
-            standing_at(location, self.target.stream, anchor.state, anchor.version, anchor.table_version, None)
+            standing_at(location, self.spec.target.stream, anchor.state, anchor.version, anchor.table_version, None)
             is not None
         )
         return IngestResult(
             plan=self._plan_of_the_run(),
             batches=tuple(self._batches),
             known=KnownPosition(
-                stream=self.target.stream,
-                table=self.target.identity,
+                stream=self.spec.target.stream,
+                table=self.spec.target.identity,
                 state=anchor.state,
                 verified_at=datetime.now(tz=timezone.utc),
                 table_version=anchor.table_version,
@@ -503,7 +438,7 @@ class StreamRun:
             return None
         newest = itertools.islice(self._table.commits(), _MOST_COMMITS)
         commits = itertools.takewhile(lambda commit: commit.version > reported, newest)
-        unreported = unreported_commits(commits, self.target.stream)
+        unreported = unreported_commits(commits, self.spec.target.stream)
         if unreported is not None:
             self._log_unreported(unreported)
         return unreported
@@ -511,13 +446,13 @@ class StreamRun:
     def _log_unreported(self, unreported: Unreported) -> None:
         # Who made them is not known: a copied table, or an asset by another name, looks as a run that was killed.
         one = unreported.commits == 1
-        self.log.warning(
+        self.spec.log.warning(
             "%s of %s %s in no materialization of this asset: a run died behind %s, or another asset landed in the "
             "table. This run reports %s%s",
             f"1 commit (version {unreported.to_version})"
             if one
             else f"{unreported.commits} commits (versions {unreported.from_version} to {unreported.to_version})",
-            self.target,
+            self.spec.target,
             "is" if one else "are",
             "it" if one else "them",
             "it" if one else "them",
@@ -529,29 +464,29 @@ class StreamRun:
         try:
             return ask()
         except Exception as error:  # noqa: BLE001 - nothing of what is asked for here may undo what is committed
-            self.log.warning("%s, and what the run has committed stays: %s", what, telling_line(error))
+            self.spec.log.warning("%s, and what the run has committed stays: %s", what, telling_line(error))
             return otherwise
 
     def _tell_conflict(self, conflicts: int, conflict: KafkaFlipError) -> None:
         if conflicts == _MAX_PLANS:
             msg = (
-                f"{conflicts} plans in a row met somebody else's change to {self.target}, the last one with "
+                f"{conflicts} plans in a row met somebody else's change to {self.spec.target}, the last one with "
                 f"{conflict}; nothing of the batch was written. Run again when the table is quiet"
             )
             raise WriteFailedError(msg) from conflict
         if isinstance(conflict, ConcurrentIngestionError):
             self._met((incident_of(conflict, "The run planned anew from there."),))
         elif isinstance(conflict, ForeignConflictError):
-            self.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.target, conflict)
+            self.spec.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.spec.target, conflict)
         else:
-            self.log.warning("the batch can't be read as it was planned; planning anew: %s", conflict)
+            self.spec.log.warning("the batch can't be read as it was planned; planning anew: %s", conflict)
 
     def _met(self, incidents: Iterable[Incident]) -> tuple[Incident, ...]:
         """Notes what is tolerated, and gives all that was in this run."""
         for incident in incidents:
             if incident.message not in self._incidents:
                 self._incidents[incident.message] = incident
-                self.log.warning("tolerated %s: %s", incident.error, incident.message)
+                self.spec.log.warning("tolerated %s: %s", incident.error, incident.message)
         return tuple(self._incidents.values())
 
     def _look(self, source: Source) -> _Look:
@@ -564,7 +499,7 @@ class StreamRun:
             self._table.create(self._landing.schema())
             anchor = self._settled_anchor()
             if anchor is None:
-                msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
+                msg = f"the table {self.spec.target} was made, and is not there; was it dropped meanwhile? Run again"
                 raise TableError(msg)
             if anchor.state is None:
                 # A run of windows may have been faster in making it.
@@ -590,13 +525,13 @@ class StreamRun:
             incidents = self._letters.take_incidents()
         else:
             incidents = check_nothing_owed(
-                self._session, anchor.routed, self._table, self.target, self.context.tolerated
+                self._session, anchor.routed, self._table, self.spec.target, self.context.tolerated
             )
         # The next commit says that it was tolerated, and where dead letters go from now on.
         return replace(anchor, incidents=(*anchor.incidents, *incidents))
 
     def _dead_letter_table(self) -> str | None:
-        return None if self.dead_letters is None else str(self.dead_letters.target(self.target))
+        return None if self.spec.dead_letters is None else str(self.spec.dead_letters.target(self.spec.target))
 
     def _look_again(self, look: _Look, source: Source) -> _Look:
         """As `_look`; if the position has not moved, the enumerator goes on with what it was handed back."""
@@ -620,20 +555,20 @@ class StreamRun:
         self._discovered.update(plan.discovered)
         self._table.check_overlap(look.anchor, plan)
         for tp, offsets in sorted(plan.held_back.items()):
-            self.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
+            self.spec.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
         if plan.paused:
-            self.log.info(
+            self.spec.log.info(
                 "%d topic partitions are ahead of the slowest by more than the maximum drift; %d of their offsets are "
                 "left for a later run",
                 len(plan.paused),
                 sum(plan.paused.values()),
             )
         if plan.removed:
-            self.log.warning(
+            self.spec.log.warning(
                 "%s: no longer read, because they are gone or no longer asked for; their position is kept",
                 ", ".join(map(str, plan.removed)),
             )
-        self.log.info(
+        self.spec.log.info(
             "planned %d split%s of %s: %s",
             len(plan.splits),
             "" if len(plan.splits) == 1 else "s",
@@ -646,7 +581,7 @@ class StreamRun:
         moved = {tp: plan.starting_position[tp] - state.position[tp] for tp in plan.end_offsets if tp in state.position}
         again = -sum(offsets for offsets in moved.values() if offsets < 0)
         skipped = sum(offsets for offsets in moved.values() if offsets > 0)
-        self.log.warning(
+        self.spec.log.warning(
             "this run starts at %s instead of at the position: up to %d records are read again, up to %d are skipped",
             start,
             again,
@@ -658,7 +593,7 @@ class StreamRun:
         try:
             enumerator.notify_checkpoint_complete()
         except Exception as error:  # noqa: BLE001 - whatever fails in telling, the batch is committed
-            self.log.warning("the batch is committed; the consumer group could not be told: %s", error)
+            self.spec.log.warning("the batch is committed; the consumer group could not be told: %s", error)
             return True
         return False
 
@@ -682,9 +617,9 @@ class StreamRun:
         kept_until = self._table.kept_until(anchor)
         if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
             return False
-        self.log.info(
+        self.spec.log.info(
             "the position's commit is older than half the log's retention of %s (since %s); it is committed anew",
-            self.target,
+            self.spec.target,
             kept_until.isoformat(timespec="seconds"),
         )
         return True

@@ -55,15 +55,14 @@ from dagster_kafka_flip.table.windowed_table import (
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import TopicPartition
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
     from dagster_kafka_flip.table.delta_table import Committed
-    from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
 
 
@@ -79,49 +77,35 @@ class WindowLanding:
     """What one run does with some windows once they are planned.
 
     Args:
-        spark: The session to read and write with.
-        source: What to read.
+        spec: The run.
+        session: To read and write with.
+        context: What is known of the run.
         enumerator: What planned it.
         table: Where to.
-        target: The same, described.
         rules: How records are put into windows.
-        decoder: From bytes to columns.
-        transform: From the records to the rows to land; None for all as they are.
         topics: Of the source's topics, those whose rows are replaced; None for all.
-        run_id: Kept in the commits.
-        context: What is known of the run.
-        log: Where to tell each step.
     """
 
     def __init__(
         self,
+        spec: RunSpec[KafkaSource],
+        session: SparkSession,
+        context: SplitEnumeratorContext,
         *,
-        spark: SparkSession,
-        source: KafkaSource,
         enumerator: WindowEnumerator,
         table: WindowedTable,
-        target: DeltaTarget,
         rules: Windows,
-        decoder: Decoder,
-        transform: Callable[[DataFrame], DataFrame] | None,
         topics: tuple[str, ...] | None,
-        run_id: str,
-        context: SplitEnumeratorContext,
-        log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
-        self._spark = spark
-        self._source = source
+        self._spec = spec
+        self._target = spec.target
+        self._session = session
+        self._context = context
         self._enumerator = enumerator
         self._table = table
-        self._target = target
         self._rules = rules
-        self._decoder = decoder
-        self._transform = transform
         self._topics = topics
-        self._run_id = run_id
-        self._context = context
-        self._log = log
-        self._confirmation = LogConfirmation(log)
+        self._confirmation = LogConfirmation(spec.log)
 
     def create(self, plan: WindowPlan) -> None:
         """Creates the table, empty.
@@ -139,7 +123,7 @@ class WindowLanding:
         """The columns of the rows to land; nothing is read."""
         from pyspark.sql import functions as f
 
-        rows = self._decoder.finish(self._decoder.stage(no_records(self._spark)))
+        rows = self._spec.decoder.finish(self._spec.decoder.stage(no_records(self._session)))
         return self._transformed(rows.withColumn(self._rules.column, f.lit("").cast("string"))).schema
 
     def land(
@@ -161,9 +145,9 @@ class WindowLanding:
         self._confirmation.ask_again()
         scoped, plan = self._scoped(look, plan)
         for incident in plan.incidents:
-            self._log.warning("tolerated %s: %s", incident.error, incident.message)
+            self._spec.log.warning("tolerated %s: %s", incident.error, incident.message)
         tasks = len(self._enumerator.assign(plan).task_plan.tasks)
-        self._log.info(
+        self._spec.log.info(
             "planned %d window%s from %s to %s: %s",
             len(plan.windows),
             "" if len(plan.windows) == 1 else "s",
@@ -172,18 +156,18 @@ class WindowLanding:
             facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
         )
         # Asked before the commit: a Spark that is gone behind it takes nothing away from it.
-        spark_ui = ui_address(self._spark)
+        spark_ui = ui_address(self._session)
         clock = Clock()
         batch = around_unreadable(
             lambda met: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
-            self._source,
+            self._spec.source,
             self._context,
             plan.splits,
-            self._log,
+            self._spec.log,
         )
         seconds = clock.lap()
         self._confirm(batch)
-        self._log.info(
+        self._spec.log.info(
             "committed %s of %s: %s",
             "nothing" if batch.done is None else f"version {batch.done.version}",
             self._target,
@@ -241,7 +225,7 @@ class WindowLanding:
         document = self._document(batch, attempt)
         # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
         if not (self._rules.repair and not plan.splits):
-            retrying = write_retries(self._log, self._target, self._source, self._context, plan.splits)
+            retrying = write_retries(self._spec.log, self._target, self._spec.source, self._context, plan.splits)
             batch.done = retrying(lambda: self._write(batch, document))
         return batch
 
@@ -270,7 +254,7 @@ class WindowLanding:
         return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
 
     def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> _Scoped:
-        names = self._decoder.columns
+        names = self._spec.decoder.columns
         look.landed.check_stream(self._target.stream, {tp.topic for tp in plan.stops}, str(self._target))
         scope = Scope.of(look.landed, plan.stops, self._topics)
         needed = self._needed_columns(scope)
@@ -278,7 +262,7 @@ class WindowLanding:
             raise self._untold(scope, needed)
         windows = [planned.window for planned in plan.windows]
         if scope.kept:
-            self._log.warning(
+            self._spec.log.warning(
                 "%s has windows of %s, which this run does not read: their rows stay as they are",
                 self._target,
                 _listed(scope.kept),
@@ -287,7 +271,7 @@ class WindowLanding:
         return _Scoped(scope, predicate)
 
     def _needed_columns(self, scope: Scope) -> list[str]:
-        names = self._decoder.columns
+        names = self._spec.decoder.columns
         if scope.topics is None:
             return []
         return [names.name("topic"), *([names.name("partition")] if scope.needs_partitions else [])]
@@ -330,7 +314,7 @@ class WindowLanding:
         topics = sorted(plan.compacted & read) or sorted(unknown)
         if not topics or not scoped.predicate:
             return None
-        name = self._decoder.columns.name("topic")
+        name = self._spec.decoder.columns.name("topic")
         predicate = scoped.predicate
         if self._table.has_columns([name]):
             predicate = f"{predicate} AND {quoted(name)} IN ({', '.join(map(literal, topics))})"
@@ -356,7 +340,7 @@ class WindowLanding:
         except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
             observed = Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
             seen = None
-        tell_unknown(self._log, observed)
+        tell_unknown(self._spec.log, observed)
         rows = rows_by_topic = None
         scope = batch.scoped.scope
         if scope is not None:
@@ -364,7 +348,7 @@ class WindowLanding:
                 [planned.window for planned in batch.plan.windows],
                 done,
                 self._rules.column,
-                None if self._topics is None else self._decoder.columns.name("topic"),
+                None if self._topics is None else self._spec.decoder.columns.name("topic"),
                 is_whole=scope.topics is None,
             )
             if counted is not None:
@@ -418,7 +402,7 @@ class WindowLanding:
             if self._rules.event_time is None:
                 return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
             # The time in a rejected record is not known. What keeps its row is not of these windows.
-            kept = self._spark.table(self._target.identifier).where(
+            kept = self._session.table(self._target.identifier).where(
                 f.expr(kept_predicate(windows, plan.splits, columns))
             )
             names = ("topic", "partition", "offset")
@@ -436,7 +420,7 @@ class WindowLanding:
         replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
         return WindowsDocument(
             attempt=attempt,
-            run_id=self._run_id,
+            run_id=self._spec.run_id,
             base_version=look.base_version,
             mode="repair" if self._rules.repair else self._rules.mode,
             windows=tuple(planned.window for planned in plan.windows),
@@ -463,7 +447,7 @@ class WindowLanding:
         else:
             rows = self._transformed(self._windowed(records, batch))
             self._check_keeps(rows, self._needed_columns(scope))
-        if self._transform is not None and batch.reads:
+        if self._spec.transform is not None and batch.reads:
             batch.whole.transformed(rows)
         batch.columns = self._table.check_schema(rows.schema)
         if scope is not None:
@@ -478,7 +462,7 @@ class WindowLanding:
         replacement = Replacement(predicate, frozenset(batch.plan.stops), batch.look.fence)
         progress = ReadProgress(batch.plan.offset_span)
         try:
-            with read_watched(self._spark, write_tag(document.attempt), progress, self._log):
+            with read_watched(self._session, write_tag(document.attempt), progress, self._spec.log):
                 return self._table.rewrite(rows, document, replacement)
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
@@ -489,13 +473,13 @@ class WindowLanding:
                 )
                 raise TimestampTypeChangedError(msg) from None
             if is_rejection(error):
-                raise rejected_records(records, self._decoder) from None
+                raise rejected_records(records, self._spec.decoder) from None
             raise
 
     def _records(self, assignment: SplitAssignment) -> DataFrame:
         if assignment.plan.is_empty:
-            return no_records(self._spark)
-        return read(self._source, self._spark, assignment)
+            return no_records(self._session)
+        return read(self._spec.source, self._session, assignment)
 
     def _windowed(self, records: DataFrame, batch: _Batch) -> DataFrame:
         """Decoded records of the windows, each with its window's key."""
@@ -526,11 +510,11 @@ class WindowLanding:
     def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
         is_counted = batch.window_watch is not None and self._rules.event_time is None
         batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
-        staged = batch.watch.watch(self._decoder.stage(records), self._decoder)
-        return self._decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
+        staged = batch.watch.watch(self._spec.decoder.stage(records), self._spec.decoder)
+        return self._spec.decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
 
     def _transformed(self, rows: DataFrame) -> DataFrame:
-        result = transformed(rows, self._transform)
+        result = transformed(rows, self._spec.transform)
         if not self._rules.repair:
             self._check_keeps(result, [self._rules.column])
         return result
@@ -550,7 +534,7 @@ class WindowLanding:
 
     def _repaired_columns(self) -> dict[str, str]:
         """The repaired table's columns by what they hold."""
-        names = self._decoder.columns
+        names = self._spec.decoder.columns
         return {
             "topic": names.name("topic"),
             "partition": names.name("partition"),

@@ -27,7 +27,8 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
-from dagster_kafka_flip.ingestion.several_tables import TogetherTable, ingest_together
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
@@ -212,19 +213,23 @@ def land(
         return {"rows": rows, "is_idle": not rows, "batches": len(done)}
     if kind == TOGETHER:
         names = (table, f"{table}-second")
-        together = ingest_together(
-            source.connected(connection),
-            {
-                name: TogetherTable(DeltaTarget(table=name), Decoder.of(None, None, None), look, None, None)
-                for name, look in zip(names, (None, peeking), strict=True)
-            },
-            spark=lambda: session,
-            limits=limits,
-            verify_after=timedelta(hours=1),
-            tolerated=frozenset(),
-            run_id=run_id,
-            log=logging.getLogger(__name__),
-        )
+        log = logging.getLogger(__name__)
+        tables = {
+            name: TableRun(
+                RunSpec(
+                    source=source.connected(connection),
+                    target=DeltaTarget(table=name),
+                    spark=lambda: session,
+                    decoder=Decoder.of(None, None, None),
+                    transform=look,
+                    limits=limits,
+                    run_id=run_id,
+                    log=log,
+                )
+            )
+            for name, look in zip(names, (None, peeking), strict=True)
+        }
+        together = ingest_tables(tables, verify_after=timedelta(hours=1), log=log)
         for failure in together.failures.values():
             raise failure
         results = together.results.values()

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.ingestion.several_tables import Together
+from dagster_kafka_flip.ingestion.several_tables import TablesInStep
 from dagster_kafka_flip.source.api import SplitEnumerator, SplitEnumeratorContext
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.split import TopicPartition
@@ -33,7 +33,7 @@ class PlannedEnumerator(SplitEnumerator):
 
 
 class TableRun:
-    """What Together knows of a StreamRun; lands by noting what it would read."""
+    """What TablesInStep knows of a StreamRun; lands by noting what it would read."""
 
     def __init__(self, starts: dict[int, int], stops: dict[int, int], limits: Limits, reads: list[Any]) -> None:
         self.context = SplitEnumeratorContext()
@@ -111,7 +111,7 @@ def test_every_table_lands_every_offset_once_and_those_at_the_same_offsets_share
         f"t{index}": TableRun(start, stops, Limits(max_records_per_batch=limit), reads)
         for index, start in enumerate(starts)
     }
-    together = Together(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    together = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
     together.open()
     together.land()
     together.finish()
@@ -135,7 +135,7 @@ def test_whoever_is_behind_catches_up_with_the_next_and_goes_on_with_it():
         name: TableRun({0: start}, {0: 100}, Limits(), reads)
         for name, start in {"new": 0, "ahead": 90, "behind": 40}.items()
     }
-    together = Together(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    together = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
     together.open()
     together.land()
     spans = [[(split.starting_offset, split.stopping_offset) for split in splits] for splits in reads]
@@ -152,7 +152,7 @@ def test_a_table_for_which_something_fails_is_left_behind_and_the_others_go_on()
         raise ValueError("no")
 
     runs["bad"].land = fail  # type: ignore[method-assign]
-    together = Together(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
+    together = TablesInStep(runs, sharing, logging.getLogger(__name__))  # pyright: ignore[reportArgumentType]
     together.open()
     together.land()
     assert list(together.failures) == ["bad"]
