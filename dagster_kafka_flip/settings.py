@@ -6,18 +6,40 @@ import difflib
 import functools
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, get_args
 from urllib.parse import unquote
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
 
 from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from pydantic.fields import FieldInfo
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def refuse_lookalike(field: FieldInfo, value: object) -> None:
+    """Refuses what pydantic takes for something else: true for 1, and a number or a text for a duration.
+
+    Args:
+        field: Of a model.
+        value: What was given for it.
+
+    Raises:
+        PydanticKnownError: It is of another type.
+    """
+    kinds = {field.annotation, *get_args(field.annotation)}
+    if isinstance(value, bool) and bool not in kinds:
+        for kind in {int, float} & kinds:
+            raise PydanticKnownError("int_type" if kind is int else "float_type")
+    if timedelta in kinds and value is not None and not isinstance(value, timedelta):
+        raise PydanticKnownError("time_delta_type")
 
 
 class Settings(BaseModel):
@@ -36,6 +58,12 @@ class Settings(BaseModel):
         except ValidationError as error:
             msg = f"invalid {type(self).__name__}: {describe(error, type(self).model_fields)}"
             raise ConfigurationError(msg) from None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_lookalikes(cls, value: object, about: ValidationInfo) -> object:
+        refuse_lookalike(cls.model_fields[str(about.field_name)], value)
+        return value
 
 
 def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str]) -> None:

@@ -147,6 +147,8 @@ _POSITIVE = "invalid Limits: {}: has to be greater than or equal to 1"
         (_asset, {"max_records_per_batch": 0}, _POSITIVE.format("max_records_per_batch")),
         (_asset, {"max_bytes_per_batch": -1}, _POSITIVE.format("max_bytes_per_batch")),
         (_asset, {"max_batches": 0}, _POSITIVE.format("max_batches")),
+        (_asset, {"max_batches": True}, "invalid Limits: max_batches: expected a whole number"),
+        (_several, {"max_records_per_batch": False}, "invalid Limits: max_records_per_batch: expected a whole number"),
         (_asset, {"max_records_per_batch": 1.5}, "invalid Limits: max_records_per_batch: expected a whole number"),
         (_asset, {"max_records_per_batch": "many"}, "invalid Limits: max_records_per_batch: expected a whole number"),
         (_asset, {"spread": "evenly"}, "invalid Limits: spread: has to be 'backlog' or 'time'"),
@@ -191,6 +193,23 @@ _POSITIVE = "invalid Limits: {}: has to be greater than or equal to 1"
         (DeltaTarget, {}, "invalid DeltaTarget: table: is missing"),
         (DeltaTarget, {"table": "lake/x", "mode": "append"}, "invalid DeltaTarget: mode: there is no such field"),
         (DeltaTarget, {"table": "lake/x", "cluster_by": "a"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
+        (_source, {"max_drift": 5}, "invalid KafkaSource: max_drift: expected a timedelta, such as timedelta(hours=1)"),
+        (_source, {"max_drift": True}, "invalid KafkaSource: max_drift: expected a timedelta, such as "),
+        (_source, {"max_drift": "PT1H"}, "invalid KafkaSource: max_drift: expected a timedelta, such as "),
+        (Windows, {"max_lateness": 3600}, "invalid Windows: max_lateness: expected a timedelta, such as "),
+        (Windows, {"event_time": ""}, "invalid Windows: event_time: is empty"),
+        (Windows, {"repair": True, "time_column": ""}, "invalid Windows: time_column: is empty"),
+        (DeadLetters, {"table": "lake/x", "max_records": True}, "max_records: expected a whole number"),
+        (DeadLetters, {"table": "lake/x", "max_share": True}, "max_share: expected a number"),
+        (_asset, {"table": "http://host/orders"}, "the table begins with http:, an address of the web, where Spark "),
+        (_asset, {"table": "HTTPS://account.blob.core.windows.net/x"}, "such as s3a://bucket/orders or abfss://"),
+        (_ingest, {"table": "delta.`http://host/orders`"}, "the table begins with http:, an address of the web"),
+        (_asset, {"dead_letter": "https://host/orders"}, "the table begins with https:, an address of the web"),
+        (_asset, {"table": "jdbc:postgresql://host/db"}, "the table begins with jdbc:, and no slash follows; write it"),
+        (_asset, {"table": "kafka:orders"}, "the table begins with kafka:, and no slash follows; write it such as "),
+        (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),
+        (KafkaResource, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),
+        (KafkaClusterConfig, {"bootstrap_servers": "a:1", "read_timeout": True}, "read_timeout: expected a number"),
         (Windows, {"max_lateness": "soon"}, "invalid Windows: max_lateness: "),
         (KafkaConnection, {"bootstrap_servers": "localhost"}, "'localhost' is no address"),
         (KafkaConnection, {"bootstrap_servers": "localhost:99999"}, "'localhost:99999' is no address"),
@@ -215,6 +234,12 @@ def test_a_wrong_input_is_told_where_it_is_defined(make, options, message):
     with pytest.raises(ConfigurationError) as error:
         make(**options)
     assert message in str(error.value)
+
+
+def test_an_address_of_the_web_is_not_repeated():
+    with pytest.raises(ConfigurationError) as error:
+        _asset(table="https://account.blob.core.windows.net/orders?sig=hunter2")
+    assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -846,7 +871,7 @@ def test_a_wrong_input_is_told_where_it_is_defined(make, options, message):
         (lambda: Limits(5), "Limits takes its options by name: write Limits(max_records_per_batch=...)"),
         (lambda: Windows(mode="x"), "invalid Windows: mode: has to be 'exact' or 'offset'"),
         (
-            lambda: Windows(max_lateness=-1),
+            lambda: Windows(max_lateness=timedelta(seconds=-1)),
             "invalid Windows: the maximum lateness is -1 day, 23:59:59; it can't be negative",
         ),
         (

@@ -36,7 +36,6 @@ from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.tolerance import CHECKS, tolerated_errors
 from dagster_kafka_flip.settings import expect, near_names
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.layout import check_layout
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.source.limits import Limits
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -150,7 +150,7 @@ class Ingestion:
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
         record = read_record(context.instance, context.asset_key)
         result = ingest(
-            overridden_source(self.source, config),
+            config.overridden(self.source),
             self.target,
             spark=spark_of(context, self.spark),
             connection=kafka_of(context, self.kafka, self.source.cluster),
@@ -159,8 +159,8 @@ class Ingestion:
             columns=self.columns,
             transform=self.bound_transform(context),
             dead_letter=self.dead_letter,
-            limits=overridden_limits(self.limits, config),
-            starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+            limits=config.limited(self.limits),
+            starting_offsets=config.starting_offsets,
             known=None if config.verify else record.known,
             reported=record.reported(self.target),
             verify_after=self.verify_after,
@@ -208,7 +208,7 @@ class Ingestion:
         Raises:
             KafkaFlipError: Whatever is in the way.
         """
-        limits = overridden_limits(self.limits, config)
+        limits = config.limited(self.limits)
         rules = Windows(repair=True, time_column=config.time_column)
         results = tuple(self._rewrite(context, rules, [window], limits=limits, tolerated=self.tolerated))
         yield MaterializeResult(asset_key=key, metadata=self._with_columns(windows_metadata(results)))
@@ -217,9 +217,7 @@ class Ingestion:
     def _land_partitions(
         self, context: AssetExecutionContext, partitions: AssetPartitions, config: WindowsRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        limits = self.limits
-        if config.max_records_per_batch is not None:
-            limits = Limits(max_records_per_batch=config.max_records_per_batch)
+        limits = config.limited(self.limits)
         groups = partitions.groups(context.partition_keys)
         for told in partitions.irregularities([window for group in groups for window in group.windows]):
             context.log.warning(told)
@@ -388,20 +386,6 @@ def _findings(results: Sequence[WindowsResult]) -> Findings:
     return Findings(
         incidents(results), rejected_records(results), stragglers(results), unknown(results), fields(results)
     )
-
-
-def overridden_source(source: KafkaSource, config: IngestRunConfig) -> KafkaSource:
-    """A source, stopping where one run is to stop."""
-    if config.stop is None:
-        return source
-    return source.with_overrides(stopping_offsets=OffsetsInitializer.parse(config.stop))
-
-
-def overridden_limits(limits: Limits, config: IngestRunConfig) -> Limits:
-    """Limits, with what is set for one run."""
-    names = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
-    overrides = {name: value for name in names if (value := getattr(config, name)) is not None}
-    return Limits(**{**limits.model_dump(), **overrides})
 
 
 def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:

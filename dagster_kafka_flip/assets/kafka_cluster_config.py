@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 from dagster import Config, EnvVar
 from dagster._config.field_utils import IntEnvVar
-from pydantic import ConfigDict, Field, SecretStr, ValidationError
+from pydantic import ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import describe, hidden_values, refuse_unnamed
+from dagster_kafka_flip.settings import describe, hidden_values, refuse_lookalike, refuse_unnamed
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD
 
@@ -76,6 +76,12 @@ class KafkaClusterConfig(Config):
         if known.get("bootstrap_servers") is not None and not any(map(_is_env_var, known.values())):
             fields: dict[str, Any] = {name: known[name] for name in known if name in KafkaClusterConfig.model_fields}
             KafkaConnection(**fields)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_lookalikes(cls, value: object, about: ValidationInfo) -> object:
+        refuse_lookalike(cls.model_fields[str(about.field_name)], value)
+        return value
 
     def connection(self) -> KafkaConnection:
         """How to reach the cluster.

@@ -12,8 +12,6 @@ from dagster_kafka_flip.assets.asset_ingestion import (
     Ingestion,
     OnIdle,
     check_transform,
-    overridden_limits,
-    overridden_source,
 )
 from dagster_kafka_flip.assets.asset_options import check_asset_options, dagsters_errors
 from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
@@ -34,7 +32,6 @@ from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.limits import Limits, Spread
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -246,8 +243,8 @@ def _go_on(
 ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
     first = next(iter(chosen.values()))
     connection = kafka_of(context, first.kafka, first.source.cluster)
-    source = overridden_source(first.source, config).connected(connection)
-    limits = overridden_limits(first.limits, config)
+    source = config.overridden(first.source).connected(connection)
+    limits = config.limited(first.limits)
     records: dict[AssetKey, Record] = {}
     tables: dict[str, TableRun] = {}
     for key, ingestion in chosen.items():
@@ -270,7 +267,7 @@ def _go_on(
         tables,
         verify_after=first.verify_after,
         log=context.log,
-        starting_offsets=None if config.start is None else OffsetsInitializer.parse(config.start),
+        starting_offsets=config.starting_offsets,
     )
     for key, ingestion in chosen.items():
         if (result := done.results.get(key.to_user_string())) is not None:

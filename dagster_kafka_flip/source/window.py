@@ -116,10 +116,10 @@ class Windows(Settings):
 
     mode: Literal["exact", "offset"] = "exact"
     max_lateness: timedelta | None = timedelta(hours=1)
-    event_time: str | None = None
+    event_time: str | None = Field(default=None, min_length=1)
     column: str = Field(default="kafka_window", min_length=1)
     repair: bool = False
-    time_column: str | None = None
+    time_column: str | None = Field(default=None, min_length=1)
 
     @field_validator("max_lateness")
     @classmethod

@@ -23,6 +23,8 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 # How SQL names a table by its path.
 _SQL_PATH = re.compile(r"delta\.`((?:[^`]|``)+)`", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"\w+")
+# What Spark can read from and not write to.
+_WEB = frozenset({"http", "https"})
 # Three clients of one store.
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _DEFAULT_CATALOG = "spark_catalog"
@@ -82,6 +84,7 @@ class DeltaTarget(Settings):
         if _NO_PLACE.fullmatch(table):
             msg = f"the table {table!r} is a scheme without a place; write it such as s3a://bucket/orders"
             raise ValueError(msg)
+        _check_scheme(_place(table))
         is_name = "/" not in table and not _SCHEME.match(table)
         if is_name and not all(_QUOTED.sub("quoted", table).split(".")):
             msg = (
@@ -115,8 +118,7 @@ class DeltaTarget(Settings):
 
     @property
     def _place(self) -> str:
-        in_sql = _SQL_PATH.fullmatch(self.table)
-        return self.table if in_sql is None else in_sql[1].replace("``", "`")
+        return _place(self.table)
 
     @property
     def local_path(self) -> Path | None:
@@ -189,3 +191,29 @@ class DeltaTarget(Settings):
 
     def __str__(self) -> str:
         return self.location if self.is_path else self.table
+
+
+def _place(table: str) -> str:
+    """A path, also where it is written as in SQL; else the name as it is."""
+    in_sql = _SQL_PATH.fullmatch(table)
+    return table if in_sql is None else in_sql[1].replace("``", "`")
+
+
+def _check_scheme(place: str) -> None:
+    """Refuses a URI that can be no table's. It is not repeated: such addresses may hold passwords.
+
+    Raises:
+        ValueError: It is one of the web, or no slash follows its scheme.
+    """
+    scheme, _, rest = place.partition(":")
+    if not _SCHEME.match(place) or scheme.lower() == "file":
+        return
+    if scheme.lower() in _WEB:
+        msg = (
+            f"the table begins with {scheme}:, an address of the web, where Spark can't write; name it by its store, "
+            "such as s3a://bucket/orders or abfss://container@account.dfs.core.windows.net/orders"
+        )
+        raise ValueError(msg)
+    if not rest.startswith("/"):
+        msg = f"the table begins with {scheme}:, and no slash follows; write it such as s3a://bucket/orders"
+        raise ValueError(msg)

@@ -1,0 +1,251 @@
+"""What users get wrong in the config of one run: an error that names the field, before Kafka or Spark is asked."""
+
+# Every config here is wrong on purpose.
+# pyright: reportCallIssue=false, reportArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dagster import (
+    AssetsDefinition,
+    DagsterInstance,
+    DagsterInvalidConfigError,
+    DailyPartitionsDefinition,
+    EnvVar,
+    RunConfig,
+    materialize,
+)
+from dagster._config.field_utils import IntEnvVar
+
+from dagster_kafka_flip import (
+    IngestRunConfig,
+    KafkaDeltaTable,
+    KafkaResource,
+    KafkaSource,
+    SparkResource,
+    WindowsRunConfig,
+    build_kafka_delta_asset,
+    build_kafka_delta_multi_asset,
+)
+from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
+
+_SOURCE = KafkaSource(topics=("orders",))
+_STREAM = build_kafka_delta_asset(name="orders", source=_SOURCE, table="lake/orders")
+_DAYS = build_kafka_delta_asset(
+    name="orders", source=_SOURCE, table="lake/days", partitions_def=DailyPartitionsDefinition("2026-01-01")
+)
+_SEVERAL = build_kafka_delta_multi_asset(
+    name="orders",
+    source=_SOURCE,
+    tables=[KafkaDeltaTable(spec="one", table="lake/one"), KafkaDeltaTable(spec="other", table="lake/other")],
+)
+_NEW_YEAR, _DAY_AFTER = "timestamp:2026-01-01T00:00:00Z", "timestamp:2026-01-02T00:00:00Z"
+_REPLACE = {"mode": "replace", "start": _NEW_YEAR, "stop": _DAY_AFTER}
+
+
+def run(asset: AssetsDefinition, config: Any, instance: DagsterInstance) -> None:
+    """Materializes an asset. Nothing listens on port 1: whoever asked Kafka or Spark would fail by another error."""
+    materialize(
+        [asset],
+        resources={
+            "kafka": KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=0.5),
+            "spark": SparkResource(remote="sc://127.0.0.1:1"),
+        },
+        instance=instance,
+        run_config=config if isinstance(config, RunConfig) else {"ops": {"orders": {"config": config}}},
+        partition_key="2026-01-01" if asset is _DAYS else None,
+    )
+
+
+@pytest.mark.parametrize(("asset", "config"), [(_STREAM, {"start": "latest"}), (_SEVERAL, {}), (_DAYS, {})])
+def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
+    with pytest.raises(ClusterUnreachableError):
+        run(asset, config, instance)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"start": ""}, "start: '' names no offsets; write earliest, latest, committed, "),
+        ({"start": "earlest"}, "start: 'earlest' names no offsets; write earliest, latest, committed, "),
+        ({"start": "group"}, "start: 'group' names no offsets; write earliest, latest, committed, "),
+        ({"start": "1763800000"}, "start: '1763800000' names no offsets; write earliest, latest, committed, "),
+        (
+            {"start": "timestamp:1763800000"},
+            "start: timestamp 1763800000 looks like seconds since the epoch, and milliseconds are expected: write",
+        ),
+        (
+            {"start": "timestamp:2026/11/20"},
+            "start: '2026/11/20' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
+        ),
+        ({"start": "timestamp:2026-11-20"}, "start: the time 2026-11-20T00:00:00 has no offset from UTC; write one"),
+        ({"start": "timestamp:"}, "start: 'timestamp:' names no offsets"),
+        ({"start": "timestamp:-5"}, "start: the timestamp -5 is before 1970"),
+        ({"start": "timestamp:99999999999999999999"}, "start: the timestamp 99999999999999999999 is later than Kafka"),
+        ({"start": "offsets:{"}, "start: '{' is no map of offsets, such as {"),
+        ({"start": "offsets:{}"}, "start: specific offsets need at least one topic partition"),
+        ({"start": 'offsets:{"orders": 5}'}, "start: '{\"orders\": 5}' is no map of offsets, such as {"),
+        ({"start": 'offsets:{"orders": {"0": 1.5}}'}, "is no map of offsets, such as {"),
+        ({"start": 'offsets:{"orders": {"0": -1}}'}, "start: orders-0: the offset -1 is negative"),
+        (
+            {"start": 'offsets:{"payments": {"0": 1}}'},
+            "start: an offset is given for payments-0, but the source reads orders",
+        ),
+        ({"start": "committed"}, "start: committed offsets are asked for, but the source has no group id; call "),
+        ({"start": "committed:never"}, "start: 'committed:never' names no offsets"),
+        ({"stop": "earliest"}, "stop: earliest can't be a stop: nothing would ever be read"),
+        ({"stop": "timestamp:2026/11/20"}, "stop: '2026/11/20' is no ISO 8601 time"),
+        ({"stop": "committed"}, "stop: committed offsets are asked for, but the source has no group id; call "),
+        (
+            {"start": _DAY_AFTER, "stop": _NEW_YEAR},
+            "start: it starts at timestamp:1767312000000, behind its stop at timestamp:1767225600000: nothing would ",
+        ),
+        (
+            {"start": 'offsets:{"orders": {"0": 9}}', "stop": 'offsets:{"orders": {"0": 5}}'},
+            "start: orders-0: it starts at offset 9, behind its stop at 5: nothing would ever be read",
+        ),
+        ({"max_records_per_batch": 0}, "max_records_per_batch: has to be greater than or equal to 1"),
+        ({"max_bytes_per_batch": -1}, "max_bytes_per_batch: has to be greater than or equal to 1"),
+        ({"max_batches": 0}, "max_batches: has to be greater than or equal to 1"),
+        ({"verify": None}, "invalid IngestRunConfig: verify: expected true or false"),
+        ({"mode": None}, "invalid IngestRunConfig: mode: expected a text"),
+        ({"mode": "replce"}, "mode: 'replce' is neither append nor replace"),
+        ({"mode": "replace"}, "mode: replace needs start and stop as timestamps, such as timestamp:2026-01-31T"),
+        ({**_REPLACE, "start": "earliest"}, "mode: replace needs start and stop as timestamps"),
+        (
+            {**_REPLACE, "stop": _NEW_YEAR},
+            "ends at 2026-01-01T00:00:00Z, which is not after its start, 2026-01-01T00:00:00Z",
+        ),
+        (
+            {**_REPLACE, "max_batches": 5, "max_bytes_per_batch": 5},
+            "max_bytes_per_batch, max_batches: not for mode: replace, which lands its range of time in one commit",
+        ),
+        ({**_REPLACE, "time_column": ""}, "time_column: is empty"),
+        ({"time_column": "at"}, "time_column: it is for mode: replace alone; leave it out, or set the mode"),
+    ],
+)
+def test_a_wrong_value_for_a_stream_is_told_with_its_field(config, message, instance):
+    with pytest.raises(ConfigurationError) as error:
+        run(_STREAM, config, instance)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"start": "earlest"}, "start: 'earlest' names no offsets"),
+        ({"start": 'offsets:{"payments": {"0": 1}}'}, "start: an offset is given for payments-0, but the source reads"),
+        ({"start": _DAY_AFTER, "stop": _NEW_YEAR}, "start: it starts at timestamp:1767312000000, behind its stop"),
+        ({"stop": "earliest"}, "stop: earliest can't be a stop"),
+        ({"max_batches": 0}, "max_batches: has to be greater than or equal to 1"),
+        ({**_REPLACE, "stop": _NEW_YEAR}, "which is not after its start"),
+        ({**_REPLACE, "time_column": ""}, "time_column: is empty"),
+    ],
+)
+def test_a_wrong_value_for_several_tables_is_told_with_its_field(config, message, instance):
+    with pytest.raises(ConfigurationError) as error:
+        run(_SEVERAL, config, instance)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"max_records_per_batch": 0}, "max_records_per_batch: has to be greater than or equal to 1"),
+        ({"max_records_per_batch": -1}, "max_records_per_batch: has to be greater than or equal to 1"),
+        (
+            {"tolerate": ["WindowBeyondRetentionEror"]},
+            "tolerate: there is no error 'WindowBeyondRetentionEror'; did you mean WindowBeyondRetentionError?",
+        ),
+        ({"tolerate": [""]}, "tolerate: there is no error ''; there are ClusterChangedError, "),
+        ({"tolerate": ["ConfigurationError"]}, "tolerate: ConfigurationError can't be tolerated; those that can are "),
+        ({"tolerate": None}, "invalid WindowsRunConfig: tolerate: expected a list"),
+    ],
+)
+def test_a_wrong_value_for_partitions_is_told_with_its_field(config, message, instance):
+    with pytest.raises(ConfigurationError) as error:
+        run(_DAYS, config, instance)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("assets", "config", "message"),
+    [
+        ([_STREAM, _SEVERAL, _DAYS], {"strat": "earliest"}, 'Received unexpected config entry "strat"'),
+        ([_DAYS], {"start": "earliest"}, 'Received unexpected config entry "start"'),
+        ([_DAYS], {"max_batches": 5}, 'Received unexpected config entry "max_batches"'),
+        ([_STREAM, _SEVERAL], {"tolerate": ["TopicNotFoundError"]}, 'Received unexpected config entry "tolerate"'),
+        ([_STREAM, _SEVERAL], {"start": 5}, "orders:config:start"),
+        ([_STREAM, _SEVERAL], {"start": ["earliest"]}, "orders:config:start"),
+        ([_STREAM, _SEVERAL], {"start": {"orders": 5}}, "orders:config:start"),
+        ([_STREAM, _SEVERAL], {"stop": 1_763_800_000}, "orders:config:stop"),
+        ([_STREAM, _SEVERAL], {"max_batches": True}, "orders:config:max_batches"),
+        ([_STREAM, _SEVERAL], {"max_batches": "5"}, "orders:config:max_batches"),
+        ([_STREAM, _SEVERAL], {"max_bytes_per_batch": "1g"}, "orders:config:max_bytes_per_batch"),
+        ([_STREAM, _SEVERAL, _DAYS], {"max_records_per_batch": 1.5}, "orders:config:max_records_per_batch"),
+        ([_STREAM, _SEVERAL, _DAYS], {"max_records_per_batch": False}, "orders:config:max_records_per_batch"),
+        ([_STREAM, _SEVERAL], {"verify": "yes"}, "orders:config:verify"),
+        ([_STREAM, _SEVERAL], {"mode": 5}, "orders:config:mode"),
+        ([_STREAM, _SEVERAL], {"time_column": 5}, "orders:config:time_column"),
+        ([_DAYS], {"tolerate": "WindowBeyondRetentionError"}, "orders:config:tolerate"),
+        ([_DAYS], {"tolerate": [5]}, "orders:config:tolerate"),
+        ([_STREAM, _SEVERAL, _DAYS], ["earliest"], "orders:config"),
+    ],
+)
+def test_what_is_of_another_type_or_unknown_is_refused_by_dagster(assets, config, message, instance):
+    for asset in assets:
+        with pytest.raises(DagsterInvalidConfigError) as error:
+            run(asset, config, instance)
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "message"),
+    [
+        (IngestRunConfig, {"strat": "earliest"}, "strat: there is no such field; did you mean start?"),
+        (IngestRunConfig, {"tolerate": []}, "tolerate: there is no such field; there are start, stop, "),
+        (IngestRunConfig, {"start": 5}, "invalid IngestRunConfig: start: expected a text"),
+        (IngestRunConfig, {"start": "timestamp:2026/11/20"}, "start: '2026/11/20' is no ISO 8601 time"),
+        (IngestRunConfig, {"stop": "yesterday"}, "stop: 'yesterday' names no offsets"),
+        (IngestRunConfig, {"max_batches": True}, "invalid IngestRunConfig: max_batches: expected a whole number"),
+        (IngestRunConfig, {"max_batches": 1.5}, "invalid IngestRunConfig: max_batches: expected a whole number"),
+        (IngestRunConfig, {"max_bytes_per_batch": "1g"}, "max_bytes_per_batch: expected a whole number"),
+        (IngestRunConfig, {"max_batches": 0}, "max_batches: has to be greater than or equal to 1"),
+        (IngestRunConfig, {"verify": 5}, "invalid IngestRunConfig: verify: expected true or false"),
+        (IngestRunConfig, {"mode": "replce"}, "mode: 'replce' is neither append nor replace"),
+        (IngestRunConfig, {"mode": "replace", "start": _NEW_YEAR}, "mode: replace needs start and stop"),
+        (IngestRunConfig, {**_REPLACE, "stop": _NEW_YEAR}, "stop: the window "),
+        (IngestRunConfig, {"time_column": "at"}, "time_column: it is for mode: replace alone"),
+        (WindowsRunConfig, {"start": "earliest"}, "there is no such field; there are max_records_per_batch, tolerate"),
+        (WindowsRunConfig, {"max_records_per_batch": True}, "max_records_per_batch: expected a whole number"),
+        (WindowsRunConfig, {"tolerate": "TopicNotFoundError"}, "invalid WindowsRunConfig: tolerate: expected a list"),
+    ],
+)
+def test_a_wrong_run_config_in_python_is_told_where_it_is_made(kind, config, message):
+    with pytest.raises(ConfigurationError) as error:
+        kind(**config)
+    assert message in str(error.value)
+
+
+def test_a_run_config_takes_its_fields_by_name():
+    with pytest.raises(ConfigurationError, match=r"write IngestRunConfig\(start=...\)"):
+        IngestRunConfig("earliest")
+
+
+def test_what_stands_in_an_environment_variable_is_looked_at_when_the_run_begins(instance, monkeypatch):
+    variables = {"start": EnvVar("START"), "stop": EnvVar("STOP"), "max_records_per_batch": IntEnvVar.create("MOST")}
+    config = RunConfig(ops={"orders": IngestRunConfig(mode="replace", **variables)})
+
+    def failure(**values: str) -> str:
+        for name, value in {"START": _NEW_YEAR, "STOP": _DAY_AFTER, "MOST": "5", **values}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises((ConfigurationError, ClusterUnreachableError)) as error:
+            run(_STREAM, config, instance)
+        return str(error.value)
+
+    assert "start: 'earlest' names no offsets" in failure(START="earlest")
+    assert "which is not after its start" in failure(STOP=_NEW_YEAR)
+    assert "max_records_per_batch: has to be greater than or equal to 1" in failure(MOST="0")
+    assert "no answer from Kafka" in failure()
