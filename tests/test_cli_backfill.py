@@ -80,7 +80,7 @@ def run(broker, home, topic, tmp_path):
     def invoke(*arguments: str, code: int = 0, answer: str | None = None, **env: str | None):
         finished = CliRunner().invoke(
             main,
-            ["backfill", *arguments, "-f", str(definitions)],
+            ["backfill", "--asset", *arguments, "-f", str(definitions)],
             env={"TEST_BROKER": broker, "DAGSTER_HOME": str(home), **env},
             input=answer,
         )
@@ -231,7 +231,7 @@ def test_runs_follow_the_backfill_policy_and_the_first_that_fails_is_the_last(ka
 
 
 @pytest.mark.kafka
-def test_holes_and_overlaps_of_partitions_are_told_before_anything_runs(kafka, run, topic):
+def test_holes_and_overlaps_of_partitions_are_told_before_anything_runs(kafka, run, topic, tmp_path):
     kafka.create(topic)
     around_the_change = ("--from", "2023-09-30T13:30:00Z", "--to", "2023-09-30T17:00:00Z", "--dry-run")
     hole = (
@@ -256,7 +256,7 @@ def test_holes_and_overlaps_of_partitions_are_told_before_anything_runs(kafka, r
         "[2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) overlap by the asset's definition: a record dated in both would "
         "be landed twice. Nothing was read. Land what comes before them with --to 2011-12-30T10:00:00Z, and what comes "
         "after them with --from 2011-12-31T10:00:00Z. Land only one of the two, by its key: dagster asset materialize "
-        "--select lake/skipped_day --partition 2011-12-31\n"
+        f"--select lake/skipped_day --partition 2011-12-31 -f {tmp_path}/project_{topic.replace('-', '_')}.py\n"
     )
     assert "1: 2011-12-29" in days("2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z").stdout
     assert "1: 2012-01-01" in days("2011-12-31T10:00:00Z", "2012-01-01T10:00:00Z").stdout
@@ -320,4 +320,4 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
 def test_the_reference_names_every_option():
     from dagster_kafka_flip.cli.backfill import backfill
 
-    assert documented_options("### Landing a range of time again") == options_of(backfill) - {"asset"}
+    assert documented_options("### Landing a range of time again") == options_of(backfill)

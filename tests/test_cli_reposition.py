@@ -122,7 +122,7 @@ def test_a_dry_run_and_a_no_change_nothing(spark, land, where, table):
     assert land().rows == 8
 
 
-@pytest.mark.parametrize(("to", "rows"), [("latest", 0), ("timestamp:2001-01-01T00:00:00Z", 8), ("group", 4)])
+@pytest.mark.parametrize(("to", "rows"), [("latest", 0), ("timestamp:2001-01-01T00:00:00Z", 8), ("committed", 4)])
 def test_each_way_to_say_where_to(kafka, land, where, topic, to, rows):
     land()
     kafka.commit_offsets(topic, topic, {0: 2, 1: 2})
@@ -225,4 +225,4 @@ def test_a_table_that_is_not_there_and_a_group_that_is_not_named_are_told(where,
     finished = run("set", "--to", "earliest", *where, "--topic", topic, "--yes", code=1)
     assert "there is no Delta table" in finished
     land()
-    assert "--to group needs --group-id" in run("set", "--to", "group", *where, "--yes", code=2)
+    assert "--to committed needs --group-id" in run("set", "--to", "committed", *where, "--yes", code=2)

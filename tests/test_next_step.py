@@ -7,9 +7,10 @@ import shlex
 
 import click
 import pytest
+from dagster._cli.asset import asset_materialize_command
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.source.next_step import TOPIC, set_position
+from dagster_kafka_flip.source.next_step import TOPIC, backfill, materialize, set_position
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,20 @@ def test_the_command_has_all_that_the_command_line_requires(options):
     assert context.params["bootstrap_servers"] == "127.0.0.1:1"
     assert context.params["reason"] == "latest"
     assert context.params["stream"] == options.get("stream", "main")
+
+
+@pytest.mark.parametrize(
+    ("asset", "defined_in", "parameter"),
+    [("lake/flights", ("-f", __file__), "python_file"), ("our flights", ("-m", "project.defs"), "module_name")],
+)
+def test_a_command_for_an_asset_says_which_one_and_where_it_is_defined(asset, defined_in, parameter):
+    words = shlex.split(backfill(asset, defined_in).replace("<time>", "2026-01-31T00:00:00Z"))
+    assert words[:2] == ["dagster-kafka-flip", "backfill"]
+    context = main.commands["backfill"].make_context("backfill", words[2:])
+    assert (context.params["asset"], str(context.params[parameter])) == (asset, defined_in[1])
+
+    words = shlex.split(materialize(asset, "2026-01-31|eu", defined_in))
+    assert words[:3] == ["dagster", "asset", "materialize"]
+    context = asset_materialize_command.make_context("materialize", words[3:])
+    assert (context.params["select"], context.params["partition"]) == (asset, "2026-01-31|eu")
+    assert defined_in[1] in str(context.params[parameter])

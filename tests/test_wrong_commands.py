@@ -407,7 +407,12 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "'nope' names no offsets; write earliest, latest, committed, committed:earliest, timestamp:20",
         ),
         (
-            "position set --table lake/a --reason x --to group:never --bootstrap-servers 127.0.0.1:1",
+            "position set --table lake/a --reason x --to group --bootstrap-servers 127.0.0.1:1",
+            1,
+            "'group' names no offsets; write earliest, latest, committed, committed:earliest, timestamp:20",
+        ),
+        (
+            "position set --table lake/a --reason x --to committed:never --bootstrap-servers 127.0.0.1:1",
             1,
             "'committed:never' names no offsets; write earliest, latest, committed, committed:earliest, t",
         ),
@@ -493,71 +498,82 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             2,
             "Invalid value for '--spark-remote': remote is no address of a Spark Connect server",
         ),
-        ("backfill", 2, "Missing argument 'ASSET'."),
-        ("backfill stream", 2, "Missing option '--from'."),
-        ("backfill stream --from 2026-01-01T00:00:00Z", 2, "Missing option '--to'."),
+        ("backfill", 2, "Missing option '--from'."),
+        ("backfill --asset stream", 2, "Missing option '--from'."),
+        ("backfill --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z", 2, "say what to land again with --asset"),
         (
-            "backfill stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
+            "backfill -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
+            2,
+            "-f says where an asset is defined; say which one with --asset",
+        ),
+        (
+            "backfill stream --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
+            2,
+            "Got unexpected extra argument (stream)",
+        ),
+        ("backfill --asset stream --from 2026-01-01T00:00:00Z", 2, "Missing option '--to'."),
+        (
+            "backfill --asset stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z",
             2,
             "there is nobody to ask, because this is no terminal: add --yes, or --dry-run to see the plan",
         ),
         (
-            "backfill stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --json",
+            "backfill --asset stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --json",
             2,
             "--json is for scripts, which are not asked: add --yes, or --dry-run to see the plan alone",
         ),
         (
-            "backfill stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes",
+            "backfill --asset stream -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes",
             1,
             "DAGSTER_HOME is not set, so that nobody would see the runs; set it to the folder of the inst",
         ),
         (
-            "backfill stream -f defs.py --from 2026-01-01 --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset stream -f defs.py --from 2026-01-01 --to 2026-01-02T00:00:00Z --dry-run",
             1,
             "the time 2026-01-01T00:00:00 has no offset from UTC; write one, such as 2026-01-01T00:00:00Z",
         ),
         (
-            "backfill stream -f defs.py --from soon --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset stream -f defs.py --from soon --to 2026-01-02T00:00:00Z --dry-run",
             1,
             "'soon' is no ISO 8601 time, such as 2026-01-31T00:00:00Z",
         ),
         (
-            "backfill stream -f defs.py --from 2026-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset stream -f defs.py --from 2026-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
             1,
             "the window 2026-01-03T00:00:00Z/2026-01-02T00:00:00Z ends at 2026-01-02T00:00:00Z, which is",
         ),
         (
-            "backfill stream -f defs.py --from 1969-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset stream -f defs.py --from 1969-01-03T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
             1,
             "the timestamp -31363200000 is before 1970, where Kafka can look up none; write 1970 or later",
         ),
         (
-            "backfill nope -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset nope -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
             1,
             "defs.py has no asset nope; there is daily, stream",
         ),
         (
-            "backfill other -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset other -f defs.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
             1,
             "other in defs.py is no asset of kafka_delta_asset or build_kafka_delta_asset; there is daily",
         ),
         (
-            "backfill daily -f defs.py --from 2025-01-01T00:00:00Z --to 2025-01-02T00:00:00Z --dry-run",
+            "backfill --asset daily -f defs.py --from 2025-01-01T00:00:00Z --to 2025-01-02T00:00:00Z --dry-run",
             1,
             "the range from 2025-01-01T00:00:00Z to 2025-01-02T00:00:00Z holds no whole window of the ass",
         ),
         (
-            "backfill daily -f defs.py --from 2026-01-01T01:00:00Z --to 2026-01-01T02:00:00Z --dry-run",
+            "backfill --asset daily -f defs.py --from 2026-01-01T01:00:00Z --to 2026-01-01T02:00:00Z --dry-run",
             1,
             "the range from 2026-01-01T01:00:00Z to 2026-01-01T02:00:00Z holds no whole window of the ass",
         ),
         (
-            "backfill daily -f defs.py --time-column x --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset daily -f defs.py --time-column x --from 2026-01-01T00Z --to 2026-01-02T00Z --dry-run",
             2,
             "--time-column is for a stream, and daily has partitions; which column holds a row's window i",
         ),
         (
-            "backfill stream -f env.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
+            "backfill --asset stream -f env.py --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --dry-run",
             1,
             "the resource 'kafka' needs NOT_SET in the environment; set what is missing",
         ),
@@ -608,7 +624,7 @@ def test_a_wrong_command_ends_with_one_line_that_says_what_to_write(command, cod
 )
 def test_a_wrong_home_of_dagster_is_named(home, message):
     window = "--from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --yes"
-    for command in ("plan --asset stream -f defs.py", f"backfill stream -f defs.py {window}"):
+    for command in ("plan --asset stream -f defs.py", f"backfill --asset stream -f defs.py {window}"):
         finished = CliRunner().invoke(main, shlex.split(command), env={"DAGSTER_HOME": home})
         assert finished.exit_code == 1
         assert "Error: the Dagster instance of DAGSTER_HOME can't be opened" in finished.output

@@ -47,12 +47,14 @@ class LandingAsset:
         ingestion: What it does when it is materialized.
         resources: Definitions of all its resources.
         repository: The definitions that it is one of.
+        defined_in: The options that say where it is defined, for commands that a message names.
     """
 
     key: AssetKey
     ingestion: Ingestion
     resources: Mapping[str, Any]
     repository: RepositoryDefinition
+    defined_in: tuple[str, str]
 
     @property
     def source(self) -> KafkaSource:
@@ -299,6 +301,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         ingestion=ingestion,
         resources={**repo.get_top_level_resources(), **definition.resource_defs},
         repository=repo,
+        defined_in=("-m", module_name) if module_name is not None else ("-f", str(python_file or _DEFAULT_FILE)),
     )
 
 

@@ -13,12 +13,13 @@ import click
 
 from dagster_kafka_flip.cli.backfill_plan import Backfill, FinishedRun, RunRequest
 from dagster_kafka_flip.cli.options import (
+    asset_options,
     check_can_ask,
-    check_definitions_have_asset,
-    definitions_options,
     json_option,
     limit_rows_option,
+    required_asset,
 )
+from dagster_kafka_flip.source import next_step
 from dagster_kafka_flip.source.instants import instant
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _RECORDED = "windows that the table has keep the offsets they began and ended at
 
 
 @click.command("backfill")
-@click.argument("asset")
+@asset_options
 @click.option(
     "--from",
     "start",
@@ -53,7 +54,6 @@ _RECORDED = "windows that the table has keep the offsets they began and ended at
     help="Start of the range, in ISO 8601 with an offset from UTC, such as 2026-01-31T00:00:00Z.",
 )
 @click.option("--to", "stop", metavar="TIME", required=True, help="Its end, likewise: the first moment not in it.")
-@definitions_options
 @click.option("--time-column", metavar="NAME", help="Of a stream: the table's column with the record's time.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and run nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -63,7 +63,7 @@ _RECORDED = "windows that the table has keep the offsets they began and ended at
 def backfill(
     context: click.Context,
     *,
-    asset: str,
+    asset: str | None,
     start: str,
     stop: str,
     module_name: str | None,
@@ -80,7 +80,7 @@ def backfill(
     the stream's position, which stays. Shows what would be read, asks, and launches the runs in this process; they are
     recorded in the instance of DAGSTER_HOME. The first run that fails ends the command.
     """
-    check_definitions_have_asset(context, asset)
+    asset = required_asset(context, asset, "what to land again")
     _check_can_ask(yes=yes or dry_run, as_json=as_json)
 
     from dagster_kafka_flip.cli.asset import dagster_instance, find_asset
@@ -156,7 +156,7 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         groups = partitions.groups(keys)
         every = {window for group in groups for window in group.windows}
         windows = tuple(sorted(every, key=lambda window: (window.start_ms, window.stop_ms, window.key)))
-        _check_no_overlap(found.key.to_user_string(), windows)
+        _check_no_overlap(found, windows)
         plans = _plans(
             source,
             found,
@@ -235,18 +235,18 @@ def _windows_within(partitions: AssetPartitions, span: Window) -> tuple[list[str
     )
 
 
-def _check_no_overlap(asset: str, windows: Sequence[Window]) -> None:
+def _check_no_overlap(found: LandingAsset, windows: Sequence[Window]) -> None:
     """Refuses partitions that overlap by the definition, such as those of a day that a time zone skips."""
     from dagster_kafka_flip.errors import ConfigurationError
 
     for before, after in itertools.pairwise(windows):
         if after.start_ms < before.stop_ms:
             behind = instant(max(before.stop_ms, after.stop_ms))
+            one = next_step.materialize(found.key.to_user_string(), after.key, found.defined_in)
             msg = (
                 f"the partitions {before} and {after} overlap by the asset's definition: a record dated in both would "
                 f"be landed twice. Nothing was read. Land what comes before them with --to {before.start}, and what "
-                f"comes after them with --from {behind}. Land only one of the two, by its key: dagster asset "
-                f"materialize --select {asset} --partition {after.key}"
+                f"comes after them with --from {behind}. Land only one of the two, by its key: {one}"
             )
             raise ConfigurationError(msg)
 

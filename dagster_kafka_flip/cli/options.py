@@ -81,8 +81,8 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def definitions_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Where an asset is defined, as the `dagster` command asks for it."""
+def asset_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--asset`, and where it is defined, as the `dagster` command asks for it."""
     for option in (
         click.option(
             "-f",
@@ -91,15 +91,10 @@ def definitions_options(command: Callable[..., None]) -> Callable[..., None]:
             help="File with the asset's definitions. Default: definitions.py in the working directory.",
         ),
         click.option("-m", "--module-name", help="Module with the asset's definitions, instead."),
+        click.option("--asset", help="Key of an asset of this package, such as lake/flights."),
     ):
         command = option(command)
     return command
-
-
-def asset_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--asset` and where it is defined."""
-    asset = click.option("--asset", help="Key of an asset of this package, such as lake/flights.")
-    return asset(definitions_options(command))
 
 
 def given_options(context: click.Context, names: frozenset[str]) -> list[str]:
@@ -125,3 +120,21 @@ def check_definitions_have_asset(context: click.Context, asset: str | None) -> N
     if len(given) > 1:
         msg = "the asset is defined in a file (-f) or in a module (-m), not in both"
         raise click.UsageError(msg)
+
+
+def required_asset(context: click.Context, asset: str | None, wanted: str) -> str:
+    """The asset of a command that is of no use without one.
+
+    Args:
+        context: Of the command.
+        asset: What `--asset` says.
+        wanted: What is to be said with it.
+
+    Raises:
+        click.UsageError: There is none, or its definitions are named twice.
+    """
+    check_definitions_have_asset(context, asset)
+    if asset is None:
+        msg = f"say {wanted} with --asset"
+        raise click.UsageError(msg)
+    return asset

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source import next_step
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -114,7 +115,7 @@ def request_of_asset(
     if found.ingestion.partitions is not None:
         msg = (
             f"the asset {name} has partitions: a run lands the windows that it is asked for, and has no position to go "
-            f"on from. See what it would read: dagster-kafka-flip backfill {name} --from ... --to ... --dry-run"
+            f"on from. See what it would read: {next_step.backfill(name, found.defined_in)}"
         )
         raise ConfigurationError(msg)
     start, stop = _ends(flags)

@@ -43,8 +43,8 @@ def _move_options(command: Callable[..., None]) -> Callable[..., None]:
 @_move_options
 @click.option(
     "--to",
-    help="earliest, latest, timestamp:2026-01-31T00:00:00Z, group, group:earliest, or offsets:{...}, which moves the "
-    "topic partitions that it names.",
+    help="earliest, latest, timestamp:2026-01-31T00:00:00Z, committed, committed:earliest, or offsets:{...}, which "
+    "moves the topic partitions that it names.",
 )
 @click.option(
     "--give-up",
@@ -63,12 +63,7 @@ def set_position(context: click.Context, *, to: str | None, **flags: Any) -> Non
     if to is None and not flags["give_up"]:
         msg = "say where to: --to, or --give-up"
         raise click.UsageError(msg)
-    kind, colon, rest = (to or "").partition(":")
-    _move(
-        context,
-        None if to is None else OffsetsInitializer.parse(f"committed{colon}{rest}" if kind == "group" else to),
-        flags,
-    )
+    _move(context, None if to is None else OffsetsInitializer.parse(to), flags)
 
 
 @click.command("reset")
@@ -103,7 +98,7 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
         with waiting("Reading the table's history and Kafka's offsets ..."):
             source = request.source(spark)
             if to is not None and to.needs_group and source.group_id is None:
-                msg = "--to group needs --group-id, the group whose offsets count"
+                msg = "--to committed needs --group-id, the group whose offsets count"
                 raise click.UsageError(msg)
             # `reset` goes to where the source starts; `set --give-up` alone leaves the rest where it is.
             where_to = to if give_up else to or source.starting_offsets

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_kafka_flip.cli.options import asset_options, check_definitions_have_asset, spark_options
+from dagster_kafka_flip.cli.options import asset_options, required_asset, spark_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +40,7 @@ def ingest_command(
     Reads the same offsets again, with the asset's formats and function. Doing it twice lands nothing twice. The asset's
     own table and its position stay as they are.
     """
-    check_definitions_have_asset(context, asset)
-    if asset is None:
-        msg = "say whose commit it is with --asset"
-        raise click.UsageError(msg)
+    asset = required_asset(context, asset, "whose commit it is")
 
     from dagster_kafka_flip.cli.asset import find_asset
     from dagster_kafka_flip.cli.output import waiting

@@ -15,6 +15,28 @@ TOPIC = ("<topic>",)
 """The place of the topics of a stream of which nothing is known any more."""
 
 
+def backfill(asset: str, defined_in: Iterable[str]) -> str:
+    """The command that shows what a range of time of an asset would read.
+
+    Args:
+        asset: Its key.
+        defined_in: The options that say where it is defined.
+    """
+    options = ["--asset", asset, *defined_in, "--from", "<time>", "--to", "<time>", "--dry-run"]
+    return f"dagster-kafka-flip backfill {_written(options)}"
+
+
+def materialize(asset: str, partition: str, defined_in: Iterable[str]) -> str:
+    """Dagster's command that lands one partition of an asset.
+
+    Args:
+        asset: Its key.
+        partition: The partition's key.
+        defined_in: The options that say where it is defined.
+    """
+    return f"dagster asset materialize {_written(['--select', asset, '--partition', partition, *defined_in])}"
+
+
 def set_position(
     table: str = "<table>", stream: str = "<stream>", *, to: str | None = WHERE, topics: Iterable[str] = ()
 ) -> str:
@@ -31,6 +53,8 @@ def set_position(
         words += ["--topic", topic]
     words += ["--give-up"] if to is None else ["--to", to]
     words += ["--reason", "<why>"]
-    return "dagster-kafka-flip position set " + " ".join(
-        word if word.startswith("<") else shlex.quote(word) for word in words
-    )
+    return f"dagster-kafka-flip position set {_written(words)}"
+
+
+def _written(words: Iterable[str]) -> str:
+    return " ".join(word if word.startswith("<") else shlex.quote(word) for word in words)
