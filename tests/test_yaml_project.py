@@ -129,6 +129,31 @@ def test_dg_check_yaml_names_the_file_the_line_and_the_field(project, right, wro
 
 
 @pytest.mark.slow
+def test_dg_check_defs_names_the_file_the_line_and_the_field(project):
+    assert dg(project, "check", "defs").returncode == 0
+    wrong = [
+        # `dg check yaml` passes over this file, and `dg check defs` does not.
+        ("landed", "table: ", "tabel: ", "8: attributes.tabel: there is no such attribute; did you mean table?"),
+        (
+            "orders_by_customer",
+            "max_share: 0.5",
+            "max_share: 5",
+            "14: attributes.dead_letter: invalid DeadLetters: max_share",
+        ),
+    ]
+    for folder, right, broken, message in wrong:
+        file = project / "yaml_project" / "defs" / folder / "defs.yaml"
+        whole = file.read_text()
+        file.write_text(whole.replace(right, broken))
+
+        checked = dg(project, "check", "defs")
+
+        assert checked.returncode == 1
+        assert f"{folder}/defs.yaml:{message}" in checked.stdout
+        file.write_text(whole)
+
+
+@pytest.mark.slow
 def test_what_dg_scaffolds_loads_as_it_is(project, load, monkeypatch):
     defs = project / "yaml_project" / "defs"
     for name in ("landed", "orders_by_customer", "resources"):
