@@ -1,0 +1,47 @@
+"""What contributors and continuous integration are pointed to: targets of the Makefile, and files that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+_ROOT = Path(__file__).parent.parent
+_TEXTS = [
+    *(_ROOT / ".github").rglob("*.*"),
+    *(
+        _ROOT / name
+        for name in (".pre-commit-config.yaml", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md", "README.md")
+    ),
+]
+
+
+@pytest.mark.parametrize("path", _TEXTS, ids=lambda path: str(path.relative_to(_ROOT)))
+def test_each_make_target_that_a_file_names_exists(path: Path):
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (_ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"(?:`|entry: |run: |\()make ([a-z][a-z-]*)", path.read_text()))
+    assert named <= targets
+
+
+@pytest.mark.parametrize(
+    "path",
+    [each for each in _TEXTS if each.suffix in {".yml", ".yaml"}],
+    ids=lambda path: str(path.relative_to(_ROOT)),
+)
+def test_each_yaml_file_can_be_read(path: Path):
+    assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_the_workflow_runs_what_contributors_run():
+    workflow = yaml.safe_load((_ROOT / ".github/workflows/test.yml").read_text())
+    commands = {step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step}
+    assert commands == {"make check", "make test"}
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "RELEASING.md"])
+def test_links_lead_to_files(name: str):
+    links = re.findall(r"\]\(([^)#]+)\)", (_ROOT / name).read_text())
+    assert links
+    assert [link for link in links if not (_ROOT / link).exists()] == []
