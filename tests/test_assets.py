@@ -122,11 +122,7 @@ def test_metadata_of_the_first_the_second_and_the_idle_run(
     assert idle["kafka/idle"] is True
     assert idle["spark/started"] is False
     assert (idle["kafka/records_read"], idle["delta/commits"], idle["delta/rows_written"]) == (0, 0, 0)
-    assert {name for name in idle if name.startswith("seconds/")} == {
-        "seconds/plan",
-        "seconds/total",
-        "seconds/end_to_end_delay",
-    }
+    assert {name for name in idle if name.startswith("seconds/")} == {"seconds/plan", "seconds/total"}
     assert "kafka/records_per_second" not in idle
     assert (idle["delta/version"], idle["dagster/row_count"]) == (second["delta/version"], 4)
     assert idle["dagster/column_schema"] == schema

@@ -12,8 +12,9 @@ from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion import stream_run
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
-from dagster_kafka_flip.ingestion.ingest import ingest, stream_run
+from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables

@@ -235,13 +235,13 @@ def test_an_asset_that_dagster_has_no_record_of(broker, records, project, tmp_pa
     where = ("--asset", "lake/landed", "-f", project())
     document = planned(*where, TEST_BROKER=broker, DAGSTER_HOME=None)
     assert document["asset"] == "lake/landed"
-    assert document["position"]["text"].startswith("none (DAGSTER_HOME is not set")
+    assert document["position"]["text"].startswith("none; there is no table yet, so it is a new stream")
     assert [batch["records_at_most"] for batch in document["batches"]] == [2, 2, 2, 1], "by the asset's own limit"
 
     home = tmp_path / "home"
     home.mkdir()
     text = run(*where, "--max-records-per-batch", "7", TEST_BROKER=broker, DAGSTER_HOME=str(home)).stdout
-    assert "none (Dagster has no record of a position of this asset); there is no table" in text
+    assert "none; there is no table yet, so it is a new stream" in text
     assert "The table has the last word: --ask-table" in text
     assert re.search(r"^batches +1$", text, flags=re.MULTILINE)
 

@@ -59,7 +59,7 @@ def test_a_job_of_two_assets_lands_the_same_rows_once_under_any_executor(
             assert event.asset_materialization is not None
             address = event.asset_materialization.metadata["spark/ui"].value
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+", str(address))
-            assert f"Spark is there: ui={address} parallelism=" in done.stderr
+            assert f"Spark started: ui={address} parallelism=" in done.stderr
             # One line for what a step has done, which a machine can read too.
             committed = re.search(rf"committed version 1 of {tmp_path / name}: (.*)", done.stderr)
             assert committed

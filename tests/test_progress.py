@@ -7,13 +7,16 @@ from dagster_kafka_flip.ingestion.progress import ReadProgress
 
 def test_a_line_tells_share_bytes_rate_and_time_left():
     progress = ReadProgress(5_000_000, record_bytes=250.0)
+    progress.line(240_000, 1.2)
     assert progress.line(1_240_000, 6.2) == (
         "read 1,240,000 of at most 5,000,000 records (24 %), about 310 MB of 1.2 GB, 200,000 records/s, about 19 s left"
     )
 
 
 def test_bytes_are_left_out_where_no_record_was_ever_weighed():
-    assert ReadProgress(100).line(50, 5.0) == ("read 50 of at most 100 records (50 %), 10 records/s, about 5 s left")
+    progress = ReadProgress(100)
+    progress.line(10, 1.0)
+    assert progress.line(50, 5.0) == "read 50 of at most 100 records (50 %), 10 records/s, about 5 s left"
 
 
 def test_a_reading_that_says_nothing_new_makes_no_line():
@@ -35,15 +38,16 @@ def test_the_rate_is_that_of_the_last_lines_and_not_of_the_whole_read():
     assert line.endswith("100 records/s, about 2 min left")
 
 
-def test_no_time_left_is_told_after_a_few_records():
+def test_the_time_until_the_first_records_counts_for_no_rate():
+    # Until then Spark has planned, fetched jars and started tasks.
     progress = ReadProgress(30_000)
-    assert progress.line(1, 10.0) == "read 1 of at most 30,000 records (0 %), 0 records/s"
-    assert progress.line(300, 13.0) == "read 300 of at most 30,000 records (1 %), 23 records/s, about 21 min left"
+    assert progress.line(300, 40.0) == "read 300 of at most 30,000 records (1 %)"
+    assert progress.line(3_300, 43.0) == "read 3,300 of at most 30,000 records (11 %), 1,000 records/s, about 27 s left"
 
 
 def test_a_read_is_never_told_as_more_than_whole():
     # A task that failed and was repeated has read its records twice.
-    assert ReadProgress(100).line(130, 5.0) == "read 100 of at most 100 records (100 %), 20 records/s"
+    assert ReadProgress(100).line(130, 5.0) == "read 100 of at most 100 records (100 %)"
 
 
 def test_a_count_that_goes_back_begins_anew():
@@ -54,7 +58,9 @@ def test_a_count_that_goes_back_begins_anew():
 
 
 def test_what_waits_behind_the_batch_is_told():
-    line = ReadProgress(100, behind=1_200).line(50, 5.0)
+    progress = ReadProgress(100, behind=1_200)
+    progress.line(10, 1.0)
+    line = progress.line(50, 5.0)
     assert line is not None
     assert line.endswith(", about 5 s left, 1,200 offsets are in the log behind this batch")
 
@@ -64,12 +70,13 @@ def test_a_batch_without_offsets_tells_nothing():
 
 
 def test_times_and_sizes_are_told_in_units_that_can_be_read():
-    lines = [
-        ReadProgress(1_000_000, record_bytes=size).line(1_000, seconds)
-        for size, seconds in ((0.5, 5.0), (1_500.0, 0.0005), (1_000.0, 20.0))
-    ]
+    lines: list[str | None] = []
+    for size, seconds in ((0.5, 5.0), (1_500.0, 0.0005), (1_000.0, 20.0)):
+        progress = ReadProgress(1_001_000, record_bytes=size)
+        progress.line(1_000, 1.0)
+        lines.append(progress.line(2_000, 1.0 + seconds))
     assert lines == [
-        "read 1,000 of at most 1,000,000 records (0 %), about 500 B of 500 kB, 200 records/s, about 83 min left",
-        "read 1,000 of at most 1,000,000 records (0 %), about 1.5 MB of 1.5 GB, 2,000,000 records/s, about 1 s left",
-        "read 1,000 of at most 1,000,000 records (0 %), about 1.0 MB of 1.0 GB, 50 records/s, about 5 h 33 min left",
+        "read 2,000 of at most 1,001,000 records (0 %), about 1.0 kB of 500 kB, 200 records/s, about 83 min left",
+        "read 2,000 of at most 1,001,000 records (0 %), about 3.0 MB of 1.5 GB, 2,000,000 records/s, about 1 s left",
+        "read 2,000 of at most 1,001,000 records (0 %), about 2.0 MB of 1.0 GB, 50 records/s, about 5 h 33 min left",
     ]

@@ -188,8 +188,10 @@ def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> 
             watermark = told.value * 1000
     if watermark is None:
         return {}
-    delay = time.time() - watermark / 1000
-    return {**timestamp_metadata(WATERMARK, watermark), "seconds/end_to_end_delay": round(delay, 3)}
+    told = timestamp_metadata(WATERMARK, watermark)
+    if result.is_idle:
+        return told
+    return {**told, "seconds/end_to_end_delay": round(time.time() - watermark / 1000, 3)}
 
 
 def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
     planning = sum(result.plan_seconds for result in results)
     seconds = sum(result.read_and_write_seconds for result in results)
     confirming = sum(result.confirm_seconds for result in results)
+    starting = sum(result.spark_seconds for result in results)
     metadata: dict[str, Any] = {
         **known_metadata(
             {
@@ -134,9 +135,10 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         },
         "delta/commits": len(commits),
         "seconds/plan": round(planning, 3),
+        "seconds/spark_start": round(starting, 3),
         "seconds/read_and_write": round(seconds, 3),
         "seconds/commit": round(confirming, 3),
-        "seconds/total": round(planning + seconds + confirming, 3),
+        "seconds/total": round(planning + starting + seconds + confirming, 3),
         "dagster/uri": uri(results[-1].location),
     }
     metadata |= fields_metadata(fields(results))

@@ -118,7 +118,8 @@ class TableChecks:
         target = self.ingestion.target
         if name == NO_GAP:
             return f"{target.identity}, stream {target.stream}"
-        what = "all rows" if self.duplicate_commits is None else f"the last {self.duplicate_commits} commits"
+        last = "last commit" if self.duplicate_commits == 1 else f"last {self.duplicate_commits} commits"
+        what = "all rows" if self.duplicate_commits is None else f"the {last}"
         return f"{target.identity}, stream {target.stream}: {what} by {', '.join(self._record_columns)}"
 
     @property
@@ -170,7 +171,8 @@ class TableChecks:
         skipped = sum(each.skipped for each in wrong)
         repeated = sum(each.repeated for each in wrong)
         span = f"versions {found.from_version} to {found.to_version}"
-        commits = f"{found.commits} commits of the stream {self.ingestion.target.stream!r} in {span}"
+        number = "1 commit" if found.commits == 1 else f"{found.commits} commits"
+        commits = f"{number} of the stream {self.ingestion.target.stream!r} in {span}"
         # The stream's first commit of all has nothing before it that it could join.
         if not found.breaks and not found.compared and (found.from_version or not found.commits):
             return self._untold(
@@ -186,7 +188,11 @@ class TableChecks:
                 "topic still holds it"
             )
         else:
-            description = f"The {commits} join: each begins where the one before it ended"
+            description = (
+                f"The only commit of the stream {self.ingestion.target.stream!r} is in {span}: nothing to compare yet"
+                if found.commits == 1
+                else f"The {commits} join: each begins where the one before it ended"
+            )
         if found.explained:
             description += f". With a reason in the commit: {_listed(found.explained)}"
         metadata: dict[str, Any] = {
@@ -239,7 +245,11 @@ class TableChecks:
         where = "in the whole table"
         if self.duplicate_commits is not None:
             ranges = offset_ranges(split for splits in batches for split in splits)
-            where = f"with offsets of the last {len(batches)} commits"
+            where = (
+                "with offsets of the last commit"
+                if len(batches) == 1
+                else f"with offsets of the last {len(batches)} commits"
+            )
         found = find_duplicates(table, columns, ranges, remade)
         metadata: dict[str, Any] = {
             "rows_compared": found.rows,

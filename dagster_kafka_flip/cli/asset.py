@@ -176,7 +176,11 @@ class LandingAsset:
         if known is None:
             return DagsterRecord(None, _why_unknown(record))
         if not known.is_of(self.target):
-            return DagsterRecord(None, f"Dagster's record is of the stream {known.stream!r} of {known.table}")
+            return DagsterRecord(
+                None,
+                f"Dagster's record is of the stream {known.stream!r} of {known.table}, and the asset's is "
+                f"{self.target.stream!r} of {self.target.identity}. Is this its folder, and its Dagster instance?",
+            )
         seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
         if record.is_void:
             text = f"Dagster's record, set by hand in the table's version {known.table_version} at {seen}"

@@ -136,7 +136,7 @@ def request_of_asset(
                     f"with --ask-table, which starts Spark; or say where to begin with --start"
                 )
                 raise ConfigurationError(msg)
-            position = f"none ({record.text}); there is no table, so it is {new_stream}"
+            position = f"none; there is no table yet, so it is {new_stream}"
     if start is not None:
         position = f"{start}, by --start, instead of the position ({position})"
     known = record.known

@@ -171,8 +171,11 @@ class _Fields:
                 raise _error(f"{field}: a {end!r} is missing at the end")
             raise _error(f"{field}: unexpected {token!r} after the type; is a comma missing?")
         while self._seen() not in {",", end, _END}:
-            if self._take() == "(":
+            seen = self._take()
+            if seen == "(":
                 self._skip_brackets(field)
+            elif seen.upper() == "NOT" and self._seen().upper() != "NULL":
+                raise _error(f"{field}: unexpected {self._seen()!r} after NOT; write NOT NULL")
 
     def _skip_brackets(self, field: str) -> list[str]:
         inside: list[str] = []

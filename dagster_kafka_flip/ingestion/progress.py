@@ -14,9 +14,6 @@ _TWO_DIGITS = 10
 # From so many seconds on it is minutes, and from so many minutes on it is hours.
 _LONG = 90
 
-# Records after which the pace is worth telling the time by.
-_ENOUGH = 100
-
 
 class ReadProgress:
     """One read, from its first reading on.
@@ -31,7 +28,7 @@ class ReadProgress:
         self._offsets = offsets
         self._record_bytes = record_bytes
         self._behind = behind
-        self._seen: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_READINGS)
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_READINGS)
 
     def line(self, records: int, seconds: float) -> str | None:
         """What to tell of a read; None if there is nothing new since the last time.
@@ -42,9 +39,10 @@ class ReadProgress:
         """
         # A task that was repeated counts twice.
         done, whole = min(records, self._offsets), self._offsets
-        if whole == 0 or done == self._seen[-1][1]:
+        before = self._seen[-1][1] if self._seen else 0
+        if whole == 0 or done == before:
             return None
-        if done < self._seen[-1][1]:
+        if done < before:
             self._seen.clear()
         self._seen.append((seconds, done))
         parts = [self._done(done, whole), *self._pace(done, whole)]
@@ -60,12 +58,12 @@ class ReadProgress:
 
     def _pace(self, done: int, whole: int) -> list[str]:
         (begin, before), (now, _) = self._seen[0], self._seen[-1]
+        # Before the first reading, Spark warms up: the time until then says nothing about the rate.
         if now <= begin:
             return []
         rate = (done - before) / (now - begin)
         pace = [f"{rate:,.0f} records/s"]
-        # The pace of the first few records says nothing about the others.
-        if whole > done >= min(_ENOUGH, whole / 100):
+        if whole > done:
             pace.append(f"about {_duration((whole - done) / rate)} left")
         return pace
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
@@ -171,11 +171,13 @@ class _Run:
         self._enumerator.discover()
         clock = Clock()
         keep_interrupts()
+        self.spec.log.info("starting Spark")
         self._session = session = self.spec.spark()
+        spark_seconds = clock.lap()
         self.context.current_parallelism = parallelism(session)
         self.spec.log.info(
-            "Spark is there: %s",
-            facts(ui=ui_address(session), parallelism=self.context.current_parallelism, seconds=clock.lap()),
+            "Spark started: %s",
+            facts(ui=ui_address(session), parallelism=self.context.current_parallelism, seconds=spark_seconds),
         )
         if self.rules.repair:
             self._table = RepairedTable(session, self.spec.target, self.context.tolerated)
@@ -195,7 +197,8 @@ class _Run:
         for group in self.groups:
             pending = group
             while pending:
-                result = self._land_some(pending)
+                result = replace(self._land_some(pending), spark_seconds=spark_seconds)
+                spark_seconds = 0.0
                 yield result
                 pending = pending[len(result.plan.windows) :]
         self._landing.finish()

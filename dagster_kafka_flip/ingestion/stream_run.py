@@ -237,18 +237,20 @@ class StreamRun:
         """Looks up in the table where the stream stands, and plans from there; makes the table if there is none."""
         clock = Clock()
         keep_interrupts()
+        self.spec.log.info("starting Spark")
         self._session = self.spec.spark()
         self._spark_seconds = clock.lap()
         self.context.current_parallelism = parallelism(self._session)
         self._spark_ui = ui_address(self._session)
         self.spec.log.info(
-            "Spark is there: %s",
+            "Spark started: %s",
             facts(ui=self._spark_ui, parallelism=self.context.current_parallelism, seconds=self._spark_seconds),
         )
         self._table = DeltaTable(self._session, self.spec.target, self.context.tolerated, self.record)
         if self.spec.dead_letters is not None:
             self._letters = DeadLetterTable(self.spec, self._session, self.context, self._table, self.spec.dead_letters)
         self._landing = Landing(self.spec, self._session, self.context, self._table, self._letters)
+        self.spec.log.info("looking up the position of the stream %r in %s", self.spec.target.stream, self.spec.target)
         self._confirmation = LogConfirmation(self.spec.log, self._table, self.spec.run_id)
         self._looking = self._look(self.overriding or self.source)
         self._unreported = self._find_unreported(self._looking.anchor)

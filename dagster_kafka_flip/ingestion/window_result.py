@@ -51,6 +51,7 @@ class WindowsResult:
         rows_by_topic: The same by the window's key and the topic, where only some topics are landed. None if they
             aren't known.
         kept: Topic partitions that the table has windows of and that were not read: their rows stayed.
+        spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.
     """
 
     plan: WindowPlan
@@ -68,6 +69,7 @@ class WindowsResult:
     can_miss: bool = True
     rows_by_topic: Mapping[tuple[str, str], int] | None = None
     kept: tuple[TopicPartition, ...] = ()
+    spark_seconds: float = 0.0
 
     def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
         """Rows of one of its windows; None if they aren't known.

@@ -258,7 +258,13 @@ class KafkaCluster:
                 "run again"
             )
         if "SSL" not in said:
-            user = self._connection.sasl_username
+            user, protocol = self._connection.sasl_username, self._connection.security_protocol
+            if _reason(said).endswith("supported mechanisms:"):
+                plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
+                return ClusterAccessError(
+                    f"{where} asks for no login on this listener, and security_protocol is {protocol}. Nothing was "
+                    f"written. Set security_protocol to {plain}, or use the port of a listener with SASL"
+                )
             return ClusterAccessError(
                 f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
                 "was written. Correct sasl_mechanism, sasl_username and sasl_password, and run again"
@@ -789,10 +795,15 @@ class KafkaCluster:
         )
 
     def _unreachable(self, what: str, said: str) -> ClusterUnreachableError:
+        why = self._last_error or said
+        advice = (
+            "nothing listens there: start the broker, or correct bootstrap_servers"
+            if "Connection refused" in why
+            else "check the address, the network and the credentials"
+        )
         return ClusterUnreachableError(
             f"no answer from Kafka at {self._connection.bootstrap_servers} within "
-            f"{self._connection.request_timeout:g} s when asked for {what}: {self._last_error or said}; check the "
-            "address, the network and the credentials"
+            f"{self._connection.request_timeout:g} s when asked for {what}: {why}; {advice}"
         )
 
 

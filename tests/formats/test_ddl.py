@@ -39,6 +39,7 @@ BAD = [
     ("id", "schema: id has no type; write one, such as id STRING"),
     ("id INT,", "schema: a field is missing at the end; is there a comma too many?"),
     ("id INT,, name STRING", "schema: a field is missing before ','; is there a comma too many?"),
+    ("id INT NOT NUL", "schema: id: unexpected 'NUL' after NOT; write NOT NULL"),
     ("id INT name STRING", "schema: id: unexpected 'name' after the type; is a comma missing?"),
     ("a ARRAY<INT", "schema: a: a '>' is missing after ARRAY<..."),
     ("a ARRAY", "schema: a: ARRAY needs what it holds, such as ARRAY<STRING>"),

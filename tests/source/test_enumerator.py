@@ -244,4 +244,4 @@ def test_an_address_where_nobody_listens_is_told():
     message = str(error.value)
     assert message.startswith(f"no answer from Kafka at {address} within 3 s when asked for the cluster's id: ")
     assert "Connection refused" in message
-    assert message.endswith("; check the address, the network and the credentials")
+    assert message.endswith("; nothing listens there: start the broker, or correct bootstrap_servers")
