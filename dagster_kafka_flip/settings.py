@@ -42,14 +42,14 @@ def refuse_lookalike(field: FieldInfo, value: object) -> None:
         raise PydanticKnownError("time_delta_type")
 
 
-class Settings(BaseModel):
-    """Immutable settings; unknown names and wrong values are a ConfigurationError that repeats no value.
+class CheckedModel(BaseModel):
+    """A model that refuses unknown names and wrong values with a ConfigurationError that repeats no value.
 
     Raises:
         ConfigurationError: A value is missing, malformed, contradicts another, or has an unknown name.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         refuse_unnamed(type(self).__name__, unnamed, type(self).model_fields)
@@ -64,6 +64,12 @@ class Settings(BaseModel):
     def _refuse_lookalikes(cls, value: object, about: ValidationInfo) -> object:
         refuse_lookalike(cls.model_fields[str(about.field_name)], value)
         return value
+
+
+class Settings(CheckedModel):
+    """Immutable settings."""
+
+    model_config = ConfigDict(frozen=True)
 
 
 def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str]) -> None:

@@ -90,10 +90,19 @@ class Ingestion:
         if self.verify_after < timedelta():
             msg = f"verify_after: {self.verify_after} is negative"
             raise ConfigurationError(msg)
-        Decoder.of(self.key_format, self.value_format, self.columns)
+        _ = self.decoder
         if self.on_idle not in (choices := get_args(OnIdle)):
             msg = f"on_idle: {self.on_idle!r} is neither {' nor '.join(choices)}"
             raise ConfigurationError(msg)
+
+    @property
+    def decoder(self) -> Decoder:
+        """From bytes to columns.
+
+        Raises:
+            ConfigurationError: A format or the columns are something else.
+        """
+        return Decoder.of(self.key_format, self.value_format, self.columns)
 
     def check_layout(self) -> None:
         """Checks the table's layout against the columns of its rows, where these are known before a run.
@@ -101,7 +110,7 @@ class Ingestion:
         Raises:
             ConfigurationError: The table is to be partitioned or clustered by a column that it won't have.
         """
-        columns = Decoder.of(self.key_format, self.value_format, self.columns).landed_names
+        columns = self.decoder.landed_names
         if self.transform is not None or columns is None:
             return
         if self.partitions is not None and not self.partitions.rules.repair:

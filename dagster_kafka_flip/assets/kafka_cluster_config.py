@@ -7,24 +7,20 @@ from typing import Any, NoReturn
 
 from dagster import Config, EnvVar
 from dagster._config.field_utils import IntEnvVar
-from pydantic import ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr
 
-from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import describe, hidden_values, refuse_lookalike, refuse_unnamed
+from dagster_kafka_flip.settings import CheckedModel, hidden_values
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD
 
 _STAND_INS = {"bootstrap_servers": "host:9092", "sasl_username": "user", "sasl_password": SecretStr("password")}
 
 
-class KafkaClusterConfig(Config):
+class KafkaClusterConfig(CheckedModel, Config):
     """One of the clusters of a KafkaResource that knows several by name.
 
     The fields are those of KafkaConnection. Give passwords as `EnvVar`, so that they are in no code and no run config.
     """
-
-    # A misspelt field must not be passed over: it may be the one that asks for encryption.
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     bootstrap_servers: str = Field(description="Comma-separated host:port pairs.")
     security_protocol: str = Field(
@@ -64,24 +60,12 @@ class KafkaClusterConfig(Config):
             yield name, hidden_values(getattr(self, name)) if name in CLIENT_OF_FIELD else value
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
-        name = type(self).__name__
-        refuse_unnamed(name, unnamed, type(self).model_fields)
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            msg = f"invalid {name}: {describe(error, type(self).model_fields)}"
-            raise ConfigurationError(msg) from None
+        super().__init__(*unnamed, **values)
         # Nobody knows yet what an EnvVar holds; for addresses and credentials anything may stand.
         known = {name: _STAND_INS.get(name, value) if _is_env_var(value) else value for name, value in values.items()}
         if known.get("bootstrap_servers") is not None and not any(map(_is_env_var, known.values())):
             fields: dict[str, Any] = {name: known[name] for name in known if name in KafkaClusterConfig.model_fields}
             KafkaConnection(**fields)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_lookalikes(cls, value: object, about: ValidationInfo) -> object:
-        refuse_lookalike(cls.model_fields[str(about.field_name)], value)
-        return value
 
     def connection(self) -> KafkaConnection:
         """How to reach the cluster.

@@ -24,7 +24,6 @@ from dagster_kafka_flip.assets.run_config import IngestRunConfig
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
@@ -253,7 +252,7 @@ def _go_on(
             source=source,
             target=ingestion.target,
             spark=spark_of(context, first.spark),
-            decoder=Decoder.of(ingestion.key_format, ingestion.value_format, ingestion.columns),
+            decoder=ingestion.decoder,
             transform=ingestion.bound_transform(context),
             dead_letters=ingestion.dead_letter,
             limits=limits,

@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 from dagster import Config, EnvVar
 from dagster._config.field_utils import IntEnvVar
-from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import describe, refuse_lookalike, refuse_unnamed
+from dagster_kafka_flip.settings import CheckedModel
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -33,27 +33,12 @@ def _told_of(field: str) -> Generator[None, None, None]:
         raise ConfigurationError(msg) from None
 
 
-class _RunConfig(Config):
+class _RunConfig(CheckedModel, Config):
     """Checked when it is made: in Python where it is written, and else when the run begins."""
 
-    # A misspelt field must not be passed over: the run would start somewhere nobody asked for.
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
-        name = type(self).__name__
-        refuse_unnamed(name, unnamed, type(self).model_fields)
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            msg = f"invalid {name}: {describe(error, type(self).model_fields)}"
-            raise ConfigurationError(msg) from None
+        super().__init__(*unnamed, **values)
         self._check()
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_lookalikes(cls, value: object, about: ValidationInfo) -> object:
-        refuse_lookalike(cls.model_fields[str(about.field_name)], value)
-        return value
 
     def _known(self, field: str) -> Any:
         """A field; None if it is not set, or nobody knows yet what an environment variable holds."""

@@ -175,7 +175,8 @@ class _Fields:
             if seen == "(":
                 self._skip_brackets(field)
             elif seen.upper() == "NOT" and self._seen().upper() != "NULL":
-                raise _error(f"{field}: unexpected {self._seen()!r} after NOT; write NOT NULL")
+                written = f"{seen} {self._seen()}".rstrip(" ,>" + _END)
+                raise _error(f"{field}: {written!r} is no constraint; write NOT NULL")
 
     def _skip_brackets(self, field: str) -> list[str]:
         inside: list[str] = []

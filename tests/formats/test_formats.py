@@ -215,17 +215,10 @@ def test_a_struct_type_says_the_same_as_ddl(records):
 
 
 @spark_test
-@pytest.mark.parametrize(
-    ("schema", "message"),
-    [
-        ("carrier CHAR", "the JsonFormat's schema 'carrier CHAR' is no DDL that Spark understands: "),
-        ("carrier STRING NOT", "the JsonFormat's schema 'carrier STRING NOT' is no DDL that Spark understands: "),
-    ],
-)
-def test_ddl_that_spark_does_not_understand_is_told(spark, schema, message):
+def test_ddl_that_spark_does_not_understand_is_told(spark):
     with pytest.raises(ConfigurationError) as error:
-        JsonFormat(schema).struct()
-    assert str(error.value).startswith(message)
+        JsonFormat("carrier CHAR").struct()
+    assert str(error.value).startswith("the JsonFormat's schema 'carrier CHAR' is no DDL that Spark understands: ")
 
 
 def test_a_schema_that_is_none_is_refused_without_spark():
