@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
-    from dagster_kafka_flip.runtime.session import build_session, spark_packages
+    from dagster_kafka_flip.runtime.session import build_session
+    from dagster_kafka_flip.runtime.spark_jars import spark_packages
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.limits import Limits, Spread
@@ -89,7 +90,7 @@ _HOMES = {
     "kafka_topic_asset": "assets.topic_asset",
     "matching_topics": "assets.asset_per_topic",
     "rewrite_windows": "ingestion.rewrite_windows",
-    "spark_packages": "runtime.session",
+    "spark_packages": "runtime.spark_jars",
     "topic_asset_key": "assets.topic_asset",
 }
 

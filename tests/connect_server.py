@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
-from dagster_kafka_flip.runtime.session import fetch_jars
+from dagster_kafka_flip.runtime.class_archive import archive_options
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 from tests.processes import QUICK_JVM_OPTIONS
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ class ConnectServer:
         folder.mkdir(parents=True, exist_ok=True)
         settings = {
             "spark.master": "local[2]",
-            "spark.jars": ",".join(fetch_jars()),
+            "spark.driver.extraClassPath": os.pathsep.join(fetch_jars()),
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": QUICK_JVM_OPTIONS,
+            "spark.driver.extraJavaOptions": " ".join([QUICK_JVM_OPTIONS, *archive_options(fetch_jars())]),
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),

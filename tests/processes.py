@@ -7,14 +7,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.runtime.class_archive import archive_options
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # In so short a life a JVM does not get back the time that the second compiler takes.
 QUICK_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# For PYSPARK_SUBMIT_ARGS.
-QUICK_JVM = f'--driver-java-options "{QUICK_JVM_OPTIONS}" pyspark-shell'
+# For PYSPARK_SUBMIT_ARGS. These options replace those that a session is made with, and so must name the archive.
+QUICK_JVM = f'--driver-java-options "{" ".join([QUICK_JVM_OPTIONS, *archive_options(fetch_jars())])}" pyspark-shell'
 
 # What tables of ten rows need none of, and what users have. Spark otherwise spends more on making code for each new
 # plan, on planning anew between its stages, and on describing plans for a UI, than on the rows. These can be changed

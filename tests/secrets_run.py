@@ -17,7 +17,8 @@ from typing import Any
 from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, kafka_delta_asset
-from dagster_kafka_flip.runtime.session import fetch_jars, session_settings
+from dagster_kafka_flip.runtime.session import session_settings
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 
 _PAGES = (
     "api/v1/applications/{app}/environment",

@@ -19,7 +19,9 @@ from click.testing import CliRunner
 
 import dagster_kafka_flip
 from dagster_kafka_flip import errors
+from dagster_kafka_flip.runtime.class_archive import archive_options
 from dagster_kafka_flip.runtime.jars import CACHE_VARIABLE, default_cache_dir
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 from tests.document_tests import ROOT, Block, blocks
 
 NEEDS_A_BROKER = "needs a broker"
@@ -340,12 +342,13 @@ def test_statements_on_a_landed_table_are_passed_over_by_the_next_run(
 @pytest.mark.spark
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == AN_IMAGE], ids=str)
 def test_what_an_image_runs_fills_a_cache_with_jars(block, tmp_path):
-    (command,) = re.findall(r"^RUN (python -c .+)$", block.code, re.MULTILINE)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, *shlex.split(command)[1:]], check=True, cwd=tmp_path, env=environment)
+    (command,) = re.findall(r"^RUN (dagster-kafka-flip .+)$", block.code, re.MULTILINE)
+    program, *arguments = shlex.split(command)
+    subprocess.run([Path(sys.executable).with_name(program), *arguments], check=True, cwd=tmp_path)
     (variable,) = re.findall(r"^ENV (\w+)=\S+$", block.code, re.MULTILINE)
     assert variable == CACHE_VARIABLE
     assert default_cache_dir().joinpath("jars").is_dir()
+    assert archive_options(fetch_jars())
 
 
 def test_the_jars_for_s3_fit_the_hadoop_of_pyspark_and_delta():

@@ -18,6 +18,7 @@ from dagster_kafka_flip.cli.options import json_option
 from dagster_kafka_flip.cli.plan import plan
 from dagster_kafka_flip.cli.position import position
 from dagster_kafka_flip.cli.replay import ingest_command
+from dagster_kafka_flip.cli.spark import spark
 from dagster_kafka_flip.errors import KafkaFlipError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ main.add_command(plan)
 main.add_command(ingest_command)
 main.add_command(position)
 main.add_command(backfill)
+main.add_command(spark)
 
 
 @main.group()

@@ -33,12 +33,8 @@ def find_java() -> Path:
         JavaNotFoundError: There is none, it does not run, or it is older than `MINIMUM_VERSION`.
     """
     home = os.environ.get("JAVA_HOME")
-    if home:
-        executable = shutil.which("java", path=str(Path(home) / "bin"))
-        origin = f"JAVA_HOME is {home}"
-    else:
-        executable = shutil.which("java")
-        origin = "JAVA_HOME is not set"
+    origin = f"JAVA_HOME is {home}" if home else "JAVA_HOME is not set"
+    executable = locate_java()
     if executable is None:
         where = "there is no bin/java in it" if home else "there is no java on the PATH"
         raise JavaNotFoundError(f"Java was not found: {origin}, and {where}. {_NEXT_STEP}")
@@ -50,10 +46,17 @@ def find_java() -> Path:
         raise JavaNotFoundError(f"{executable} ({origin}) does not tell its version; it said: {said}. {_NEXT_STEP}")
     if version < MINIMUM_VERSION:
         raise JavaNotFoundError(f"{executable} ({origin}) is Java {version}, which is too old. {_NEXT_STEP}")
-    return Path(executable)
+    return executable
 
 
-def _version_output(executable: str) -> str:
+def locate_java() -> Path | None:
+    """The Java that would be run, whether or not it is new enough; None if there is none. It is not started."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    return None if found is None else Path(found)
+
+
+def _version_output(executable: Path) -> str:
     try:
         finished = subprocess.run(
             [executable, "-version"],

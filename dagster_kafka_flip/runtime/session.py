@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -12,18 +11,18 @@ import subprocess
 import sys
 import threading
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.runtime.jars import retrieve
+from dagster_kafka_flip.runtime.class_archive import make_archive
+from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages
 from dagster_kafka_flip.settings import hidden_parameters, without_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -38,9 +37,6 @@ _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 # seconds. By itself its client goes on for ten minutes, with each request anew and without a word, although a server
 # that was started again knows nothing of the session.
 _CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
-
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
 
@@ -59,47 +55,6 @@ _KAFKA_SETTINGS = {
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
 }
 
-# What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
-BROUGHT_BY_SPARK = (
-    "org.scala-lang:scala-library",
-    "org.apache.hadoop:hadoop-client-api",
-    "org.apache.hadoop:hadoop-client-runtime",
-    "org.slf4j:slf4j-api",
-    "org.lz4:lz4-java",
-    "org.xerial.snappy:snappy-java",
-    "com.github.luben:zstd-jni",
-    "com.google.code.findbugs:jsr305",
-    "org.antlr:antlr4-runtime",
-    "org.scala-lang.modules:scala-parallel-collections_2.13",
-)
-
-
-def spark_packages() -> tuple[str, ...]:
-    """Maven coordinates of the Kafka source and of Delta that fit the installed pyspark and delta-spark.
-
-    From Delta 4.1 on, the artifact of Delta carries the version of Spark in its name.
-    """
-    spark = Version(importlib.metadata.version("pyspark"))
-    delta = Version(importlib.metadata.version("delta-spark"))
-    infix = f"_{spark.major}.{spark.minor}" if (delta.major, delta.minor) >= (4, 1) else ""
-    return (
-        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
-        f"io.delta:delta-spark{infix}_2.13:{delta}",
-    )
-
-
-def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
-    """Paths of the jars a session needs, fetched on the first call and kept in the cache from then on.
-
-    Args:
-        packages: Further Maven coordinates.
-
-    Raises:
-        JarDownloadError: Something could not be fetched.
-    """
-    own = spark_packages()
-    return [str(path) for path in retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own)]
-
 
 def session_settings() -> dict[str, str]:
     """Settings that may be changed while a session runs: UTC, the faster Kafka source, and small commits made cheap."""
@@ -111,6 +66,34 @@ def session_settings() -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "8",
     }
+
+
+def _own_settings() -> dict[str, str]:
+    return {
+        **session_settings(),
+        **_KAFKA_SETTINGS,
+        "spark.sql.extensions": _EXTENSION,
+        "spark.sql.catalog.spark_catalog": _CATALOG,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+
+
+def prepare_session(packages: Sequence[str] = ()) -> Path:
+    """Fetches the jars of a local session and makes its class archive, so that sessions start sooner.
+
+    Args:
+        packages: Further Maven coordinates, as those that sessions are to have.
+
+    Returns:
+        The path of the archive. One that is there already is left as it is.
+
+    Raises:
+        JarDownloadError: The jars could not be fetched.
+        JavaNotFoundError: There is no Java, or it is too old.
+        SparkSessionError: The archive could not be made.
+    """
+    return make_archive(fetch_jars(packages), _own_settings())
 
 
 def build_session(
@@ -149,31 +132,17 @@ def build_session(
 
     from pyspark.sql import SparkSession
 
-    settings = {
-        **session_settings(),
-        "spark.app.name": app_name,
-        "spark.master": master or "local[*]",
-        **_KAFKA_SETTINGS,
-        "spark.sql.extensions": _EXTENSION,
-        "spark.sql.catalog.spark_catalog": _CATALOG,
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        **(config or {}),
-        REDACTION: redaction_regex(config or {}),
-    }
-    if "spark.jars" not in settings and "spark.jars.packages" not in settings:
-        settings["spark.jars"] = ",".join(fetch_jars(packages))
-    if settings["spark.master"].startswith("local"):
-        options = settings.get(_JAVA_OPTIONS, "")
-        if "log4j" not in options:
-            settings[_JAVA_OPTIONS] = f"{options} -Dlog4j2.configurationFile={_LOGGING.as_uri()}".strip()
+    given = dict(config or {})
+    settings = {**_own_settings(), "spark.app.name": app_name, "spark.master": master or "local[*]", **given}
+    settings[REDACTION] = redaction_regex(given)
+    brings_jars = "spark.jars" in given or "spark.jars.packages" in given
+    jars = [] if brings_jars else fetch_jars(packages)
+    if _LOCAL_MASTER.fullmatch(settings["spark.master"]):
         # Or Spark would run a transform's Python functions with whatever `python3` is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # A laptop's own name may lead to an address that nothing listens on.
-        settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        settings.setdefault("spark.driver.host", "127.0.0.1")
-        # How often running tasks tell what they have read; one process can afford more than every 10 seconds.
-        settings.setdefault("spark.executor.heartbeatInterval", "3s")
+        settings = local_settings(settings, jars)
+    elif jars:
+        settings["spark.jars"] = ",".join(jars)
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -1,0 +1,63 @@
+"""What Spark is told in addition where it runs in one process on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.runtime.class_archive import archive_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+# Where else Java may have been told how to collect garbage. Told twice, it does not start.
+_OPTIONS_BY_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
+_COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
+
+
+def local_settings(settings: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
+    """The settings of a session in one process.
+
+    Args:
+        settings: What the session is to have; it wins.
+        jars: The jars that it needs besides those of pyspark.
+    """
+    local = dict(settings)
+    options = [settings.get(_JAVA_OPTIONS, "")]
+    if "log4j" not in options[0]:
+        options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+    if not any(_COLLECTOR.search(text) for text in (*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT))):
+        # A batch job waits for no single request: throughput counts, and pauses don't.
+        options.append("-XX:+UseParallelGC")
+    if jars and not _has_jvm():
+        # On the class path Java need not copy them, and finds their classes in the archive.
+        local[_CLASS_PATH] = os.pathsep.join([*jars, *filter(None, [settings.get(_CLASS_PATH, "")])])
+        if "SharedArchiveFile" not in options[0] and _CLASS_PATH not in settings:
+            options += archive_options(jars)
+    elif jars:
+        local["spark.jars"] = ",".join(jars)
+    local[_JAVA_OPTIONS] = " ".join(filter(None, options))
+    # A laptop's own name may lead to an address that nothing listens on.
+    local.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    local.setdefault("spark.driver.host", "127.0.0.1")
+    # How often running tasks tell what they have read; one process can afford more than every 10 seconds.
+    local.setdefault("spark.executor.heartbeatInterval", "3s")
+    return local
+
+
+def _from_environment(name: str) -> str:
+    return os.environ.get(name, "")
+
+
+def _has_jvm() -> bool:
+    """Whether this process has a JVM from a session before, whose class path stays what it is."""
+    from pyspark import SparkContext
+
+    # pyspark has no public way to tell.
+    return SparkContext._gateway is not None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,54 @@
+"""The jars that a Spark session needs to read Kafka and to write Delta."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from dagster_kafka_flip.runtime.jars import retrieve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
+BROUGHT_BY_SPARK = (
+    "org.scala-lang:scala-library",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.slf4j:slf4j-api",
+    "org.lz4:lz4-java",
+    "org.xerial.snappy:snappy-java",
+    "com.github.luben:zstd-jni",
+    "com.google.code.findbugs:jsr305",
+    "org.antlr:antlr4-runtime",
+    "org.scala-lang.modules:scala-parallel-collections_2.13",
+)
+
+
+def spark_packages() -> tuple[str, ...]:
+    """Maven coordinates of the Kafka source and of Delta that fit the installed pyspark and delta-spark.
+
+    From Delta 4.1 on, the artifact of Delta carries the version of Spark in its name.
+    """
+    spark = Version(importlib.metadata.version("pyspark"))
+    delta = Version(importlib.metadata.version("delta-spark"))
+    infix = f"_{spark.major}.{spark.minor}" if (delta.major, delta.minor) >= (4, 1) else ""
+    return (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
+        f"io.delta:delta-spark{infix}_2.13:{delta}",
+    )
+
+
+def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
+    """Paths of the jars a session needs, fetched on the first call and kept in the cache from then on.
+
+    Args:
+        packages: Further Maven coordinates.
+
+    Raises:
+        JarDownloadError: Something could not be fetched.
+    """
+    own = spark_packages()
+    return [str(path) for path in retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own)]

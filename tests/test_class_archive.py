@@ -1,0 +1,86 @@
+"""A class archive that `spark prepare` has made is the one that sessions start from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.errors import SparkSessionError
+from dagster_kafka_flip.runtime.class_archive import archive_options, make_archive
+from dagster_kafka_flip.runtime.jars import CACHE_VARIABLE
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
+
+SESSION = """
+from dagster_kafka_flip import build_session
+
+log = {log!r}
+build_session(
+    master="local[1]",
+    config={{"spark.ui.enabled": "false", "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={{log}}"}},
+).stop()
+"""
+
+
+@pytest.mark.slow
+def test_a_session_starts_from_the_archive_that_was_prepared(tmp_path):
+    prepared = CliRunner().invoke(main, ["spark", "prepare"])
+    assert prepared.exit_code == 0, prepared.output
+    [path] = [option.partition("=")[2] for option in archive_options(fetch_jars()) if "SharedArchiveFile" in option]
+    assert path in prepared.output
+    log = tmp_path / "classes.log"
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
+    subprocess.run([sys.executable, "-c", SESSION.format(log=str(log))], env=environment, check=True)
+    lines = log.read_text().splitlines()
+    for name in ("org.apache.spark.sql.SparkSession", "io.delta.sql.DeltaSparkSessionExtension"):
+        [line] = [line for line in lines if f" {name} source:" in line]
+        assert "shared objects file (top)" in line
+
+
+def test_there_is_no_archive_before_one_is_made(monkeypatch, tmp_path):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    assert archive_options(["/a.jar"]) == []
+
+
+def test_without_java_there_is_no_archive(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert archive_options(["/a.jar"]) == []
+
+
+def test_a_spark_that_fails_says_so_and_leaves_nothing(monkeypatch, tmp_path):
+    submit = tmp_path / "spark" / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True)
+    submit.write_text("#!/bin/sh\necho no room on the disk\nexit 3\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    with pytest.raises(SparkSessionError, match=r"(?s)spark-submit ended with 3.*no room on the disk"):
+        make_archive(["/a.jar"], {})
+    assert list((tmp_path / "cache" / "class-archives").iterdir()) == []
+
+
+def test_a_package_that_no_repository_can_have_is_refused():
+    result = CliRunner().invoke(main, ["spark", "prepare", "--package", "nonsense"])
+    assert result.exit_code == 1
+    assert "'nonsense' does not name a Maven artifact" in result.output
+
+
+def test_archives_are_of_one_class_path(monkeypatch, tmp_path):
+    submit = tmp_path / "spark" / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True)
+    # What Java does at its end.
+    submit.write_text(
+        '#!/bin/sh\nfor word in "$@"; do case $word in -XX:ArchiveClassesAtExit=*) set -- $word;; esac; done\n'
+        'touch "${1#-XX:ArchiveClassesAtExit=}"\n'
+    )
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    path = make_archive(["/a.jar"], {})
+    assert make_archive(["/a.jar"], {}) == path
+    assert archive_options(["/a.jar"])[0] == f"-XX:SharedArchiveFile={path}"
+    assert archive_options(["/b.jar"]) == []

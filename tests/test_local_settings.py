@@ -1,0 +1,80 @@
+"""What a local session is told in addition; nothing is started."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from dagster_kafka_flip.runtime import local_settings as module
+from dagster_kafka_flip.runtime.local_settings import local_settings
+
+OPTIONS = "spark.driver.extraJavaOptions"
+CLASS_PATH = "spark.driver.extraClassPath"
+ARCHIVE = "-XX:SharedArchiveFile=/cache/some.jsa"
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a JVM or options of other tests, and with an archive."""
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "_has_jvm", lambda: False)
+    monkeypatch.setattr(module, "archive_options", lambda _: [ARCHIVE])
+
+
+def test_jars_are_on_the_class_path_and_their_classes_in_the_archive():
+    settings = local_settings({}, ["/a.jar", "/b.jar"])
+    assert settings[CLASS_PATH] == os.pathsep.join(["/a.jar", "/b.jar"])
+    assert ARCHIVE in settings[OPTIONS].split()
+    assert "spark.jars" not in settings
+
+
+def test_a_class_path_of_the_users_comes_behind_and_has_no_archive():
+    settings = local_settings({CLASS_PATH: "/own.jar"}, ["/a.jar"])
+    assert settings[CLASS_PATH] == os.pathsep.join(["/a.jar", "/own.jar"])
+    assert ARCHIVE not in settings[OPTIONS]
+
+
+def test_an_archive_of_the_users_stays():
+    settings = local_settings({OPTIONS: "-XX:SharedArchiveFile=/own.jsa"}, ["/a.jar"])
+    assert settings[OPTIONS].count("SharedArchiveFile") == 1
+
+
+def test_a_jvm_that_is_there_keeps_its_class_path_so_the_jars_are_added_to_it(monkeypatch):
+    monkeypatch.setattr(module, "_has_jvm", lambda: True)
+    settings = local_settings({}, ["/a.jar", "/b.jar"])
+    assert settings["spark.jars"] == "/a.jar,/b.jar"
+    assert CLASS_PATH not in settings
+
+
+def test_whoever_brings_jars_gets_no_others():
+    settings = local_settings({"spark.jars": "/own.jar"}, [])
+    assert settings["spark.jars"] == "/own.jar"
+    assert CLASS_PATH not in settings
+
+
+def test_garbage_is_collected_in_parallel_unless_somebody_chose_otherwise(monkeypatch):
+    assert "-XX:+UseParallelGC" in local_settings({}, [])[OPTIONS].split()
+    chosen = local_settings({OPTIONS: "-Xss4m -XX:+UseZGC"}, [])[OPTIONS].split()
+    assert "-XX:+UseZGC" in chosen
+    assert "-Xss4m" in chosen
+    assert "-XX:+UseParallelGC" not in chosen
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS"])
+def test_java_is_not_told_twice_how_to_collect_garbage(monkeypatch, name):
+    monkeypatch.setenv(name, "-XX:+UseG1GC")
+    assert "UseParallelGC" not in local_settings({}, [])[OPTIONS]
+
+
+def test_log_settings_of_the_users_stay():
+    assert local_settings({OPTIONS: "-Dlog4j2.configurationFile=x"}, [])[OPTIONS].count("log4j") == 1
+    assert local_settings({}, [])[OPTIONS].count("log4j2.properties") == 1
+
+
+def test_addresses_and_heartbeats_of_the_users_stay():
+    settings = local_settings({"spark.driver.host": "10.0.0.1", "spark.executor.heartbeatInterval": "7s"}, [])
+    assert settings["spark.driver.host"] == "10.0.0.1"
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert settings["spark.executor.heartbeatInterval"] == "7s"
