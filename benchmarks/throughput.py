@@ -1,0 +1,334 @@
+"""How fast a topic gets into Delta, beside what users would write themselves: `python -m benchmarks.throughput`.
+
+One topic of JSON records, landed raw and decoded. Each way lands it whole, in turn, in one warm session and each time
+in a new table: `ingest()`; Structured Streaming's AvailableNow with Spark's defaults and tuned; and a plain batch read
+and write, which keeps no position. A loop of confluent-kafka, pyarrow and deltalake runs in a process of its own, its
+start included. Two floors tell what reading and parsing cost alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmarks.report import make_console, print_table, write_json
+from benchmarks.topics import create_topics, produce
+from dagster_kafka_flip import JsonFormat, KafkaSource, LocalBroker, build_session, ingest
+from dagster_kafka_flip.source.split import TopicPartition
+from examples.progress import busy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from rich.console import Console
+
+_TOPIC = "flights"
+_PARTITIONS = 4
+_FIRST_MS = 1_700_000_000_000
+_TEXTS = 10_000
+_DRIVER_MEMORY = "4g"
+
+SCHEMA = (
+    "number BIGINT NOT NULL, carrier STRING, origin STRING, delay DOUBLE, distance INT, tail STRING, at TIMESTAMP, "
+    "note STRING"
+)
+
+# What the documentation of Spark and of Kafka's consumer lead to, for large reads.
+TUNED = {
+    "kafka.max.poll.records": "10000",
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+    "kafka.fetch.max.bytes": str(64 << 20),
+}
+
+_V1_LIST = "spark.sql.sources.useV1SourceList"
+
+OURS = "ingest()"
+OURS_NULL = 'ingest(), on_error="null"'
+AVAILABLE_NOW = "AvailableNow"
+AVAILABLE_NOW_TUNED = "AvailableNow, tuned"
+BATCH = "plain batch, tuned"
+FLOOR = "reading (and parsing) alone"
+LOOP = "a Python loop, start included"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One way to land one topic.
+
+    Attributes:
+        form: `raw` or `json`.
+        way: How it is landed.
+        seconds: Of the whole, median.
+        all_seconds: Of each round.
+        cpu_seconds: What Spark's process took of the cores, median; 0 where that can't be told.
+        ratio: How many times as long as `ingest()`, median of the rounds.
+        rows: Rows landed; 0 where nothing is.
+    """
+
+    form: str
+    way: str
+    seconds: float
+    all_seconds: tuple[float, ...]
+    cpu_seconds: float
+    ratio: float
+    rows: int
+
+
+class Ways:
+    """Lands one topic in several ways.
+
+    Args:
+        bootstrap_servers: The broker.
+        spark: A session.
+        folder: Where tables are made.
+    """
+
+    def __init__(self, bootstrap_servers: str, spark: SparkSession, folder: Path) -> None:
+        self._servers = bootstrap_servers
+        self._spark = spark
+        self._folder = folder
+        self._numbers = itertools.count()
+
+    def of(self, form: str) -> dict[str, Callable[[str], None]]:
+        """What lands the topic in a table.
+
+        Args:
+            form: `raw` or `json`.
+        """
+        ways: dict[str, Callable[[str], None]] = {OURS: functools.partial(self._ingest, form, "fail")}
+        if form == "json":
+            ways[OURS_NULL] = functools.partial(self._ingest, form, "null")
+        ways |= {
+            AVAILABLE_NOW_TUNED: functools.partial(self._available_now, form, TUNED),
+            AVAILABLE_NOW: functools.partial(self._available_now, form, None),
+            BATCH: functools.partial(self._batch, form),
+            FLOOR: functools.partial(self._alone, form),
+        }
+        if form == "json":
+            ways[LOOP] = self._loop
+        return ways
+
+    def land(self, way: Callable[[str], None]) -> tuple[float, float, int]:
+        """Lands the topic once, and returns the seconds, those of Spark's process, and how many rows there are.
+
+        Args:
+            way: Lands it.
+        """
+        from deltalake import DeltaTable
+
+        table = self._folder / str(next(self._numbers))
+        cpu, begin = _cpu_seconds(self._spark), time.monotonic()
+        way(str(table))
+        seconds, cpu = time.monotonic() - begin, _cpu_seconds(self._spark) - cpu
+        rows = 0
+        if table.exists():
+            found: Any = DeltaTable(str(table)).get_add_actions(flatten=True)
+            rows = sum(found.column("num_records").to_pylist())
+            shutil.rmtree(table)
+        return seconds, cpu, rows
+
+    def _ingest(self, form: str, on_error: Any, table: str) -> None:
+        source = KafkaSource.builder().set_bootstrap_servers(self._servers).set_topics(_TOPIC).build()
+        value_format = JsonFormat(SCHEMA, on_error=on_error) if form == "json" else None
+        ingest(source, table, spark=lambda: self._spark, value_format=value_format)
+
+    def _columns(self, form: str, records: DataFrame) -> DataFrame:
+        """The columns that `ingest()` lands by default."""
+        from pyspark.sql import functions as f
+
+        own = [
+            f.col(name).alias(f"kafka_{alias}")
+            for name, alias in (
+                ("topic", "topic"),
+                ("partition", "partition"),
+                ("offset", "offset"),
+                ("timestamp", "timestamp"),
+                ("timestampType", "timestamp_type"),
+                ("key", "key"),
+                ("headers", "headers"),
+            )
+        ]
+        if form == "raw":
+            return records.select(f.col("value").alias("kafka_value"), *own)
+        parsed = records.withColumn("_parsed", f.from_json(f.col("value").cast("string"), SCHEMA))
+        return parsed.select("_parsed.*", *own)
+
+    def _options(self, tuned: Mapping[str, str]) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._servers, "subscribe": _TOPIC, "includeHeaders": "true", **tuned}
+
+    def _available_now(self, form: str, tuned: Mapping[str, str] | None, table: str) -> None:
+        options = self._options(tuned or {})
+        before = self._spark.conf.get(_V1_LIST)
+        if tuned is None:
+            self._spark.conf.unset(_V1_LIST)
+        try:
+            records = self._spark.readStream.format("kafka").options(**options, startingOffsets="earliest").load()
+            writer = self._columns(form, records).writeStream.format("delta").trigger(availableNow=True)
+            query = writer.option("checkpointLocation", f"{table}-checkpoint").start(table)
+            query.awaitTermination()
+        finally:
+            if before is not None:
+                self._spark.conf.set(_V1_LIST, before)
+            shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
+
+    def _read(self, form: str) -> DataFrame:
+        records = self._spark.read.format("kafka").options(**self._options(TUNED)).load()
+        return self._columns(form, records)
+
+    def _batch(self, form: str, table: str) -> None:
+        self._read(form).write.format("delta").save(table)
+
+    def _alone(self, form: str, table: str) -> None:
+        del table
+        self._read(form).write.format("noop").mode("overwrite").save()
+
+    def _loop(self, table: str) -> None:
+        subprocess.run([sys.executable, "-m", "benchmarks.python_loop", self._servers, _TOPIC, table], check=True)
+
+
+def _cpu_seconds(spark: SparkSession) -> float:
+    """What the JVM of a session has taken of the cores so far."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    stat = Path(f"/proc/{gateway.proc.pid}/stat")
+    if not stat.exists():
+        return 0.0
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def compare(ways: Ways, form: str, wanted: Sequence[str], rounds: int, warm_up: int) -> list[Measurement]:
+    """Lands the topic each way in turn.
+
+    Args:
+        ways: How.
+        form: `raw` or `json`.
+        wanted: Names of the ways; all if there are none.
+        rounds: How often.
+        warm_up: How often before that, without counting.
+    """
+    all_of_them = {name: way for name, way in ways.of(form).items() if not wanted or name in {OURS, *wanted}}
+    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in all_of_them}
+    for number in range(-warm_up, rounds):
+        # Back and forth, so that none of them is always the one that comes after another.
+        for name in list(all_of_them) if number % 2 else reversed(list(all_of_them)):
+            measured = ways.land(all_of_them[name])
+            if number >= 0:
+                found[name].append(measured)
+    ours = [seconds for seconds, _, _ in found[OURS]]
+    return [
+        Measurement(
+            form=form,
+            way=name,
+            seconds=statistics.median(seconds for seconds, _, _ in runs),
+            all_seconds=tuple(round(seconds, 3) for seconds, _, _ in runs),
+            cpu_seconds=statistics.median(cpu for _, cpu, _ in runs),
+            ratio=statistics.median(seconds / own for (seconds, _, _), own in zip(runs, ours, strict=True)),
+            rows=runs[-1][2],
+        )
+        for name, runs in found.items()
+    ]
+
+
+def _records(count: int) -> Iterator[tuple[TopicPartition, bytes, int]]:
+    numbers = random.Random(27)  # noqa: S311 - no secret depends on it, and every run is to be alike
+    texts = [
+        f'"carrier":"{numbers.choice("ABCDEFGH")}{numbers.choice("ABCDEFGH")}","origin":"{numbers.randrange(10**6)}",'
+        f'"delay":{numbers.random():.6f},"distance":{numbers.randrange(10**4)},'
+        f'"tail":"{numbers.getrandbits(48):012x}","at":"2026-03-{numbers.randrange(1, 29):02}T12:34:56Z",'
+        f'"note":"{numbers.getrandbits(160):040x}'
+        for _ in range(_TEXTS)
+    ]
+    partitions = [TopicPartition(_TOPIC, number) for number in range(_PARTITIONS)]
+    for number in range(count):
+        # The number at both ends, so that no two records are alike and a dictionary holds nothing.
+        value = f'{{"number":{number},{texts[number % _TEXTS]}{number:08x}"}}'.encode()
+        yield partitions[number % _PARTITIONS], value, _FIRST_MS + number
+
+
+def _tell(console: Console, measured: Sequence[Measurement]) -> None:
+    head = ("", "seconds", "from to", "CPU", "times ingest()", "rows")
+    for form in dict.fromkeys(each.form for each in measured):
+        rows = [
+            (
+                each.way,
+                f"{each.seconds:.2f}",
+                f"{min(each.all_seconds):.2f} {max(each.all_seconds):.2f}",
+                f"{each.cpu_seconds:.1f}",
+                f"{each.ratio:.2f}",
+                f"{each.rows:,}",
+            )
+            for each in measured
+            if each.form == form
+        ]
+        print_table(console, f"Landing {form}, medians", head, rows)
+
+
+@click.command()
+@click.option("--records", type=click.IntRange(min=100), default=2_000_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="How often each is timed.")
+@click.option("--warm-up", type=click.IntRange(min=0), default=1, show_default=True, help="Rounds that don't count.")
+@click.option("--form", "forms", type=click.Choice(["raw", "json"]), multiple=True, help="Default: both.")
+@click.option("--way", "wanted", multiple=True, help="A way to compare with; may be given several times. Default: all.")
+@click.option("--collector", default="ParallelGC", show_default=True, help="Java's garbage collector.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the measurements to this file too.")
+def main(
+    records: int,
+    rounds: int,
+    warm_up: int,
+    forms: tuple[str, ...],
+    wanted: tuple[str, ...],
+    collector: str,
+    json_path: Path | None,
+) -> None:
+    """Measure how long it takes to get a topic into Delta, beside the alternatives."""
+    console = make_console()
+    measured: list[Measurement] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with LocalBroker(folder / "kafka", jvm_options=("-Xmx1g",)) as broker:
+            with busy(console, f"Writing {records:,} records"):
+                create_topics(broker.bootstrap_servers, [(_TOPIC, _PARTITIONS)])
+                produce(broker.bootstrap_servers, _records(records))
+            spark = build_session(
+                config={
+                    "spark.ui.enabled": "false",
+                    "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                    "spark.driver.memory": _DRIVER_MEMORY,
+                    "spark.driver.extraJavaOptions": f"-XX:+Use{collector}",
+                },
+            )
+            try:
+                ways = Ways(broker.bootstrap_servers, spark, folder)
+                for form in forms or ("raw", "json"):
+                    with busy(console, f"Landing {form}"):
+                        measured += compare(ways, form, wanted, rounds, warm_up)
+            finally:
+                spark.stop()
+    if wrong := [each for each in measured if each.rows not in ((0,) if each.way == FLOOR else (records,))]:
+        msg = f"not {records} rows: {[(each.form, each.way, each.rows) for each in wrong]}"
+        raise click.ClickException(msg)
+    size = len(next(_records(1))[1])
+    console.print(
+        f"\n{records:,} records of about {size} bytes, {os.cpu_count()} cores, {platform.machine()}, {collector}"
+    )
+    _tell(console, measured)
+    write_json(json_path, {"landings": measured})
+
+
+if __name__ == "__main__":
+    main()
