@@ -137,9 +137,10 @@ class Landing:
         with way():
             result = ingest(source, str(table), spark=lambda: self._spark)
         seconds = time.monotonic() - begin
+        files = len(list(table.rglob("*.parquet")))
         shutil.rmtree(table)
         (batch,) = result.batches
-        return _Run(seconds, batch.read_and_write_seconds, batch.tasks, batch.committed.files or 0, result.rows or 0)
+        return _Run(seconds, batch.read_and_write_seconds, batch.tasks, files, result.rows or 0)
 
     def compare(self, topic: str, ways: Mapping[str, Way], rounds: int, warm_up: int) -> list[Measurement]:
         """Lands a topic each way in turn.

@@ -34,7 +34,7 @@ class NumbersEnumerator(SplitEnumerator):
 
     def plan_exactly(self, splits):
         ends, starts = {NUMBERS: self.end}, {split.topic_partition: split.starting_offset for split in splits}
-        return ReadPlan(splits, EnumeratorState(ends), {NUMBERS: 0}, ends, ends, {**ends, **starts})
+        return ReadPlan(splits, EnumeratorState(ends), ends, ends, {**ends, **starts})
 
 
 @dataclass(frozen=True)

@@ -279,13 +279,13 @@ def position_in(value: Any) -> KnownPosition | None:
             verified_at=datetime.fromisoformat(document["verified_at"]),
             table_version=document["table_version"],
             table_rows=document["table_rows"],
-            record_bytes=document.get("record_bytes"),
-            kept_until=None if (kept := document.get("kept_until")) is None else datetime.fromisoformat(kept),
-            dead_letters_owed=document.get("dead_letters_owed", False),
-            anchor_version=document.get("anchor_version"),
-            transaction_version=document.get("transaction_version"),
-            known_since=document.get("known_since"),
-            log=document.get("log"),
+            record_bytes=document["record_bytes"],
+            kept_until=None if (kept := document["kept_until"]) is None else datetime.fromisoformat(kept),
+            dead_letters_owed=document["dead_letters_owed"],
+            anchor_version=document["anchor_version"],
+            transaction_version=document["transaction_version"],
+            known_since=document["known_since"],
+            log=document["log"],
         )
     except (KeyError, TypeError, ValueError):
         # Somebody else's metadata under our key. The table knows the position.

@@ -29,12 +29,11 @@ def waiting(what: str) -> Status:
     return Console(stderr=True).status(what)
 
 
-def print_fields(out: Console, fields: Mapping[str, object], *, indent: int = 0) -> None:
+def print_fields(out: Console, fields: Mapping[str, object]) -> None:
     """One line for each field."""
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
-        label = f"{'':{indent}}{name:<{width}}  "
-        out.print(Text.assemble((label, "dim"), str(value)))
+        out.print(Text.assemble((f"{name:<{width}}  ", "dim"), str(value)))
 
 
 def print_table(out: Console, columns: Iterable[str], rows: Iterable[Iterable[object]], *, indent: int = 0) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.fields import of_values_and_keys
-from dagster_kafka_flip.source.instants import instant
 
 if TYPE_CHECKING:
     import logging
@@ -73,21 +72,6 @@ class Observed:
     def is_whole(self) -> bool:
         """Whether the whole batch was counted."""
         return self.unknown is None
-
-    @property
-    def watermark(self) -> int | None:
-        """The lowest of the highest timestamps: on the topic partitions read, event time has got at least this far."""
-        return None if self.highest_timestamps is None else min(self.highest_timestamps.values(), default=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """For the document of the commit after this batch's."""
-        watermark = self.watermark
-        return {
-            "records": self.records,
-            "bytes": self.bytes,
-            "rejected": self.rejected,
-            "watermark": None if watermark is None else instant(watermark),
-        }
 
 
 def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:

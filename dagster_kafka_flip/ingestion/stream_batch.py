@@ -100,7 +100,6 @@ class Landing:
         anchor: Anchor,
         assignment: SplitAssignment,
         *,
-        previous: Observed | None = None,
         overrides_start: bool = False,
         incidents: tuple[Incident, ...] = (),
         replays: TableVersion | None = None,
@@ -111,7 +110,6 @@ class Landing:
         Args:
             anchor: Where the stream stands.
             assignment: The batch.
-            previous: What was observed of the batch before, in the same run; None for the first.
             overrides_start: Whether the batch starts elsewhere than at the position, because somebody said so.
             incidents: What was tolerated before it.
             replays: The commit whose splits these are, where they are landed once more.
@@ -142,7 +140,6 @@ class Landing:
                 state=batch.state,
                 rows_before=self._table.count_rows() if anchor.table_rows is None else anchor.table_rows,
                 overrides_start=overrides_start,
-                observed=None if previous is None else previous.to_json(),
                 dead_letter=None if self._letters is None else self._letters.route(),
                 incidents=(*incidents, *met),
                 replays=replays,

@@ -307,7 +307,6 @@ class StreamRun:
             done = self._landing.land(
                 look.anchor,
                 assignment,
-                previous=self._batches[-1].observed if self._batches else None,
                 overrides_start=self.overriding is not None and not self._batches,
                 incidents=tuple(self._incidents.values())[self._in_commits :],
                 confirm=self._confirm,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WINDOW = "_dagster_kafka_flip_window"
 """The window's number in its batch, on the way."""
 
-_LATE, _STRAGGLER, _TIMELESS = _SEEN = (f"{WINDOW}_late", f"{WINDOW}_straggler", f"{WINDOW}_timeless")
+_LATE, _STRAGGLER, _TIMELESS = (f"{WINDOW}_late", f"{WINDOW}_straggler", f"{WINDOW}_timeless")
 
 LOG_FIELDS = ("topic", "partition", "offset")
 CARRIED = {name: f"_dagster_kafka_flip_{name}" for name in LOG_FIELDS}

@@ -40,7 +40,6 @@ __all__ = [
     "Boundedness",
     "SimpleVersionedSerializer",
     "Source",
-    "SourceSplit",
     "SplitAssignment",
     "SplitEnumerator",
     "SplitEnumeratorContext",
@@ -52,35 +51,6 @@ class Boundedness(enum.Enum):
 
     BOUNDED = "bounded"
     CONTINUOUS_UNBOUNDED = "continuous_unbounded"
-
-
-class SourceSplit(Protocol):
-    """A range of one log, fixed before anything is read."""
-
-    @property
-    def split_id(self) -> str:
-        """Names the split within its batch."""
-        ...
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The log."""
-        ...
-
-    @property
-    def starting_offset(self) -> int:
-        """First offset to read."""
-        ...
-
-    @property
-    def stopping_offset(self) -> int:
-        """First offset that is no longer read."""
-        ...
-
-    @property
-    def offset_span(self) -> int:
-        """Number of offsets, and so the largest number of records."""
-        ...
 
 
 @dataclass

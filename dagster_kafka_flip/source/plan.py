@@ -22,7 +22,6 @@ class ReadPlan:
     Attributes:
         splits: The ranges to read, sorted, none of them empty.
         state: Where the stream stands after the splits.
-        beginning_offsets: Log start offset of each topic partition that exists.
         end_offsets: End offset of each under the source's isolation level.
         high_watermarks: High watermark of each; above the end offset while a transaction is open.
         starting_position: Where each topic partition stood before the splits.
@@ -36,7 +35,6 @@ class ReadPlan:
 
     splits: tuple[KafkaPartitionSplit, ...]
     state: EnumeratorState
-    beginning_offsets: Mapping[TopicPartition, int]
     end_offsets: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
     starting_position: Position

@@ -78,11 +78,6 @@ class KafkaPartitionSplit:
         """Whether there is no offset in the split."""
         return self.offset_span == 0
 
-    @property
-    def split_id(self) -> str:
-        """The topic partition's text, as in Flink: a batch has at most one split of each."""
-        return str(self.topic_partition)
-
     def divide(self, parts: int) -> tuple[KafkaPartitionSplit, ...]:
         """The same range in parts of equal span, the last ones longer by one offset where it does not divide evenly.
 

@@ -223,7 +223,6 @@ class _Planning:
         return WindowPlan(
             windows=tuple(planned),
             state=EnumeratorState(planned[-1].stops, cluster_id, topic_ids),
-            beginning_offsets=self._beginning,
             end_offsets=self._end,
             high_watermarks=log.high_watermarks,
             stragglers_from=stragglers_from,

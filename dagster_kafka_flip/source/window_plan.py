@@ -48,7 +48,6 @@ class WindowPlan:
     Attributes:
         windows: In order of time, without gaps between them; at least one.
         state: Cluster and topics that the offsets are of; the position is where reading stops.
-        beginning_offsets: Log start offset of each topic partition.
         end_offsets: End offset of each under the source's isolation level.
         high_watermarks: High watermark of each.
         stragglers_from: A record from before the first window that stands at or behind this offset came later than the
@@ -63,7 +62,6 @@ class WindowPlan:
 
     windows: tuple[PlannedWindow, ...]
     state: EnumeratorState
-    beginning_offsets: Mapping[TopicPartition, int]
     end_offsets: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
     stragglers_from: Position
@@ -127,7 +125,6 @@ class WindowPlan:
         return ReadPlan(
             splits=self.splits,
             state=self.state,
-            beginning_offsets=self.beginning_offsets,
             end_offsets=self.end_offsets,
             high_watermarks=self.high_watermarks,
             starting_position=self.starts,

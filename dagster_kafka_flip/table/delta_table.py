@@ -95,7 +95,6 @@ class Committed:
         version: The version it made.
         rows: Rows it added; None where history does not tell.
         bytes: Bytes of the files it added; None where history does not tell.
-        files: Number of the files it added; None where history does not tell.
         table_rows: Rows of the table at that version; None where history does not tell.
         confirm_seconds: Time for asking history whether it is there.
     """
@@ -103,7 +102,6 @@ class Committed:
     version: int
     rows: int | None
     bytes: int | None
-    files: int | None
     table_rows: int | None
     confirm_seconds: float
 
@@ -138,7 +136,6 @@ def committed(commit: Commit, written: Written, table_rows: int | None) -> Commi
         version=commit.version,
         rows=None if rows is None or copied is None else rows - copied,
         bytes=commit.metric("numOutputBytes"),
-        files=commit.metric("numFiles"),
         table_rows=table_rows,
         confirm_seconds=written.confirm_seconds,
     )

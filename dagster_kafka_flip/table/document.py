@@ -38,8 +38,6 @@ class CommitDocument:
         state: Where the stream stands after it.
         rows_before: Rows of the table at `base_version`.
         overrides_start: Whether the run was told to start elsewhere than at the position.
-        observed: What was observed of the batch before this one in the same run: what is known only after reading
-            can't be in its own commit.
         reason: Why an operator moved the position; None for the commit of a run.
         dead_letter: Where the batch's rejected records go; None if they stop the run or are kept.
         carried: The last batch with such a route, in a commit that only moves the position.
@@ -59,7 +57,6 @@ class CommitDocument:
     state: EnumeratorState
     rows_before: int | None = None
     overrides_start: bool = False
-    observed: dict[str, Any] | None = None
     reason: str | None = None
     dead_letter: DeadLetterRoute | None = None
     carried: RoutedBatch | None = None
@@ -93,8 +90,6 @@ class CommitDocument:
         }
         if self.overrides_start:
             document["overrides_start"] = True
-        if self.observed is not None:
-            document["observed"] = self.observed
         if self.reason is not None:
             document["reason"] = self.reason
         if self.carried is not None:
@@ -148,7 +143,6 @@ class CommitDocument:
             state=from_document(STATE_SERIALIZER, document["state"]),
             rows_before=document["rows_before"],
             overrides_start=document.get("overrides_start", False),
-            observed=document.get("observed"),
             reason=document.get("reason"),
             dead_letter=None if (route := document.get("dead_letter")) is None else DeadLetterRoute.from_json(route),
             carried=None if route is None else RoutedBatch.from_json(route),

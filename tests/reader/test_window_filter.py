@@ -34,9 +34,7 @@ def plan_of(chance, count, partitions):
         stops = {tp: min(ends[tp] + chance.randrange(100), 1000) for tp in partitions}
         planned.append(PlannedWindow(Window(f"w{number}", bounds[number], bounds[number + 1]), at, stops, ends))
     none = dict.fromkeys(partitions, 0)
-    return WindowPlan(
-        tuple(planned), EnumeratorState({}), none, none, none, {tp: starts[tp][0] + 50 for tp in partitions}
-    )
+    return WindowPlan(tuple(planned), EnumeratorState({}), none, none, {tp: starts[tp][0] + 50 for tp in partitions})
 
 
 def records_of(chance, plan, partitions, number):

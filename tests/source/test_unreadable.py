@@ -123,5 +123,5 @@ def test_ranges_that_touch_or_overlap_become_one():
 
 def test_a_run_that_knows_of_such_ranges_has_the_client_read_them():
     context = SplitEnumeratorContext(aside=(split(3, 6), split(0, 9, B)))
-    plan = ReadPlan((split(4, 9),), EnumeratorState({A: 9}), {A: 0}, {A: 9}, {A: 9}, {A: 4})
+    plan = ReadPlan((split(4, 9),), EnumeratorState({A: 9}), {A: 9}, {A: 9}, {A: 4})
     assert context.assignment(plan).aside == (split(4, 6),)

@@ -142,7 +142,7 @@ def test_batches_by_time_are_as_far_in_event_time_on_each_topic_partition(
     assert read == [
         (tp.partition, offset)
         for tp in sorted(plan.end_offsets)
-        for offset in range(plan.beginning_offsets[tp], plan.end_offsets[tp])
+        for offset in range(plan.starting_position[tp], plan.end_offsets[tp])
     ]
     # As few batches as by backlog, but for what one more minute would have been too many.
     assert len(batches) <= -(-plan.offset_span // 47)

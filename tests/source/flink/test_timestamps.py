@@ -140,7 +140,7 @@ def test_a_trimmed_head_is_where_reading_starts_and_an_empty_log_is_where_it_end
     builder = KafkaSource.builder().set_topics(topic)
     enumerator = enumerator_of(builder)
     plan = enumerator.start()
-    assert by_number(plan.beginning_offsets) == {0: 3, 1: 5, 2: 0}
+    assert by_number(plan.starting_position) == {0: 3, 1: 5, 2: 0}
     assert by_number(plan.end_offsets) == {0: 5, 1: 5, 2: 0}
     assert splits_of(plan) == {0: (3, 5)}
     assert offsets_read(spark, source_of(builder), enumerator.assign(Limits())) == {0: [3, 4]}
