@@ -16,7 +16,7 @@ from pydantic_core import PydanticKnownError
 from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pydantic.fields import FieldInfo
 
@@ -95,8 +95,21 @@ def near_names(name: str, names: Collection[str]) -> str:
         name: As it was written.
         names: Those that there are.
     """
-    near = difflib.get_close_matches(name, names, 3)
+    near = meant_by(name, names, most=3)
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+
+
+def meant_by(name: str, names: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:
+    """The names that may have been meant by one that there isn't, the likeliest first; its case counts for nothing.
+
+    Args:
+        name: As it was written.
+        names: Those that there are.
+        most: How many to give at the most.
+        likeness: How like the others have to be, from 0 to 1.
+    """
+    written = {each.lower(): each for each in names}
+    return [written[each] for each in difflib.get_close_matches(name.lower(), written, most, likeness)]
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:

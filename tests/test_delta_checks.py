@@ -320,7 +320,7 @@ def test_checks_that_find_no_commit_of_the_stream_do_not_pass(landed, spark, tab
     assert all(each.passed for each in first.values()), "the first materialization: the whole history was looked at"
     assert values(first["no_gap"])["compared"] == 0
     # Others' commits push those of the stream out of what is read.
-    monkeypatch.setattr("dagster_kafka_flip.checks.table_checks._MOST_COMMITS", 2)
+    monkeypatch.setattr("dagster_kafka_flip.table.delta_table.MOST_COMMITS", 2)
     for number in range(2):
         spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('a.number' = '{number}')")
     for each in checked.check("no_duplicate", "no_gap"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.table.commit_chain import continuity
-from dagster_kafka_flip.table.delta_table import DeltaTable, TableNotThereError
+from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable, TableNotThereError
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, remade_topics
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ NO_GAP = "no_gap"
 NO_DUPLICATE = "no_duplicate"
 
 # History is read in pages from its newest end, and these many commits take about a second.
-_MOST_COMMITS = 1000
 
 _SHOWN_BREAKS = 20
 
@@ -133,7 +131,7 @@ class TableChecks:
         target = self.ingestion.target
         table = DeltaTable(spark, target)
         try:
-            commits = list(itertools.islice(table.commits(), _MOST_COMMITS))
+            commits = list(table.newest_commits())
         except TableNotThereError:
             table.check_place_is_free()
             for name in names:
@@ -178,7 +176,7 @@ class TableChecks:
             return self._untold(
                 NO_GAP,
                 f"Nothing was compared: {span} of the table's history have {found.commits} commits of the stream "
-                f"{self.ingestion.target.stream!r}. The check reads the newest {_MOST_COMMITS:,} commits, as far as "
+                f"{self.ingestion.target.stream!r}. The check reads the newest {MOST_COMMITS:,} commits, as far as "
                 "history goes back (delta.logRetentionDuration); run it more often than others change the table",
             )
         if wrong:

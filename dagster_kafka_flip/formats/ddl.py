@@ -7,10 +7,10 @@ looks at the first word alone. Spark has the last word when a run starts.
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import meant_by
 
 _TOKEN = re.compile(
     r"\s+|--[^\n]*|/\*.*?\*/|(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\w$-]+|[<>(),:])", re.DOTALL
@@ -192,7 +192,7 @@ class _Fields:
         if written in {_END, *"<>(),:"}:
             raise _error(f"{field} has no type; write one, such as {field} STRING")
         if name not in _TYPES:
-            near = _OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, _TYPES, 1)), None)
+            near = _OTHER_NAMES.get(name) or next(iter(meant_by(name, _TYPES)), None)
             raise _error(
                 f"{field}: {written!r} is not a type of Spark{'' if near is None else f'; did you mean {near}?'}"
             )

@@ -149,7 +149,7 @@ def set_back(
     settles = settlement(anchor)
     now = "of no version" if settles is None else f"up to version {settles.version}"
     last = table.last_document(table.history() or ())
-    version = "" if last is None else f" to version {last[0]}, the last one that a run wrote"
+    version = "" if last is None else f" to version {last[0].version}, the last one that a run wrote"
     msg = (
         f"the dead-letter table {target} was set back: it has had the rejected records of {main_target} up to version "
         f"{batch.route.settled}, and now (version {anchor.table_version}) it has those {now}. Nothing was written. "

@@ -410,11 +410,7 @@ class DeadLetterTable:
         anchor = self._table.anchor()
         if anchor is None:
             self._tolerate_missing(batch, None)
-            self._table.create(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
-            anchor = self._table.anchor()
-        if anchor is None:
-            msg = f"the table {self.target} was made, and is not there; was it dropped meanwhile? Run again"
-            raise WriteFailedError(msg)
+            anchor = self._table.made(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
         if not self._is_open:
             self._main_id = self._main.table_id()
         # One that has a commit of the stream is no other than it was when it was looked at before.

@@ -147,7 +147,7 @@ def plan_move(
         problem=problem,
         base_version=newest,
         fence=fence,
-        routed=None if last is None else last[1].routed(last[0]),
+        routed=None if last is None else last[1].routed(last[0].version),
         settles=None if last is None else last[1].settles,
         given_up=given_up,
     )

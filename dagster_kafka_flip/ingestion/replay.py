@@ -131,11 +131,7 @@ def replay(
     # Those of that time went to the dead-letter table, where they still are.
     landing = Landing(spec, spark, context, other, leave_out_rejected=document.dead_letter is not None)
     if anchor is None:
-        other.create(landing.schema())
-        anchor = other.anchor()
-    if anchor is None:
-        msg = f"the table {target} was made, and is not there; was it dropped meanwhile? Try again"
-        raise TableError(msg)
+        anchor = other.made(landing.schema())
     confirmation = LogConfirmation(log, other, document.run_id)
 
     def confirm(written: CommitDocument, committed: Committed) -> None:

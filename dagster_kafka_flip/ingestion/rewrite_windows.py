@@ -12,26 +12,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableError, WriteFailedError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, WriteFailedError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.ingestion.run_options import check_run_options
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.spark_start import start_spark
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import WindowLanding
-from dagster_kafka_flip.runtime.interrupts import keep_interrupts
-from dagster_kafka_flip.runtime.session import parallelism
-from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
-from dagster_kafka_flip.table.delta_table import ForeignConflictError
+from dagster_kafka_flip.table.delta_table import ForeignConflictError, still_there
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
 
@@ -169,16 +166,8 @@ class _Run:
     def _results(self) -> Iterator[WindowsResult]:
         # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
         self._enumerator.discover()
-        clock = Clock()
-        keep_interrupts()
-        self.spec.log.info("starting Spark")
-        self._session = session = self.spec.spark()
-        spark_seconds = clock.lap()
-        self.context.current_parallelism = parallelism(session)
-        self.spec.log.info(
-            "Spark started: %s",
-            facts(ui=ui_address(session), parallelism=self.context.current_parallelism, seconds=spark_seconds),
-        )
+        session, spark_seconds, _ = start_spark(self.spec, self.context)
+        self._session = session
         if self.rules.repair:
             self._table = RepairedTable(session, self.spec.target, self.context.tolerated)
         else:
@@ -242,10 +231,7 @@ class _Run:
         if look is None:
             # Planned before the table is made, so that a source that can't be read leaves nothing behind.
             self._landing.create(self._enumerator.plan(windows))
-            look = self._table.look()
-        if look is None:
-            msg = f"the table {self.spec.target} was created and isn't there. Was it dropped meanwhile? Run again"
-            raise TableError(msg)
+            look = still_there(self._table.look(), self.spec.target)
         if look.foreign:
             self.spec.log.warning(
                 "others have appended rows to %s since windows were landed there last (versions %s); such rows go with "

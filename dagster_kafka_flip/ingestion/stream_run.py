@@ -17,7 +17,6 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConcurrentIngestionError,
     KafkaFlipError,
-    TableError,
     TopicRecreatedError,
     WriteFailedError,
 )
@@ -25,11 +24,9 @@ from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
+from dagster_kafka_flip.ingestion.spark_start import start_spark
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.stream_batch import Landing
-from dagster_kafka_flip.runtime.interrupts import keep_interrupts
-from dagster_kafka_flip.runtime.session import parallelism
-from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import Incident, found, incident_of
@@ -39,7 +36,7 @@ from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
-from dagster_kafka_flip.table.history import Anchor
+from dagster_kafka_flip.table.history import Anchor, documented
 from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.spark_error import telling_line
 
@@ -64,9 +61,6 @@ _T = TypeVar("_T")
 
 # A plan is made anew this often after somebody else's change to the table came in between.
 _MAX_PLANS = 4
-
-# Most commits that are searched for what earlier runs did not report.
-_MOST_COMMITS = 1000
 
 
 def stream_run(
@@ -235,17 +229,8 @@ class StreamRun:
 
     def open(self) -> None:
         """Looks up in the table where the stream stands, and plans from there; makes the table if there is none."""
+        self._session, self._spark_seconds, self._spark_ui = start_spark(self.spec, self.context)
         clock = Clock()
-        keep_interrupts()
-        self.spec.log.info("starting Spark")
-        self._session = self.spec.spark()
-        self._spark_seconds = clock.lap()
-        self.context.current_parallelism = parallelism(self._session)
-        self._spark_ui = ui_address(self._session)
-        self.spec.log.info(
-            "Spark started: %s",
-            facts(ui=self._spark_ui, parallelism=self.context.current_parallelism, seconds=self._spark_seconds),
-        )
         self._table = DeltaTable(self._session, self.spec.target, self.context.tolerated, self.record)
         if self.spec.dead_letters is not None:
             self._letters = DeadLetterTable(self.spec, self._session, self.context, self._table, self.spec.dead_letters)
@@ -437,8 +422,7 @@ class StreamRun:
         reported = self.reported if self.reported <= anchor.table_version else -1
         if anchor.state is None or anchor.version <= reported:
             return None
-        newest = itertools.islice(self._table.commits(), _MOST_COMMITS)
-        commits = itertools.takewhile(lambda commit: commit.version > reported, newest)
+        commits = itertools.takewhile(lambda commit: commit.version > reported, self._table.newest_commits())
         unreported = unreported_commits(commits, self.spec.target.stream)
         if unreported is not None:
             self._log_unreported(unreported)
@@ -497,11 +481,7 @@ class StreamRun:
             # Planned before the table is made, so that a source that can't be read leaves nothing behind.
             enumerator = source.create_enumerator(self.context)
             plan = enumerator.start()
-            self._table.create(self._landing.schema())
-            anchor = self._settled_anchor()
-            if anchor is None:
-                msg = f"the table {self.spec.target} was made, and is not there; was it dropped meanwhile? Run again"
-                raise TableError(msg)
+            anchor = self._settled(self._table.made(self._landing.schema()))
             if anchor.state is None:
                 # A run of windows may have been faster in making it.
                 self._table.check_takes_streams()
@@ -519,7 +499,10 @@ class StreamRun:
     def _settled_anchor(self) -> Anchor | None:
         """Where the stream stands; what its last commit left owing of dead letters is settled first."""
         anchor = self._table.anchor()
-        if anchor is None or anchor.routed is None:
+        return None if anchor is None else self._settled(anchor)
+
+    def _settled(self, anchor: Anchor) -> Anchor:
+        if anchor.routed is None:
             return anchor
         if self._letters is not None:
             self._letters.settle_debt(anchor.routed)
@@ -651,11 +634,7 @@ def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | N
         stream: Id of the stream.
     """
     # Whoever moves a position by hand has seen what came of it.
-    own = [
-        (commit, document)
-        for commit in commits
-        if (document := commit.document()) is not None and document.stream == stream and document.reason is None
-    ]
+    own = [(commit, document) for commit, document in documented(commits, stream) if document.reason is None]
     if not own:
         return None
     return Unreported(

@@ -7,10 +7,11 @@ message.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import re
 from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.settings import meant_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -380,8 +381,7 @@ def _check_librdkafka_name(name: str) -> None:
 
 def _unknown(name: str, client: Client, known: Iterable[str]) -> str:
     who = "known to neither client" if client is Client.BOTH else f"unknown to {client.value}"
-    close = difflib.get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.8)
-    if close:
+    if close := meant_by(name, known, likeness=0.8):
         return f"the property {name} is {who}; did you mean {close[0]}?"
     return f"the property {name} is {who}; look its name up in Kafka's consumer settings" + (
         ", or in librdkafka's CONFIGURATION.md" if client is not Client.JAVA else ""

@@ -150,9 +150,9 @@ def _restored(
     restore: Commit, older: Sequence[Commit], at: dict[int, _Standing], restored: RestoredVersions | None
 ) -> _Standing | None:
     """What a RESTORE brought back; None where nobody can tell."""
-    version = restore.parameters.get("version") or ""
-    versions: Collection[int] = (int(version),) if version.isdigit() else ()
-    if not versions and restored is not None:
+    version = restore.restored_version
+    versions: Collection[int] = () if version is None else (version,)
+    if version is None and restored is not None:
         versions = restored(restore, older)
     found = [at.get(each, _Standing()) for each in versions]
     # Which one it was need not be known if all of them agree.

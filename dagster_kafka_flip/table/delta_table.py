@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
     CommitUnknownError,
@@ -25,7 +26,15 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.half_made import is_free, remove_remnant
-from dagster_kafka_flip.table.history import Anchor, Commit, check_between, check_doubt, find_anchor, other_streams
+from dagster_kafka_flip.table.history import (
+    Anchor,
+    Commit,
+    check_between,
+    check_doubt,
+    documented,
+    find_anchor,
+    other_streams,
+)
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
@@ -60,7 +69,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 _FIRST_PAGE = 10
+
+# Of what nobody has to know for sure, such as what earlier runs did not report.
+MOST_COMMITS = 1000
 _SESSION_CATALOG = "spark_catalog"
 
 # Delta cleans its log by whole days, so that no setting that makes sense lets a commit go before this.
@@ -291,13 +305,9 @@ class DeltaTable:
         last = self.last_document(history)
         return None if last is None else last[1].state
 
-    def last_document(self, history: Iterable[Commit]) -> tuple[int, CommitDocument] | None:
-        """The stream's newest commit, whatever has become of the table since: its version and what it says."""
-        documents = ((commit.version, commit.document()) for commit in history)
-        return next(
-            ((version, own) for version, own in documents if own is not None and own.stream == self._target.stream),
-            None,
-        )
+    def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
+        """The stream's newest commit, whatever has become of the table since, and what it says."""
+        return next(documented(history, self._target.stream), None)
 
     def no_rows(self) -> DataFrame:
         """A batch without rows that fits the table."""
@@ -426,6 +436,16 @@ class DeltaTable:
                 return
             msg = f"the table {target} can't be created: {telling_line(error)}"
             raise TableError(msg) from error
+
+    def made(self, schema: StructType) -> Anchor:
+        """Creates the table, empty, and tells where the stream stands in it then.
+
+        Raises:
+            ConfigurationError: See `create`.
+            TableError: The table can't be created, or is gone again.
+        """
+        self.create(schema)
+        return still_there(self.anchor(), self._target)
 
     def _check_catalog_lasts(self) -> None:
         """A table must not be made in a catalog that is gone with the Spark session."""
@@ -570,11 +590,9 @@ class DeltaTable:
         Raises:
             WindowsChangedError: A stream does, or made the table and is about to.
         """
-        landed = next(
-            ((commit.version, own.stream) for commit in self.commits() if (own := commit.document()) is not None), None
-        )
+        landed = next(documented(self.commits()), None)
         if landed is not None:
-            what = f"the stream {landed[1]!r} has landed in it (version {landed[0]})"
+            what = f"the stream {landed[1].stream!r} has landed in it (version {landed[0].version})"
         elif STREAMS_PROPERTY in self.properties():
             what = f"a run of a stream made it (table property {STREAMS_PROPERTY})"
         else:
@@ -706,8 +724,7 @@ class DeltaTable:
 
     def _judge(self, written: Written, document: CommitDocument) -> Committed:
         since, failure = written.since, written.failure
-        documents = [(commit, own) for commit in since if (own := commit.document()) is not None]
-        streams = [(commit, own) for commit, own in documents if own.stream == document.stream]
+        streams = list(documented(since, document.stream))
         for commit, own in streams:
             if own.attempt == document.attempt:
                 check_between(since, document, commit.version, str(self._target))
@@ -744,6 +761,10 @@ class DeltaTable:
             TableNotThereError: There is no such table.
         """
         return paged(self._page)
+
+    def newest_commits(self) -> Iterator[Commit]:
+        """As `commits`, but no more than the newest `MOST_COMMITS`: a table may have hundreds of thousands."""
+        return itertools.islice(self.commits(), MOST_COMMITS)
 
     def _page(self, limit: int) -> list[Commit]:
         return retries(_logger, f"reading the history of {self._target}")(self._read_page, limit)
@@ -820,6 +841,22 @@ class DeltaTable:
     def _is_remote(self) -> bool:
         # Spark Connect's session is a class of its own, and asking it for its JVM would fail.
         return "connect" in type(self._spark).__module__
+
+
+def still_there(found: _T | None, target: DeltaTarget) -> _T:
+    """What was found of a table that was just made.
+
+    Args:
+        found: What the look gave; None for no table.
+        target: The table.
+
+    Raises:
+        TableError: There is none.
+    """
+    if found is None:
+        msg = f"the table {target} was made, and is not there; was it dropped meanwhile? Run again"
+        raise TableError(msg)
+    return found
 
 
 def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = _FIRST_PAGE) -> Iterator[Commit]:

@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
-from dagster_kafka_flip.table.marked_json import marked_object
+from dagster_kafka_flip.table.marked_json import read_marked
 from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
@@ -113,23 +112,7 @@ class CommitDocument:
         Raises:
             DocumentVersionError: A newer version of this package wrote it, or it is ours and can't be read.
         """
-        document = marked_object(text, _MARK)
-        if document is None:
-            return None
-        if isinstance(document[_MARK], int) and document[_MARK] > DOCUMENT_VERSION:
-            msg = (
-                f"a commit of this table was written by a newer dagster-kafka-flip (document version "
-                f"{document[_MARK]}; this installation reads up to {DOCUMENT_VERSION}): upgrade this one"
-            )
-            raise DocumentVersionError(msg)
-        try:
-            return cls._from_json(document)
-        except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
-            msg = (
-                f"a commit of this table carries a position that can't be read ({type(error).__name__}: {error}): it "
-                "was damaged, or written by an early development version. Land in another table"
-            )
-            raise DocumentVersionError(msg) from error
+        return read_marked(text, _MARK, DOCUMENT_VERSION, "a position", cls._from_json)
 
     @classmethod
     def _from_json(cls, document: Mapping[str, Any]) -> CommitDocument:

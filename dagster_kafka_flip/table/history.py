@@ -69,6 +69,12 @@ class Commit:
         """The document of windows, if this commit replaced some."""
         return WindowsDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
 
+    @property
+    def restored_version(self) -> int | None:
+        """The version that a RESTORE went back to; None where it names a time, or is none."""
+        version = self.parameters.get("version") or ""
+        return int(version) if self.operation == "RESTORE" and version.isdigit() else None
+
     def metric(self, name: str) -> int | None:
         """A metric as a number; None where the writer left it out.
 
@@ -312,8 +318,8 @@ class _Walk:
             self._check_repairs(commit, effect)
             if effect is Effect.CREATES:
                 return self._created(commit)
-            if effect is Effect.RESTORES and (commit.parameters.get("version") or "").isdigit():
-                self._go_on_at(int(commit.parameters["version"] or 0), commit)
+            if (version := commit.restored_version) is not None:
+                self._go_on_at(version, commit)
             elif effect is Effect.RESTORES:
                 return self._restored_to_a_time(commit, tuple(commits))
             else:
@@ -509,18 +515,46 @@ def with_undone(history: Sequence[Commit], restored: RestoredVersions | None = N
         history: The table's commits, newest first.
         restored: Which versions a RESTORE to a timestamp may have brought back; see `find_anchor`.
     """
-    visible_up_to: int | None = None
-    for index, commit in enumerate(history):
-        is_undone = visible_up_to is not None and commit.version > visible_up_to
-        yield commit, is_undone
-        if is_undone or effect_of(commit) is not Effect.RESTORES:
+    counting = {commit.version for commit in commits_that_count(history, restored or (lambda *_: ()))}
+    for commit in history:
+        yield commit, commit.version not in counting
+
+
+def commits_that_count(commits: Iterable[Commit], restored: RestoredVersions) -> Iterator[Commit]:
+    """A table's commits without those that a later RESTORE has undone.
+
+    Args:
+        commits: The commits, newest first.
+        restored: Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought
+            back; where it tells none, no commit counts as undone.
+    """
+    rest = iter(commits)
+    visible: int | None = None
+    for commit in rest:
+        if visible is not None and commit.version > visible:
             continue
-        version = commit.parameters.get("version") or ""
-        if version.isdigit():
-            visible_up_to = int(version)
-        elif restored is not None and (versions := restored(commit, history[index + 1 :])):
+        yield commit
+        if effect_of(commit) is not Effect.RESTORES:
+            continue
+        visible = commit.restored_version
+        if visible is None:
+            older = tuple(rest)
             # All of them hold the same files; the newest has no commit behind it that brought others.
-            visible_up_to = max(versions)
+            newest = max(restored(commit, older), default=commit.version)
+            yield from commits_that_count((each for each in older if each.version <= newest), restored)
+
+
+def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator[tuple[Commit, CommitDocument]]:
+    """The commits of streams, each with its document.
+
+    Args:
+        commits: Commits of a table.
+        stream: Id of the stream whose commits these are; None for those of all.
+    """
+    for commit in commits:
+        document = commit.document()
+        if document is not None and stream in {None, document.stream}:
+            yield commit, document
 
 
 def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, EnumeratorState]:
@@ -531,9 +565,8 @@ def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, Enumerato
         stream: Id of the stream that is left out.
     """
     found: dict[str, EnumeratorState] = {}
-    for commit in commits:
-        document = commit.document()
-        if document is not None and document.stream != stream:
+    for _, document in documented(commits):
+        if document.stream != stream:
             found.setdefault(document.stream, document.state)
     return found
 

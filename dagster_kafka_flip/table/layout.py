@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import meant_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,15 +31,15 @@ def check_layout(
     check_layout_names("partition_by", partition_by)
     check_layout_names("cluster_by", cluster_by)
     # Spark and Delta tell columns apart without regard to case.
-    there = {name.lower(): name for name in columns}
+    there = {name.lower() for name in columns}
     for option, names in (("partition_by", partition_by), ("cluster_by", cluster_by)):
         for name in names:
             # A part of a STRUCT can be clustered by.
             known = name.lower() in there or (option == "cluster_by" and name.partition(".")[0].lower() in there)
             if not known:
-                near = difflib.get_close_matches(name.lower(), there, 1)
+                near = meant_by(name, columns)
                 msg = f"{option}: the rows for {table} have no column {name!r}; " + (
-                    f"did you mean {there[near[0]]}?" if near else f"they have {', '.join(columns)}"
+                    f"did you mean {near[0]}?" if near else f"they have {', '.join(columns)}"
                 )
                 raise ConfigurationError(msg)
     if partition_by and len(partition_by) == len(there):

@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, TableNotThereError, committed
-from dagster_kafka_flip.table.history import Effect, effect_of
+from dagster_kafka_flip.table.history import Effect, commits_that_count, effect_of
 from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import is_fenced_out, is_outside_of_predicate, telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -31,7 +31,7 @@ from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY, WindowsDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -440,34 +440,6 @@ class WindowedTable:
         names = [quoted(column)] if topic_column is None else [quoted(column), quoted(topic_column)]
         counted = table.groupBy(*names).count().collect()
         return {(row[0], None if topic_column is None else row[1]): row[-1] for row in counted}
-
-
-def commits_that_count(
-    commits: Iterable[Commit], restored: Callable[[Commit, Sequence[Commit]], Sequence[int]]
-) -> Iterator[Commit]:
-    """A table's commits without those that a later RESTORE has undone.
-
-    Args:
-        commits: The commits, newest first.
-        restored: Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought
-            back, newest first; where it tells none, no commit counts as undone.
-    """
-    rest = iter(commits)
-    visible: int | None = None
-    for commit in rest:
-        if visible is not None and commit.version > visible:
-            continue
-        yield commit
-        if effect_of(commit) is not Effect.RESTORES:
-            continue
-        version = commit.parameters.get("version") or ""
-        if version.isdigit():
-            visible = int(version)
-            continue
-        older = tuple(rest)
-        # All of them had the same files.
-        newest = next(iter(restored(commit, older)), commit.version)
-        yield from commits_that_count((each for each in older if each.version <= newest), restored)
 
 
 class RepairedTable(WindowedTable):

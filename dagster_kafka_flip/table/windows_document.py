@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, DocumentVersionError
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import (
@@ -17,7 +16,7 @@ from dagster_kafka_flip.source.state import (
 )
 from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window
-from dagster_kafka_flip.table.marked_json import marked_object
+from dagster_kafka_flip.table.marked_json import read_marked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,23 +114,7 @@ class WindowsDocument:
         Raises:
             DocumentVersionError: A newer version of this package wrote it, or it can't be read.
         """
-        document = marked_object(text, _MARK)
-        if document is None:
-            return None
-        if isinstance(document[_MARK], int) and document[_MARK] > WINDOWS_DOCUMENT_VERSION:
-            msg = (
-                f"a commit of this table was written by a newer dagster-kafka-flip (version {document[_MARK]} of the "
-                f"document of windows; this installation reads up to {WINDOWS_DOCUMENT_VERSION}): upgrade this one"
-            )
-            raise DocumentVersionError(msg)
-        try:
-            return cls._from_json(document)
-        except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
-            msg = (
-                f"a commit of this table carries a document of windows that can't be read ({type(error).__name__}: "
-                f"{error}): it was damaged. Land in another table"
-            )
-            raise DocumentVersionError(msg) from error
+        return read_marked(text, _MARK, WINDOWS_DOCUMENT_VERSION, "a document of windows", cls._from_json)
 
     @classmethod
     def _from_json(cls, document: Mapping[str, Any]) -> WindowsDocument:

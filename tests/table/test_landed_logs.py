@@ -10,9 +10,9 @@ from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
-from dagster_kafka_flip.table.history import Commit
+from dagster_kafka_flip.table.history import Commit, commits_that_count
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, LandedTopic, Scope
-from dagster_kafka_flip.table.windowed_table import commits_that_count, windows_predicate
+from dagster_kafka_flip.table.windowed_table import windows_predicate
 
 WINDOW = Window("day", 0, 1000)
 

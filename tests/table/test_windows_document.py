@@ -103,7 +103,7 @@ def _changed(**changes):
 
 
 def test_a_newer_version_is_refused_and_not_misread():
-    with pytest.raises(DocumentVersionError, match=r"newer dagster-kafka-flip \(version 2 .* reads up to 1\): upgrade"):
+    with pytest.raises(DocumentVersionError, match=r"\(document version 2; this .* reads up to 1\): upgrade"):
         WindowsDocument.from_text(_changed(**{_MARK: 2}))
 
 
