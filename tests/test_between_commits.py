@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion import stream_run
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
@@ -74,7 +73,7 @@ def conflicts(monkeypatch):
 def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_one_again_and_again_does(
     kafka, land, offsets, topic, conflicts, monkeypatch
 ):
-    monkeypatch.setattr(stream_run, "_MAX_PLANS", 2)
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.conflicts.MOST_PLANS", 2)
     batches = 3
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * batches)

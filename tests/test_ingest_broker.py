@@ -517,7 +517,7 @@ def test_a_change_of_the_table_during_the_write_leads_to_a_new_plan_and_no_row_t
     assert (result.rows, result.state.position) == (3, {TopicPartition(topic, 0): 4})
     assert landed("kafka_offset", "note") == [(0, None), (1, None), (2, None), (3, None)]
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith(f"somebody else changed {table} meanwhile (")
+    assert warning.startswith(f"{table} or its logs changed meanwhile (")
     assert warning.endswith("); planning anew")
 
 

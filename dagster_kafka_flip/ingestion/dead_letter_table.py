@@ -28,6 +28,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
+from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_debts import (
     check_nothing_owed,
     check_whose,
@@ -69,9 +70,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.history import Anchor
-
-# Somebody else's change to the dead-letter table, or another run that settles the same, is looked at again this often.
-_MAX_TRIES = 4
 
 _SHOWN_SPLITS = 5
 
@@ -343,7 +341,8 @@ class DeadLetterTable:
         self._land_letters(letters, batch)
 
     def _land_letters(self, letters: Callable[[Anchor], _Letters | None], batch: RoutedBatch) -> None:
-        for _ in range(_MAX_TRIES):
+        conflicts = Conflicts(self.target, self._spec.log)
+        while True:
             # Looked at anew each time: what is fenced is this look, so that of two runs that settle the same one wins.
             anchor = self._look(batch)
             wanted = letters(anchor)
@@ -354,7 +353,8 @@ class DeadLetterTable:
                 retrying = write_retries(self._spec.log, self.target, self._spec.source, self._context, wanted.splits)
                 done = retrying(self._commit, anchor, wanted, attempt)
             except (ConcurrentIngestionError, ForeignConflictError) as error:
-                self._spec.log.info("%s was changed meanwhile (%s); looking again", self.target, error)
+                # Until they are there, nothing is added to the stream.
+                conflicts.met(error, f"the dead letters of version {batch.version} of {self._spec.target}")
                 continue
             except WriteFailedError as error:
                 incident = set_aside(error, self._spec.source, self._context, wanted.splits)
@@ -365,12 +365,6 @@ class DeadLetterTable:
             if done.plan is not None:
                 self._confirm(done.plan, batch, done.document, done.committed)
             return
-        msg = (
-            f"the dead letters of version {batch.version} of {self._spec.target} could not be landed in {self.target}: "
-            f"somebody else changed it {_MAX_TRIES} times in a row. Run again when the table is quiet; until then "
-            "nothing is added to the stream"
-        )
-        raise WriteFailedError(msg)
 
     def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
         """Makes sure that the dead letters just committed are of the batch: it was read again for them."""

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, WriteFailedError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.ingestion.run_options import check_run_options
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.windowed_table import WindowsLook
 
 _logger = logging.getLogger(__name__)
-
-# A plan is made anew this often after somebody else's change to the table came in between.
-_MAX_PLANS = 5
 
 
 @check_arguments
@@ -194,7 +192,7 @@ class _Run:
 
     def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
         """Lands as many of the windows as go in one commit; plans anew when somebody came in between."""
-        conflicts = 0
+        conflicts = Conflicts(self.spec.target, self.spec.log)
         while True:
             clock = Clock()
             look, plan = self._plan(windows)
@@ -202,16 +200,7 @@ class _Run:
             try:
                 return self._landing.land(look, batch, clock.lap(), self._letters(look))
             except ForeignConflictError as conflict:
-                conflicts += 1
-                if conflicts == _MAX_PLANS:
-                    msg = (
-                        f"others changed {self.spec.target} each time that the windows {batch.windows[0].window} to "
-                        f"{batch.windows[-1].window} were to be written, {conflicts} times; the last was: {conflict}. "
-                        "Nothing of them was written. Run again when the others are done, or give these runs a pool "
-                        "with a limit of 1"
-                    )
-                    raise WriteFailedError(msg) from conflict
-                self.spec.log.warning("planning anew: %s", conflict)
+                conflicts.met(conflict, f"the windows {batch.windows[0].window} to {batch.windows[-1].window}")
 
     def _letters(self, look: WindowsLook) -> DeadLetterTable | None:
         """Where the rejected records of a repair go: where those of the stream do."""

@@ -18,8 +18,8 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     KafkaFlipError,
     TopicRecreatedError,
-    WriteFailedError,
 )
+from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
@@ -58,9 +58,6 @@ if TYPE_CHECKING:
 _SHOWN_SPLITS = 5
 
 _T = TypeVar("_T")
-
-# A plan is made anew this often after somebody else's change to the table came in between.
-_MAX_PLANS = 4
 
 
 def stream_run(
@@ -134,7 +131,7 @@ class StreamRun:
     _spark_seconds: float = field(default=0.0, init=False)
     _spark_ui: str | None = field(default=None, init=False)
     _batches: list[BatchResult] = field(default_factory=list["BatchResult"], init=False)
-    _conflicts: int = field(default=0, init=False)
+    _conflicts: Conflicts = field(init=False)
     _confirmation: LogConfirmation = field(init=False)
     _group_commit_failures: int = field(default=0, init=False)
     # By their text: a plan that is made again meets the same ones.
@@ -237,6 +234,7 @@ class StreamRun:
         self._landing = Landing(self.spec, self._session, self.context, self._table, self._letters)
         self.spec.log.info("looking up the position of the stream %r in %s", self.spec.target.stream, self.spec.target)
         self._confirmation = LogConfirmation(self.spec.log, self._table, self.spec.run_id)
+        self._conflicts = Conflicts(self.spec.target, self.spec.log)
         self._looking = self._look(self.overriding or self.source)
         self._unreported = self._find_unreported(self._looking.anchor)
         self._plan = self._looking.plan
@@ -297,8 +295,9 @@ class StreamRun:
                 confirm=self._confirm,
             )
         except (ForeignConflictError, *self.context.tolerated) as conflict:
-            self._conflicts += 1
-            self._tell_conflict(self._conflicts, conflict)
+            self._conflicts.met(conflict, "the batch")
+            if isinstance(conflict, ConcurrentIngestionError):
+                self._met((incident_of(conflict, "The run planned anew from there."),))
             look.enumerator.add_splits_back(assignment.plan.splits)
             source = self.source if self._batches else self.overriding or self.source
             self._looking = self._look_again(look, source)
@@ -307,8 +306,7 @@ class StreamRun:
         self._met(done.incidents)
         if self._letters is not None:
             self._met(self._letters.take_incidents())
-        # It counts plans in a row: what came in between hours ago says nothing about the next batch.
-        self._conflicts = 0
+        self._conflicts.over()
         self._in_commits = len(self._incidents)
         self._group_commit_failures += self._notify(look.enumerator)
         if done.observed.records and done.observed.bytes is not None:
@@ -451,20 +449,6 @@ class StreamRun:
         except Exception as error:  # noqa: BLE001 - nothing of what is asked for here may undo what is committed
             self.spec.log.warning("%s, and what the run has committed stays: %s", what, telling_line(error))
             return otherwise
-
-    def _tell_conflict(self, conflicts: int, conflict: KafkaFlipError) -> None:
-        if conflicts == _MAX_PLANS:
-            msg = (
-                f"{conflicts} plans in a row met somebody else's change to {self.spec.target}, the last one with "
-                f"{conflict}; nothing of the batch was written. Run again when the table is quiet"
-            )
-            raise WriteFailedError(msg) from conflict
-        if isinstance(conflict, ConcurrentIngestionError):
-            self._met((incident_of(conflict, "The run planned anew from there."),))
-        elif isinstance(conflict, ForeignConflictError):
-            self.spec.log.warning("somebody else changed %s meanwhile (%s); planning anew", self.spec.target, conflict)
-        else:
-            self.spec.log.warning("the batch can't be read as it was planned; planning anew: %s", conflict)
 
     def _met(self, incidents: Iterable[Incident]) -> tuple[Incident, ...]:
         """Notes what is tolerated, and gives all that was in this run."""
