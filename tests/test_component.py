@@ -128,7 +128,7 @@ def test_what_is_left_out_has_the_decorators_default():
         return records
 
     expected = ingestions_of(as_decorated)[as_decorated.key]
-    names = ("source", "target", "limits", "on_idle", "verify_after", "kafka", "spark", "value_format", "dead_letter")
+    names = ("source", "target", "limits", "on_idle", "verify_after", "kafka", "spark", "decoder", "dead_letter")
     assert {name: getattr(ingestion, name) for name in names} == {name: getattr(expected, name) for name in names}
     assert spec.key == AssetKey("landed"), "the folder's name"
 
@@ -186,9 +186,9 @@ def test_every_attribute_of_a_stream_takes_effect():
     assert ingestion.target.stream == "flights"
     assert ingestion.target.properties == {"delta.checkpointInterval": "20", "delta.appendOnly": "true"}
     assert (ingestion.target.cluster_by, ingestion.target.schema_evolution) == (("carrier",), True)
-    assert ingestion.key_format == StringFormat()
-    assert ingestion.value_format == JsonFormat("carrier STRING NOT NULL")
-    assert ingestion.columns == KafkaColumns(prefix="k_", fields=("offset", "timestamp"))
+    assert ingestion.decoder.key_format == StringFormat()
+    assert ingestion.decoder.value_format == JsonFormat("carrier STRING NOT NULL")
+    assert ingestion.decoder.columns == KafkaColumns(prefix="k_", fields=("offset", "timestamp"))
     assert ingestion.dead_letter == DeadLetters(table="lake/rejected", max_share=0.1)
     assert (ingestion.limits.max_records_per_batch, ingestion.limits.max_batches) == (1000, 2)
     assert (ingestion.limits.spread, ingestion.on_idle) == (Spread.TIME, "skip")

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import DeadLetterLostError, LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -152,7 +153,16 @@ def test_a_topic_that_is_made_again_while_a_replay_reads_it_is_told(
     for _ in range(2):
         # Repeated, it is not taken for done.
         with pytest.raises(LogChangedError, match=f"version 1 of {into} was read and written"):
-            replay(source, DeltaTarget(table=table), 1, into, spark=spark, connection=connection, transform=transform)
+            replay(
+                source,
+                DeltaTarget(table=table),
+                1,
+                into,
+                spark=spark,
+                connection=connection,
+                decoder=Decoder.of(None, None, None),
+                transform=transform,
+            )
 
 
 _DAY = Window.between(1_700_000_000_000, 1_700_086_400_000)

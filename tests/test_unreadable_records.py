@@ -10,6 +10,7 @@ from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import KafkaResource, SparkResource, build_kafka_delta_asset
 from dagster_kafka_flip.errors import RecordsFromFutureError, TimestampOutOfRangeError, WriteFailedError
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
@@ -111,7 +112,7 @@ def test_records_beyond_what_spark_can_hold_are_named_and_landed_without_their_t
         replayed,
         spark=spark_of(),
         connection=connection,
-        value_format=StringFormat(),
+        decoder=Decoder.of(None, StringFormat(), None),
     )
     assert again.batch is not None
     assert rows(*everything, of=replayed) == rows(*everything)

@@ -29,10 +29,9 @@ from dagster_kafka_flip.assets.window_metadata import (
     windows_metadata,
 )
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.ingestion.rewrite_windows import run_windows
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.ingestion.tolerance import CHECKS, tolerated_errors
 from dagster_kafka_flip.settings import expect, near_names
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.partitions import AssetPartitions, WindowGroup
     from dagster_kafka_flip.assets.position_record import Record
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.result import IngestResult
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
@@ -66,9 +65,7 @@ class Ingestion:
 
     source: KafkaSource
     target: DeltaTarget
-    key_format: Format | None
-    value_format: Format | None
-    columns: KafkaColumns | None
+    decoder: Decoder
     dead_letter: DeadLetters | None
     limits: Limits
     on_idle: OnIdle
@@ -90,19 +87,9 @@ class Ingestion:
         if self.verify_after < timedelta():
             msg = f"verify_after: {self.verify_after} is negative"
             raise ConfigurationError(msg)
-        _ = self.decoder
         if self.on_idle not in (choices := get_args(OnIdle)):
             msg = f"on_idle: {self.on_idle!r} is neither {' nor '.join(choices)}"
             raise ConfigurationError(msg)
-
-    @property
-    def decoder(self) -> Decoder:
-        """From bytes to columns.
-
-        Raises:
-            ConfigurationError: A format or the columns are something else.
-        """
-        return Decoder.of(self.key_format, self.value_format, self.columns)
 
     def check_layout(self) -> None:
         """Checks the table's layout against the columns of its rows, where these are known before a run.
@@ -126,11 +113,36 @@ class Ingestion:
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks that a run can fail."""
-        formats = (self.key_format, self.value_format)
-        keeps_rejected = self.dead_letter is not None or any(one and one.on_error == "null" for one in formats)
+        formats = (self.decoder.key_format, self.decoder.value_format)
+        keeps_rejected = self.dead_letter is not None or any(one.on_error == "null" for one in formats)
         rules = None if self.partitions is None else self.partitions.rules
-        has_fields = any(one and one.declares_fields for one in formats)
+        has_fields = any(one.declares_fields for one in formats)
         return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
+
+    def spec(self, context: AssetExecutionContext, config: IngestRunConfig | WindowsRunConfig) -> RunSpec[KafkaSource]:
+        """A run of it.
+
+        Args:
+            context: Of the run.
+            config: What is set for it; where a stream starts and stops is not in here.
+        """
+        return RunSpec(
+            source=self.source.connected(kafka_of(context, self.kafka, self.source.cluster)),
+            target=self.target,
+            spark=spark_of(context, self.spark),
+            decoder=self.decoder,
+            transform=self.bound_transform(context),
+            dead_letters=self.dead_letter,
+            limits=config.limited(self.limits),
+            tolerated=self.tolerated,
+            run_id=context.run_id,
+            log=context.log,
+        )
+
+    def stream_spec(self, context: AssetExecutionContext, config: IngestRunConfig) -> RunSpec[KafkaSource]:
+        """As `spec`, of a stream that goes on to where the run is to stop."""
+        spec = self.spec(context, config)
+        return replace(spec, source=config.overridden(spec.source))
 
     def run(
         self, context: AssetExecutionContext, values: dict[str, Any]
@@ -158,24 +170,12 @@ class Ingestion:
         self, context: AssetExecutionContext, config: IngestRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
         record = read_record(context.instance, context.asset_key)
-        result = ingest(
-            config.overridden(self.source),
-            self.target,
-            spark=spark_of(context, self.spark),
-            connection=kafka_of(context, self.kafka, self.source.cluster),
-            key_format=self.key_format,
-            value_format=self.value_format,
-            columns=self.columns,
-            transform=self.bound_transform(context),
-            dead_letter=self.dead_letter,
-            limits=config.limited(self.limits),
+        result = run_stream(
+            self.stream_spec(context, config),
             starting_offsets=config.starting_offsets,
             known=None if config.verify else record.known,
             reported=record.reported(self.target),
             verify_after=self.verify_after,
-            tolerate=self.tolerated,
-            run_id=context.run_id,
-            logger=context.log,
         )
         yield from self.tell(context.asset_key, result, record)
 
@@ -217,32 +217,25 @@ class Ingestion:
         Raises:
             KafkaFlipError: Whatever is in the way.
         """
-        limits = config.limited(self.limits)
         rules = Windows(repair=True, time_column=config.time_column)
-        results = tuple(self._rewrite(context, rules, [window], limits=limits, tolerated=self.tolerated))
+        results = tuple(run_windows(self.spec(context, config), [window], rules))
         yield MaterializeResult(asset_key=key, metadata=self._with_columns(windows_metadata(results)))
         yield from check_results(self.checks, key, _findings(results))
 
     def _land_partitions(
         self, context: AssetExecutionContext, partitions: AssetPartitions, config: WindowsRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        limits = config.limited(self.limits)
+        spec = self.spec(context, config)
+        spec = replace(spec, tolerated=spec.tolerated | tolerated_errors(named_errors(config.tolerate)))
         groups = partitions.groups(context.partition_keys)
         for told in partitions.irregularities([window for group in groups for window in group.windows]):
             context.log.warning(told)
-        tolerated = self.tolerated | tolerated_errors(named_errors(config.tolerate))
         left = sum(len(group.windows) for group in groups)
         results: list[WindowsResult] = []
         try:
             for group in groups:
-                for result in self._rewrite(
-                    context,
-                    partitions.rules,
-                    group.windows,
-                    topics=group.topics,
-                    definition=partitions.definition,
-                    limits=limits,
-                    tolerated=tolerated,
+                for result in run_windows(
+                    spec, group.windows, partitions.rules, definition=partitions.definition, topics=group.topics
                 ):
                     results.append(result)
                     left -= len(result.plan.windows)
@@ -272,42 +265,11 @@ class Ingestion:
             schema = schema.schema
         if schema is None:
             return metadata
-        columns = self.columns or KafkaColumns()
+        columns = self.decoder.columns
         metadata = {**metadata, COLUMN_SCHEMA: described(schema, columns)}
         if self.transform is not None:
             return metadata
         return {**metadata, COLUMN_LINEAGE: column_lineage(schema, columns, upstream_asset_keys(self.source))}
-
-    def _rewrite(
-        self,
-        context: AssetExecutionContext,
-        rules: Windows,
-        windows: Sequence[Window],
-        *,
-        limits: Limits,
-        tolerated: frozenset[type[KafkaFlipError]],
-        topics: Sequence[str] | None = None,
-        definition: str = "",
-    ) -> Iterator[WindowsResult]:
-        return rewrite_windows(
-            self.source,
-            self.target,
-            windows,
-            spark=spark_of(context, self.spark),
-            rules=rules,
-            definition=definition,
-            connection=kafka_of(context, self.kafka, self.source.cluster),
-            key_format=self.key_format,
-            value_format=self.value_format,
-            columns=self.columns,
-            transform=self.bound_transform(context),
-            topics=topics,
-            limits=limits,
-            dead_letter=self.dead_letter,
-            tolerate=tolerated,
-            run_id=context.run_id,
-            logger=context.log,
-        )
 
     @property
     def transform_resources(self) -> tuple[str, ...]:
@@ -350,7 +312,7 @@ class Ingestion:
         if not (target.partition_by or target.cluster_by or partitions.rules.repair):
             names = [partitions.rules.column]
             if partitions.has_topics:
-                names.append((self.columns or KafkaColumns()).name("topic"))
+                names.append(self.decoder.columns.name("topic"))
             target = target.model_copy(update={"partition_by": tuple(names)})
         return replace(self, target=target, partitions=partitions)
 

@@ -24,6 +24,7 @@ from dagster_kafka_flip.assets.run_checks import check_specs
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
@@ -164,28 +165,25 @@ def kafka_delta_asset(
     Raises:
         ConfigurationError: The options contradict each other, or the function does not take `records`.
     """
-    check_asset_options(
-        automation_condition=automation_condition,
-        backfill_policy=backfill_policy,
-        code_version=code_version,
-        deps=deps,
-        description=description,
-        freshness_policy=freshness_policy,
-        group_name=group_name,
-        kafka=kafka,
-        key=key,
-        key_prefix=key_prefix,
-        kinds=kinds,
-        metadata=metadata,
-        name=name,
-        op_tags=op_tags,
-        owners=owners,
-        pool=pool,
-        retry_policy=retry_policy,
-        spark=spark,
-        tags=tags,
-        topics_of=topics_of,
-    )
+    dagsters: dict[str, Any] = {
+        "name": name,
+        "key": key,
+        "key_prefix": key_prefix,
+        "deps": deps,
+        "description": description,
+        "group_name": group_name,
+        "owners": owners,
+        "tags": tags,
+        "metadata": metadata,
+        "kinds": kinds,
+        "automation_condition": automation_condition,
+        "freshness_policy": freshness_policy,
+        "op_tags": op_tags,
+        "retry_policy": retry_policy,
+        "pool": pool,
+        "code_version": code_version,
+    }
+    check_asset_options(backfill_policy=backfill_policy, kafka=kafka, spark=spark, topics_of=topics_of, **dagsters)
     if key is not None and (name is not None or key_prefix is not None):
         msg = "key is the whole key of the asset; leave name and key_prefix out, or key"
         raise ConfigurationError(msg)
@@ -201,9 +199,7 @@ def kafka_delta_asset(
     ingestion = Ingestion(
         source=source,
         target=target,
-        key_format=key_format,
-        value_format=value_format,
-        columns=columns,
+        decoder=Decoder.of(key_format, value_format, columns),
         dead_letter=dead_letters_of(dead_letter, target, key_format, value_format),
         limits=Limits(
             max_records_per_batch=max_records_per_batch,
@@ -221,21 +217,14 @@ def kafka_delta_asset(
     partitions = _partitions(partitions_def, windows, source, topics_of)
     if partitions is not None:
         ingestion = ingestion.with_partitions(partitions)
-    asset_options: dict[str, Any] = {
+    dagsters |= {
         "deps": [*upstream_asset_keys(source), *deps],
-        "group_name": group_name,
-        "owners": owners,
-        "tags": tags,
+        "metadata": {**table_metadata(ingestion.target), **(metadata or {})},
         "kinds": {"deltalake", "spark", *kinds},
-        "automation_condition": automation_condition,
-        "freshness_policy": freshness_policy,
-        "op_tags": op_tags,
-        "retry_policy": retry_policy,
         "pool": pool or _pool(target),
-        "code_version": code_version,
     }
     if partitions is not None:
-        asset_options |= {"partitions_def": partitions_def, "backfill_policy": backfill_policy or _single_run()}
+        dagsters |= {"partitions_def": partitions_def, "backfill_policy": backfill_policy or _single_run()}
     elif backfill_policy is not None:
         msg = "backfill_policy is for an asset with partitions; give it a partitions_def"
         raise ConfigurationError(msg)
@@ -248,15 +237,8 @@ def kafka_delta_asset(
         if own_name is not None:
             check_asset_options(name=own_name)
         with dagsters_errors(own_name or str(key)):
-            return _asset(
-                made,
-                name=own_name,
-                key=key,
-                key_prefix=key_prefix,
-                description=description or inspect.getdoc(transform),
-                metadata=metadata,
-                options=asset_options,
-            )
+            described = description or inspect.getdoc(transform)
+            return _asset(made, {**dagsters, "name": own_name, "description": described})
 
     return decorate
 
@@ -297,31 +279,19 @@ def _target(table: str | PathLike[str] | DeltaTarget, **settings: Any) -> DeltaT
     return DeltaTarget(table=DeltaTarget.of(table).table, **settings)
 
 
-def _asset(
-    ingestion: Ingestion,
-    *,
-    name: str | None,
-    key: CoercibleToAssetKey | None,
-    key_prefix: str | Sequence[str] | None,
-    description: str | None,
-    metadata: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-) -> AssetsDefinition:
-    asset_key = AssetKey([*_parts(key_prefix), name or ""]) if key is None else AssetKey.from_coercible(key)
+def _asset(ingestion: Ingestion, options: Mapping[str, Any]) -> AssetsDefinition:
+    key = None if options["key"] is None else AssetKey.from_coercible(options["key"])
+    asset_key = AssetKey([*_parts(options["key_prefix"]), options["name"] or ""]) if key is None else key
+    named: dict[str, Any] = {**options, "key": key}
     with warnings.catch_warnings():
         # Backfill policies are in beta; whoever uses partitions gets one, and did not ask for it.
         warnings.simplefilter("ignore", BetaWarning)
         make_asset: Any = asset(
-            name=name,
-            key=None if key is None else asset_key,
-            key_prefix=key_prefix,
             check_specs=check_specs(ingestion.checks, asset_key),
-            description=description,
-            metadata={**table_metadata(ingestion.target), **(metadata or {})},
             required_resource_keys={ingestion.kafka, ingestion.spark, *ingestion.transform_resources},
             config_schema=ingestion.config.to_config_schema(),
             output_required=ingestion.on_idle == "materialize",
-            **options,
+            **named,
         )
 
     # Without types: Dagster looks at the annotations themselves, which are only text in this module.

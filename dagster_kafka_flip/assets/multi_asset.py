@@ -18,15 +18,14 @@ from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.assets.registry import check_alone, ingestions_of, register
-from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_checks import check_specs
 from dagster_kafka_flip.assets.run_config import IngestRunConfig
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
-from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings import check_arguments, expect
@@ -168,9 +167,7 @@ def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
     return Ingestion(
         **shared,
         target=target,
-        key_format=table.key_format,
-        value_format=table.value_format,
-        columns=table.columns,
+        decoder=Decoder.of(table.key_format, table.value_format, table.columns),
         dead_letter=dead_letters_of(table.dead_letter, target, table.key_format, table.value_format),
         transform=table.transform,
     )
@@ -241,25 +238,11 @@ def _go_on(
     context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion], config: IngestRunConfig
 ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
     first = next(iter(chosen.values()))
-    connection = kafka_of(context, first.kafka, first.source.cluster)
-    source = config.overridden(first.source).connected(connection)
-    limits = config.limited(first.limits)
     records: dict[AssetKey, Record] = {}
     tables: dict[str, TableRun] = {}
     for key, ingestion in chosen.items():
         records[key] = read_record(context.instance, key)
-        spec = RunSpec(
-            source=source,
-            target=ingestion.target,
-            spark=spark_of(context, first.spark),
-            decoder=ingestion.decoder,
-            transform=ingestion.bound_transform(context),
-            dead_letters=ingestion.dead_letter,
-            limits=limits,
-            tolerated=first.tolerated,
-            run_id=context.run_id,
-            log=context.log,
-        )
+        spec = ingestion.stream_spec(context, config)
         known = None if config.verify else records[key].known
         tables[key.to_user_string()] = TableRun(spec, known, records[key].reported(ingestion.target))
     done = ingest_tables(

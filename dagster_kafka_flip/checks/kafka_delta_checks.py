@@ -31,7 +31,6 @@ from dagster_kafka_flip.checks.log_checks import (
 )
 from dagster_kafka_flip.checks.table_checks import NO_DUPLICATE, NO_GAP, TableChecks
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.settings import check_arguments, expect
 
 if TYPE_CHECKING:
@@ -245,7 +244,7 @@ def _check_fits(
                 "Dagster shows which partitions are missing, and build_time_partition_freshness_checks checks it"
             )
             raise ConfigurationError(msg)
-    dropped = sorted({"topic", "partition", "offset"} - set((ingestion.columns or KafkaColumns()).fields))
+    dropped = sorted({"topic", "partition", "offset"} - set(ingestion.decoder.columns.fields))
     if duplicates and dropped:
         msg = (
             f"the asset {name} keeps no {', '.join(dropped)} (KafkaColumns), so that nothing tells a record from "

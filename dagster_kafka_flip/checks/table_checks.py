@@ -15,7 +15,6 @@ from dagster import (
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from dagster_kafka_flip.assets.position_record import read_record
-from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.table.commit_chain import continuity
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable, TableNotThereError
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, remade_topics
@@ -122,7 +121,7 @@ class TableChecks:
 
     @property
     def _record_columns(self) -> RecordColumns:
-        columns = self.ingestion.columns or KafkaColumns()
+        columns = self.ingestion.decoder.columns
         return RecordColumns(*(columns.name(field) for field in ("topic", "partition", "offset")))
 
     def _looked(

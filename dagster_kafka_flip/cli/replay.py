@@ -61,9 +61,7 @@ def ingest_command(
             into,
             spark=spark,
             connection=found.connection(),
-            key_format=found.ingestion.key_format,
-            value_format=found.ingestion.value_format,
-            columns=found.ingestion.columns,
+            decoder=found.ingestion.decoder,
             transform=transform,
         )
     if done.batch is None:

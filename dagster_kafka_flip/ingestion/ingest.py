@@ -11,7 +11,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.run_options import check_run_options
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.ingestion.stream_run import stream_run
+from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.settings import check_arguments, expect
 from dagster_kafka_flip.source.api import Boundedness
@@ -118,5 +118,6 @@ def ingest(
         run_id=run_id,
         log=logger or _logger,
     )
-    run = stream_run(spec, known=known, starting_offsets=starting_offsets, reported=reported)
-    return run.idle(known, verify_after) or run.execute()
+    return run_stream(
+        spec, known=known, starting_offsets=starting_offsets, reported=reported, verify_after=verify_after
+    )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, PositionLostError, TableError, TimestampOutOfRangeError
-from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_batch import Landing
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.errors import KafkaFlipError
-    from dagster_kafka_flip.formats.format import Format
-    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.result import BatchResult
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -63,10 +61,8 @@ def replay(
     into: str,
     *,
     spark: SparkSession,
-    connection: KafkaConnection | None = None,
-    key_format: Format | None = None,
-    value_format: Format | None = None,
-    columns: KafkaColumns | None = None,
+    connection: KafkaConnection,
+    decoder: Decoder,
     transform: Callable[[DataFrame], DataFrame] | None = None,
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> Replayed:
@@ -78,10 +74,8 @@ def replay(
         version: The version of that table which the commit made.
         into: The other table. It is made if it is not there.
         spark: To read and write with.
-        connection: Where Kafka is, unless the source says so.
-        key_format: How to read keys. Default: RawFormat.
-        value_format: How to read values. Default: RawFormat.
-        columns: Which of the record's own fields are kept. Default: all but the value.
+        connection: Where Kafka is.
+        decoder: From bytes to columns.
         transform: From the records to the rows to land, both lazy.
         logger: Where to tell each step. Default: this module's.
 
@@ -121,7 +115,7 @@ def replay(
         source=source,
         target=target,
         spark=lambda: spark,
-        decoder=Decoder.of(key_format, value_format, columns),
+        decoder=decoder,
         transform=transform,
         limits=Limits(),
         tolerated=context.tolerated,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
@@ -108,27 +108,47 @@ def rewrite_windows(
     for window in windows:
         expect("windows", window, Window, 'Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")')
     target = DeltaTarget.of(table)
-    columns = columns or KafkaColumns()
-    letters = dead_letters_of(dead_letter, target, key_format, value_format)
-    if letters is not None and not rules.repair:
-        msg = "dead_letter is for streams and for repairs of their tables; a table of windows has none"
-        raise ConfigurationError(msg)
-    _check_columns(columns, rules, with_topics=topics is not None)
-    source = source.connected(connection)
-    if topics is not None:
-        source = source.only(topics)
     spec = RunSpec(
-        source=source,
+        source=source.connected(connection),
         target=target,
         spark=spark,
         decoder=Decoder.of(key_format, value_format, columns),
         transform=transform,
-        dead_letters=letters,
+        dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
         limits=limits or Limits(),
         tolerated=tolerated_errors(tolerate),
         run_id=run_id,
         log=logger or _logger,
     )
+    return run_windows(spec, windows, rules, definition=definition, topics=topics)
+
+
+def run_windows(
+    spec: RunSpec[KafkaSource],
+    windows: Iterable[Window],
+    rules: Windows,
+    *,
+    definition: str = "",
+    topics: Sequence[str] | None = None,
+) -> Iterator[WindowsResult]:
+    """Lands windows of time by a run that is described already; see `rewrite_windows`.
+
+    Args:
+        spec: The run.
+        windows: Which.
+        rules: How records are put into them.
+        definition: What the windows are of.
+        topics: Of the source's topics, those whose rows are replaced; None for all.
+
+    Raises:
+        ConfigurationError: Something of it can't be; at once, and not when the first result is taken.
+    """
+    if spec.dead_letters is not None and not rules.repair:
+        msg = "dead_letter is for streams and for repairs of their tables; a table of windows has none"
+        raise ConfigurationError(msg)
+    _check_columns(spec.decoder.columns, rules, with_topics=topics is not None)
+    if topics is not None:
+        spec = replace(spec, source=spec.source.only(topics))
     run = _Run(spec, contiguous_groups(windows), rules, definition, None if topics is None else tuple(topics))
     return run.results()
 

@@ -89,6 +89,27 @@ def stream_run(
     )
 
 
+def run_stream(
+    spec: RunSpec[Source],
+    *,
+    known: KnownPosition | None,
+    verify_after: timedelta,
+    starting_offsets: OffsetsInitializer | None = None,
+    reported: int | None = None,
+) -> IngestResult:
+    """Lands what a source holds by a run that is described already; see `ingest`.
+
+    Args:
+        spec: The run.
+        known: A copy of the position.
+        verify_after: How long such a copy is believed.
+        starting_offsets: Start here instead of at the position; None to go on.
+        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
+    """
+    run = stream_run(spec, known=known, starting_offsets=starting_offsets, reported=reported)
+    return run.idle(known, verify_after) or run.execute()
+
+
 def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPosition | None:
     """What a copy of the position tells of it, if it is of this stream and table."""
     if known is None or not known.is_of(target) or known.anchor_version is None:
