@@ -16,8 +16,9 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.table.commit_chain import continuity
-from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable, TableNotThereError
+from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, remade_topics
+from dagster_kafka_flip.table.history_pages import TableNotThereError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

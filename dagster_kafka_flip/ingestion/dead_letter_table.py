@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.written import Committed
 
 _SHOWN_SPLITS = 5
 

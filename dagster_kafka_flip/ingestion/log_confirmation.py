@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from dagster_kafka_flip.table.delta_table import Committed, DeltaTable
+    from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.written import Committed
 
     Ask: TypeAlias = Callable[[], None]
     Tell: TypeAlias = Callable[[KafkaFlipError], str]

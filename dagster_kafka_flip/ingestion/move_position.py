@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.table_version import TableVersion
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.table.written import Committed
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.table.written import Committed
 
 
 @dataclass(frozen=True)

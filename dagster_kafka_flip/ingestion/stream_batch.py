@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.split import TopicPartition
-    from dagster_kafka_flip.table.delta_table import Committed, DeltaTable
+    from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.history import Anchor
     from dagster_kafka_flip.table.table_version import TableVersion
+    from dagster_kafka_flip.table.written import Committed
 
 
 class _Written(NamedTuple):

@@ -7,7 +7,6 @@ commit carries the rows and the new position. Everything after that commit is te
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -27,17 +26,19 @@ from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, Known
 from dagster_kafka_flip.ingestion.spark_start import start_spark
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.stream_batch import Landing
+from dagster_kafka_flip.ingestion.unreported import find_unreported
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import Incident, found, incident_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log_line import facts, total
+from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, RecordedPosition
-from dagster_kafka_flip.table.history import Anchor, documented
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.history import Anchor
 from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.recorded_position import RecordedPosition
 from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
@@ -50,10 +51,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.table.written import Committed
 
 _SHOWN_SPLITS = 5
 
@@ -257,7 +257,10 @@ class StreamRun:
         self._confirmation = LogConfirmation(self.spec.log, self._table, self.spec.run_id)
         self._conflicts = Conflicts(self.spec.target, self.spec.log)
         self._looking = self._look(self.overriding or self.source)
-        self._unreported = self._find_unreported(self._looking.anchor)
+        if self.reported is not None:
+            self._unreported = find_unreported(
+                self._table, self.spec.target, self._looking.anchor, self.reported, self.spec.log
+            )
         self._plan = self._looking.plan
         self._plan_seconds = clock.lap()
 
@@ -433,36 +436,6 @@ class StreamRun:
         discovered = tuple(sorted(self._discovered & plan.end_offsets.keys()))
         return replace(plan, starting_position=starts, discovered=discovered)
 
-    def _find_unreported(self, anchor: Anchor) -> Unreported | None:
-        """What earlier runs committed and did not report, because they failed or were killed afterwards."""
-        if self.reported is None:
-            return None
-        # Versions begin anew where the table was made anew.
-        reported = self.reported if self.reported <= anchor.table_version else -1
-        if anchor.state is None or anchor.version <= reported:
-            return None
-        commits = itertools.takewhile(lambda commit: commit.version > reported, self._table.newest_commits())
-        unreported = unreported_commits(commits, self.spec.target.stream)
-        if unreported is not None:
-            self._log_unreported(unreported)
-        return unreported
-
-    def _log_unreported(self, unreported: Unreported) -> None:
-        # Who made them is not known: a copied table, or an asset by another name, looks as a run that was killed.
-        one = unreported.commits == 1
-        self.spec.log.warning(
-            "%s of %s %s in no materialization of this asset: a run died behind %s, or another asset landed in the "
-            "table. This run reports %s%s",
-            f"1 commit (version {unreported.to_version})"
-            if one
-            else f"{unreported.commits} commits (versions {unreported.from_version} to {unreported.to_version})",
-            self.spec.target,
-            "is" if one else "are",
-            "it" if one else "them",
-            "it" if one else "them",
-            "".join(f"\ntolerated {incident.error}: {incident.message}" for incident in unreported.incidents),
-        )
-
     def _or_else(self, otherwise: _T, what: str, ask: Callable[[], _T]) -> _T:
         """What a function gives; something else where it fails, which the log tells."""
         try:
@@ -629,26 +602,6 @@ class _Look:
     source: Source
     enumerator: SplitEnumerator
     plan: ReadPlan
-
-
-def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | None:
-    """What runs of a stream committed; None if there is no such commit.
-
-    Args:
-        commits: Commits that no run reported, newest first.
-        stream: Id of the stream.
-    """
-    # Whoever moves a position by hand has seen what came of it.
-    own = [(commit, document) for commit, document in documented(commits, stream) if document.reason is None]
-    if not own:
-        return None
-    return Unreported(
-        commits=len(own),
-        rows=total(commit.metric("numOutputRows") for commit, _ in own),
-        from_version=own[-1][0].version,
-        to_version=own[0][0].version,
-        incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),
-    )
 
 
 def _doubt(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:

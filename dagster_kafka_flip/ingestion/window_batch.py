@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
-    from dagster_kafka_flip.table.delta_table import Committed
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
+    from dagster_kafka_flip.table.written import Committed
 
 
 class WindowLanding:

@@ -6,7 +6,6 @@ import functools
 import itertools
 import logging
 import time
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,16 +15,13 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     PositionLostError,
     SchemaMismatchError,
-    StreamOverlapError,
     TableError,
     WindowsChangedError,
     WriteFailedError,
 )
-from dagster_kafka_flip.runtime.jars import hadoop_version
-from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.instants import utc_time
-from dagster_kafka_flip.source.next_step import TOPIC, set_position
-from dagster_kafka_flip.table.half_made import is_free, remove_remnant
+from dagster_kafka_flip.table.creation import check_catalog_lasts, check_place_is_free, create_statement
+from dagster_kafka_flip.table.half_made import remove_remnant
 from dagster_kafka_flip.table.history import (
     Anchor,
     Commit,
@@ -35,25 +31,26 @@ from dagster_kafka_flip.table.history import (
     find_anchor,
     other_streams,
 )
+from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
+from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
-from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.schema import check_schema, column_ddl
+from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.spark_error import (
     is_already_there,
     is_conflict,
     is_not_there,
-    missing_file_system,
     telling_line,
 )
-from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
+from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared, overlap
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
+from dagster_kafka_flip.table.written import Committed, Written, committed, rows_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -65,17 +62,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_FIRST_PAGE = 10
-
 # Of what nobody has to know for sure, such as what earlier runs did not report.
 MOST_COMMITS = 1000
-_SESSION_CATALOG = "spark_catalog"
 
 # Delta cleans its log by whole days, so that no setting that makes sense lets a commit go before this.
 _TOO_YOUNG_TO_ASK = timedelta(hours=24)
@@ -83,95 +78,6 @@ _TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
 class ForeignConflictError(KafkaFlipError):
     """Somebody else changed the table during the write; nothing was written, and a new plan can be made."""
-
-
-# Which artifact of Hadoop brings the file system of a scheme.
-_FILE_SYSTEMS = {
-    "s3": "hadoop-aws",
-    "s3a": "hadoop-aws",
-    "s3n": "hadoop-aws",
-    "abfs": "hadoop-azure",
-    "abfss": "hadoop-azure",
-    "wasb": "hadoop-azure",
-    "wasbs": "hadoop-azure",
-}
-
-
-class TableNotThereError(Exception):
-    """There is no such table."""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """A commit that is known to be in the table.
-
-    Attributes:
-        version: The version it made.
-        rows: Rows it added; None where history does not tell.
-        bytes: Bytes of the files it added; None where history does not tell.
-        table_rows: Rows of the table at that version; None where history does not tell.
-        confirm_seconds: Time for asking history whether it is there.
-    """
-
-    version: int
-    rows: int | None
-    bytes: int | None
-    table_rows: int | None
-    confirm_seconds: float
-
-
-@dataclass(frozen=True)
-class Written:
-    """How a write ended.
-
-    Attributes:
-        since: The commits since the version that it rests on, newest first.
-        failure: What it ended with; None if it came back.
-        confirm_seconds: Time for asking history.
-    """
-
-    since: list[Commit]
-    failure: Exception | None
-    confirm_seconds: float
-
-
-def committed(commit: Commit, written: Written, table_rows: int | None) -> Committed:
-    """A commit that history shows.
-
-    Args:
-        commit: The commit.
-        written: The write that made it.
-        table_rows: Rows of the table then, if that is known.
-    """
-    rows = commit.metric("numOutputRows")
-    # A rewrite counts as well what it only moved from one file to another; an append moves nothing.
-    copied = 0 if commit.parameters.get("mode") == "Append" else commit.metric("numCopiedRows")
-    return Committed(
-        version=commit.version,
-        rows=None if rows is None or copied is None else rows - copied,
-        bytes=commit.metric("numOutputBytes"),
-        table_rows=table_rows,
-        confirm_seconds=written.confirm_seconds,
-    )
-
-
-@dataclass(frozen=True)
-class RecordedPosition:
-    """A stream's position as it was seen in the table and noted elsewhere.
-
-    Attributes:
-        state: Where the stream stood.
-        table_version: The newest version of the table then.
-        anchor_version: Version of the commit that defined the position.
-        transaction_version: The transaction version of that commit; None if it is not known.
-        dead_letters_owed: Whether dead letters may have been owed.
-    """
-
-    state: EnumeratorState
-    table_version: int
-    anchor_version: int
-    transaction_version: int | None
-    dead_letters_owed: bool
 
 
 class DeltaTable:
@@ -235,55 +141,8 @@ class DeltaTable:
         return restored_versions(changes, restore.version, versions[-1])
 
     def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        """The position as the record tells it, if nothing can have happened to the rows since that nobody sees."""
         found = self._log().transaction_version(self._target.transaction_id, newest)
-        record = self._record
-        if found is None:
-            reason = "Delta's log holds no transaction version of the stream either, so that nothing is known of it"
-        elif record is None or record.transaction_version is None:
-            reason = (
-                f"the stream's last transaction version is {found}, and no record was given to the run that carries one"
-            )
-        elif record.transaction_version != found:
-            reason = (
-                f"the stream's last transaction version is {found}, and the record of the last run carries "
-                f"{record.transaction_version}: it is not of the stream's last commit"
-            )
-        elif record.table_version < oldest - 1:
-            # A RESTORE or a wipe leaves transaction versions as they are: what nobody can see may be one.
-            reason = (
-                f"the record of the last run carries its transaction version, {found}, and was made at version "
-                f"{record.table_version}; what happened to the table in versions {record.table_version + 1} to "
-                f"{oldest - 1} can't be seen any longer, and a RESTORE or a wipe may be among them"
-            )
-        elif record.dead_letters_owed:
-            reason = "the record of the last run may owe dead letters, and which can't be seen any longer"
-        else:
-            _logger.warning(
-                "the history of %s has lost the position of the stream %r; it is taken from the record of the last "
-                "run, which carries the transaction version that Delta still holds (%d)",
-                self._target,
-                self._target.stream,
-                found,
-            )
-            # The fence of all runs from this position, be it from history or from a record: of any two, one wins. It
-            # is above the transaction version that is found, because a commit is newer than the one it rests on.
-            return Anchor(
-                table_version=newest,
-                version=record.anchor_version,
-                state=record.state,
-                table_rows=None,
-                other_streams={},
-                is_recorded=True,
-            )
-        msg = (
-            f"the table {self._target} no longer has the history that holds the position of the stream "
-            f"{self._target.stream!r}: its oldest commit is version {oldest}, and no commit of the stream is left. "
-            f"Nothing was read. Delta forgets commits after {LOG_RETENTION}. A record can't stand in: {reason}. Look "
-            "what the table holds, and set the position: "
-            f"{set_position(str(self._target), self._target.stream, topics=TOPIC)}"
-        )
-        raise PositionLostError(msg)
+        return recorded_anchor(self._record, self._target, found, oldest=oldest, newest=newest)
 
     def _log(self) -> TransactionLog:
         return TransactionLog(self._spark, self.location(), str(self._target))
@@ -341,7 +200,11 @@ class DeltaTable:
             streams = other_streams(commits, self._target.stream) | streams
             if commits and commits[-1].version > 0:
                 self._check_forgotten(streams, commits)
-        self._check_shared(streams, plan.end_offsets, plan.state)
+        check_shared(self._target, streams, plan.end_offsets, plan.state)
+
+    def _check_forgotten(self, streams: Collection[str], commits: Sequence[Commit]) -> None:
+        versions = self._log().transaction_versions(TRANSACTION_PREFIX, commits[0].version)
+        check_forgotten(self._target, versions, streams, commits[-1].version)
 
     def check_taken_up(
         self, history: Iterable[Commit], partitions: Collection[TopicPartition], state: EnumeratorState
@@ -356,51 +219,7 @@ class DeltaTable:
         Raises:
             StreamOverlapError: One of them is in the position of another stream.
         """
-        self._check_shared(other_streams(history, self._target.stream), partitions, state)
-
-    def _check_shared(
-        self, streams: Mapping[str, EnumeratorState], partitions: Collection[TopicPartition], state: EnumeratorState
-    ) -> None:
-        for stream, theirs in streams.items():
-            both = sorted(tp for tp in partitions if tp in theirs.position and is_same_log(tp, theirs, state))
-            if both:
-                raise self._overlap(both, stream, "already")
-
-    def _overlap(self, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
-        more = f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else ""
-        msg = (
-            f"{both[0]}{more}: the stream {stream!r} of the table {self._target} reads it {since}; the stream "
-            f"{self._target.stream!r} would land the same records a second time. Nothing was written. Land "
-            f"{self._target.stream!r} in another table, or take the topic out of its source. If {stream!r} is to stop "
-            "reading it, take the topic out of that source, and give up its position: "
-            f"{set_position(str(self._target), stream, to=None)}"
-        )
-        return StreamOverlapError(msg)
-
-    def _check_forgotten(self, streams: Mapping[str, EnumeratorState], commits: Sequence[Commit]) -> None:
-        """Where history has expired, Delta's transaction ids still name the streams that committed before."""
-        newest, oldest = commits[0].version, commits[-1].version
-        versions = self._log().transaction_versions(TRANSACTION_PREFIX, newest)
-        known = {self._target.stream, *streams}
-        # What has a further slash is of windows.
-        forgotten = sorted(
-            stream
-            for application in versions
-            if (stream := application.removeprefix(TRANSACTION_PREFIX)) not in known and "/" not in stream
-        )
-        if not forgotten:
-            return
-        stream = forgotten[0]
-        msg = (
-            f"the stream {stream!r} has committed to the table {self._target} (its last transaction version is "
-            f"{versions[TRANSACTION_PREFIX + stream]}), but history no longer holds a commit of it: the oldest is "
-            f"version {oldest}. Whether it reads what the stream {self._target.stream!r} is about to take up can't be "
-            f"told, and each record could land twice. Nothing was read. Run the stream {stream!r}, or set its "
-            "position, so that history holds it again: "
-            f"{set_position(str(self._target), stream, topics=TOPIC)}; then run this one again. Or land "
-            "this stream in another table"
-        )
-        raise PositionLostError(msg)
+        check_shared(self._target, other_streams(history, self._target.stream), partitions, state)
 
     def create(self, schema: StructType) -> None:
         """Creates the table, empty. Does nothing if somebody else was faster.
@@ -412,25 +231,12 @@ class DeltaTable:
             TableError: The table can't be created.
         """
         target = self._target
-        if target.local_path is not None and target.local_path.is_file():
-            msg = f"{target} is a file, and a Delta table is a folder; nothing was written. Name another path"
-            raise TableError(msg)
-        check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
-        clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
-        if target.partition_by:
-            clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")
-        if target.cluster_by:
-            clauses.append(f"CLUSTER BY ({', '.join(quoted(name) for name in target.cluster_by)})")
-        properties = {**target.properties}
-        if WINDOWS_PROPERTY not in properties:
-            properties[STREAMS_PROPERTY] = "true"
-        pairs = (f"{literal(key)} = {literal(value)}" for key, value in properties.items())
-        clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
-        self._check_catalog_lasts()
+        statement = create_statement(target, schema)
+        check_catalog_lasts(self._spark, target)
         try:
             with store_lock(self._location or "catalog:", is_remote=self._is_remote):
                 remove_remnant(self._target.local_path)
-                self._spark.sql(" ".join(clauses))
+                self._spark.sql(statement)
         except Exception as error:
             if is_already_there(error):
                 return
@@ -446,27 +252,6 @@ class DeltaTable:
         """
         self.create(schema)
         return still_there(self.anchor(), self._target)
-
-    def _check_catalog_lasts(self) -> None:
-        """A table must not be made in a catalog that is gone with the Spark session."""
-        if self._target.is_path:
-            return
-        parts = self._target.name_parts
-        names_catalog = len(parts) > 2  # noqa: PLR2004 - catalog, schema, table
-        catalog = parts[0] if names_catalog else self._spark.sql("SELECT current_catalog()").collect()[0][0]
-        if catalog.lower() != _SESSION_CATALOG:
-            return
-        plugin = self._spark.conf.get(f"spark.sql.catalog.{_SESSION_CATALOG}", None)
-        kept_in = self._spark.conf.get("spark.sql.catalogImplementation", "in-memory")
-        if kept_in == "in-memory" and (plugin is None or plugin.endswith(".DeltaCatalog")):
-            msg = (
-                f"the table {self._target} is not there, and it can't be made: Spark's catalog is in memory "
-                "(spark.sql.catalogImplementation=in-memory), so that the next process would not find the table, and "
-                "not its position. Nothing was written. Name the table by its path, such as warehouse/flights; or give "
-                "the session a catalog that lasts, such as a Hive metastore (spark.sql.catalogImplementation=hive) or "
-                "spark.sql.catalog.<name>"
-            )
-            raise TableError(msg)
 
     def check_schema(self, schema: StructType) -> tuple[tuple[str, str], ...]:
         """Makes sure that a batch's columns fit.
@@ -667,7 +452,7 @@ class DeltaTable:
             if other is not None and other.stream != document.stream:
                 both = sorted(tp for tp in shared_logs(document, other) if tp in takes_up)
                 if both:
-                    raise self._overlap(both, other.stream, f"since version {commit.version}")
+                    raise overlap(self._target, both, other.stream, f"since version {commit.version}")
             if makes_windows(commit):
                 raise self._is_of_windows(f" since version {commit.version}")
 
@@ -729,7 +514,7 @@ class DeltaTable:
             if own.attempt == document.attempt:
                 check_between(since, document, commit.version, str(self._target))
                 check_alone(since, document, commit.version, str(self._target))
-                return committed(commit, written, _rows_after(since, commit, document))
+                return committed(commit, written, rows_after(since, commit, document))
         if streams:
             commit, own = streams[0]
             msg = (
@@ -760,49 +545,11 @@ class DeltaTable:
         Raises:
             TableNotThereError: There is no such table.
         """
-        return paged(self._page)
+        return commits_of(self._spark, self._target)
 
     def newest_commits(self) -> Iterator[Commit]:
         """As `commits`, but no more than the newest `MOST_COMMITS`: a table may have hundreds of thousands."""
         return itertools.islice(self.commits(), MOST_COMMITS)
-
-    def _page(self, limit: int) -> list[Commit]:
-        return retries(_logger, f"reading the history of {self._target}")(self._read_page, limit)
-
-    def _read_page(self, limit: int) -> list[Commit]:
-        try:
-            rows = (
-                self._spark.sql(f"DESCRIBE HISTORY {self._target.identifier} LIMIT {limit}")
-                .selectExpr(
-                    "version",
-                    "operation",
-                    "operationParameters",
-                    "operationMetrics",
-                    "userMetadata",
-                    "engineInfo",
-                    # As a number: a timestamp would come back in whatever time zone Python runs in.
-                    "unix_millis(timestamp) AS timestamp_ms",
-                )
-                .collect()
-            )
-        except Exception as error:
-            if is_not_there(error):
-                raise TableNotThereError from error
-            if (scheme := missing_file_system(error)) is not None:
-                raise TableError(_no_file_system(self._target, scheme)) from error
-            raise
-        return [
-            Commit(
-                version=row["version"],
-                operation=row["operation"],
-                parameters=row["operationParameters"] or {},
-                metrics=row["operationMetrics"] or {},
-                user_metadata=row["userMetadata"],
-                timestamp_ms=row["timestamp_ms"],
-                engine=row["engineInfo"],
-            )
-            for row in rows
-        ]
 
     def check_place_is_free(self) -> None:
         """Makes sure that a table can be made where there is none.
@@ -810,32 +557,7 @@ class DeltaTable:
         Raises:
             TableError: There is something else in its place.
         """
-        what = None if self._target.is_path else self._what_is_there()
-        if what is not None:
-            msg = (
-                f"{self._target} is {what} and no Delta table, so that no stream can land in it. Nothing was written. "
-                "Choose another name; what a stream lands can be shown by a view over its table"
-            )
-            raise TableError(msg)
-        path = self._target.local_path
-        if path is not None and not is_free(path):
-            msg = f"{path} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
-            raise TableError(msg)
-
-    def _what_is_there(self) -> str | None:
-        """What else a catalog has under the table's name; None if nothing."""
-        try:
-            rows = self._spark.sql(f"DESCRIBE TABLE EXTENDED {self._target.identifier}").collect()
-        except Exception as error:
-            if is_not_there(error):
-                return None
-            raise
-        told = {row["col_name"]: row["data_type"] for row in rows}
-        if (told.get("Provider") or "").lower() == "delta":
-            return None
-        if "Provider" not in told or "VIEW" in (told.get("Type") or ""):
-            return "a view"
-        return f"a table of the format {told['Provider']}"
+        check_place_is_free(self._spark, self._target)
 
     @property
     def _is_remote(self) -> bool:
@@ -859,57 +581,8 @@ def still_there(found: _T | None, target: DeltaTarget) -> _T:
     return found
 
 
-def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = _FIRST_PAGE) -> Iterator[Commit]:
-    """The commits of a history that can only be asked for its newest ones, each once, newest first.
-
-    Args:
-        page_of: Gives as many of the newest commits as it is told.
-        first_page: How many to ask for first; then ten times as many each time.
-    """
-    oldest: int | None = None
-    limit = first_page
-    while oldest is None or oldest > 0:
-        page = page_of(limit)
-        # Commits that came in since the first page move the others further back.
-        fresh = [commit for commit in page if oldest is None or commit.version < oldest]
-        yield from fresh
-        if len(page) < limit:
-            return
-        if fresh:
-            oldest = fresh[-1].version
-        limit *= 10
-
-
 def _take_while_after(commits: Iterable[Commit], version: int) -> Iterator[Commit]:
     for commit in commits:
         if commit.version <= version:
             return
         yield commit
-
-
-def _rows_after(since: list[Commit], commit: Commit, document: CommitDocument) -> int | None:
-    between = [other for other in since if other.version < commit.version]
-    rows = commit.metric("numOutputRows")
-    if document.rows_before is None or rows is None or between:
-        return None
-    return document.rows_before + rows
-
-
-def _no_file_system(target: DeltaTarget, scheme: str) -> str:
-    """What to do where Spark lacks the classes of a store."""
-    if target.is_path:
-        # The classes of some are named otherwise.
-        scheme = target.location.partition(":")[0].lower()
-    version = hadoop_version()
-    package = _FILE_SYSTEMS.get(scheme)
-    if package is None:
-        return (
-            f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. Correct "
-            "the scheme, or add the Maven artifact with its file system: SparkResource(packages=[...])"
-        )
-    as_s3a = "" if scheme == "s3a" or package != "hadoop-aws" else " and name the table with s3a://"
-    return (
-        f"the table {target} can't be reached: Spark has no file system for {scheme}:, because the jar {package} is "
-        f'not there. Nothing was read. Add it: SparkResource(packages=["org.apache.hadoop:{package}:{version}"])'
-        f"{as_s3a}; start a server of Spark Connect with it"
-    )

@@ -22,13 +22,15 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
-from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError, TableNotThereError, committed
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.history import Effect, commits_that_count, effect_of
+from dagster_kafka_flip.table.history_pages import TableNotThereError
 from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import is_fenced_out, is_outside_of_predicate, telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.transaction_log import TransactionLog
 from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY, WindowsDocument
+from dagster_kafka_flip.table.written import committed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -42,10 +44,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.tiles import RecordedWindow
     from dagster_kafka_flip.source.window import Window
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
-    from dagster_kafka_flip.table.delta_table import Committed, Written
     from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.landed_logs import Scope
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
 

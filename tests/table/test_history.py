@@ -16,8 +16,8 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.delta_table import paged
 from dagster_kafka_flip.table.history import Anchor, Commit, check_between, find_anchor, other_streams, with_undone
+from dagster_kafka_flip.table.history_pages import paged
 from dagster_kafka_flip.table.other_writers import check_alone
 from dagster_kafka_flip.table.windows_document import WindowsDocument
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
