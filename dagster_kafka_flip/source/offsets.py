@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 # 2001 to 2096 as seconds; as milliseconds, some days of early 1970.
 _LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)
+# Years that records are dated in, and their days, written without dashes.
+_LIKELY_DATE = re.compile(r"(19[7-9][0-9]|20[0-9][0-9])(?:(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01]))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+_LAST_OFFSET = 2**63 - 1
 
 # Python refuses to read numbers of thousands of digits.
 _MOST_DIGITS = 100
@@ -141,7 +145,7 @@ class OffsetsInitializer(Settings):
             reset: What to do for a start that is neither named nor committed. Default: earliest, as in Flink.
 
         Raises:
-            ConfigurationError: The map is empty, an offset is negative, or there is no such reset strategy.
+            ConfigurationError: The map is empty, an offset is none that Kafka has, or there is no such reset strategy.
         """
         expect("offsets", offsets, Mapping, '{TopicPartition("orders", 0): 17}')
         if not offsets:
@@ -154,6 +158,9 @@ class OffsetsInitializer(Settings):
                 raise ConfigurationError(msg)
             if offset < 0:
                 msg = f"{topic_partition}: the offset {offset} is negative"
+                raise ConfigurationError(msg)
+            if offset > _LAST_OFFSET:
+                msg = f"{topic_partition}: the offset {offset} is beyond Kafka's last one, {_LAST_OFFSET}"
                 raise ConfigurationError(msg)
         return cls(kind=OffsetsKind.SPECIFIC, offsets=named, reset=_reset_strategy(reset))
 
@@ -175,6 +182,7 @@ class OffsetsInitializer(Settings):
         if kind == "committed" and argument in {"", *(strategy.value for strategy in OffsetResetStrategy)}:
             return cls.committed_offsets(argument or OffsetResetStrategy.NONE)
         if kind == "timestamp" and argument:
+            _check_no_date(argument)
             return cls.timestamp(_milliseconds(argument) if re.fullmatch("-?[0-9]+", argument) else argument)
         if kind == "offsets" and argument:
             return cls.specific_offsets(_parse_offsets(argument))
@@ -326,6 +334,22 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
     return timestamp
 
 
+def _check_no_date(text: str) -> None:
+    """Refuses a year, and a date without dashes: as milliseconds they are some moment of early 1970.
+
+    Raises:
+        ConfigurationError: It is one.
+    """
+    match = _LIKELY_DATE.fullmatch(text)
+    if match:
+        meant = "-".join(part or "01" for part in match.groups())
+        msg = (
+            f"timestamp {text} looks like a {'date' if match[2] else 'year'}, and milliseconds since 1970 are "
+            f"expected: write {meant}T00:00:00Z for that moment"
+        )
+        raise ConfigurationError(msg)
+
+
 def _milliseconds(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         msg = f"a timestamp of {len(text)} digits is later than Kafka's last one, {LAST_TIMESTAMP_MS}"
@@ -343,15 +367,33 @@ def _reset_strategy(reset: OffsetResetStrategy | str) -> OffsetResetStrategy:
 
 def _parse_offsets(text: str) -> dict[TopicPartition, int]:
     try:
-        nested = json.loads(text)
+        nested = json.loads(text, object_pairs_hook=_each_once)
         return {
-            TopicPartition(topic, int(partition)): _whole_number(offset)
+            TopicPartition(topic, _partition(partition)): _whole_number(offset)
             for topic, partitions in nested.items()
             for partition, offset in partitions.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
         msg = f'{text!r} is no map of offsets, such as {{"flights": {{"0": 17, "1": 23}}}}'
         raise ConfigurationError(msg) from error
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # JSON's own rule, that the last one wins, would leave a topic partition where it is without a word.
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        msg = f"the map of offsets has {twice!r} twice; write each topic once, and each of its partitions once"
+        raise ConfigurationError(msg)
+    return found
+
+
+def _partition(text: str) -> int:
+    # int() would take "00" for 0, a second name of it.
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", text):
+        raise ValueError
+    return int(text)
 
 
 def _topic_partition(key: tuple[str, int]) -> TopicPartition:

@@ -120,6 +120,16 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
         ('offsets:{"a": {"0": true}}', "is no map of offsets, such as "),
         ("offsets:{}", "specific offsets need at least one topic partition"),
         ('offsets:{"a": {"0": -1}}', "a-0: the offset -1 is negative"),
+        (f'offsets:{{"a": {{"0": {2**63}}}}}', "a-0: the offset 9223372036854775808 is beyond Kafka's last one, 92"),
+        ('offsets:{"a": {"0": 1, "0": 2}}', "the map of offsets has '0' twice; write each topic once, and each of "),
+        ('offsets:{"a": {"0": 1}, "a": {"1": 2}}', "the map of offsets has 'a' twice; write each topic once"),
+        ('offsets:{"a": {"00": 1}}', "is no map of offsets, such as "),
+        ('offsets:{"a": {"\u0663": 1}}', "is no map of offsets, such as "),
+        (
+            "timestamp:2026",
+            "timestamp 2026 looks like a year, and milliseconds since 1970 are expected: write 2026-01-01T00:00:00Z",
+        ),
+        ("timestamp:20260131", "timestamp 20260131 looks like a date, and milliseconds since 1970 are expected: write"),
     ],
 )
 def test_a_text_that_names_no_offsets_is_refused_with_what_would(text, message):
