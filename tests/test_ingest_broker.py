@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
+    PositionLostError,
     RecordsRejectedError,
     TopicNotFoundError,
     WriteFailedError,
@@ -223,6 +225,25 @@ def test_an_override_is_followed_and_told_with_numbers(kafka, land, landed, topi
         (0, 0), (0, 1), (0, 1), (0, 2), (0, 2), (0, 3), (0, 4), (1, 0), (1, 3),
     ]  # fmt: skip
     assert land(_source(topic)).is_idle, "the override is for one run"
+
+
+@pytest.mark.spark
+def test_a_table_that_is_gone_makes_no_new_stream_that_leaves_records_out(kafka, land, landed, topic, table, caplog):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "x")] * 2)
+    source = _source(topic).set_starting_offsets(OffsetsInitializer.latest())
+    known = land(source).known
+    shutil.rmtree(table)
+    kafka.produce(topic, [(None, "x")] * 3)
+    with pytest.raises(PositionLostError, match=r"leave out up to 3 records that were never landed: .*-0 \[2, 5\)"):
+        land(source, known=known)
+    assert not Path(table).exists()
+    with caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"):
+        land(source, known=known, starting_offsets=OffsetsInitializer.specific_offsets({(topic, 0): 2}))
+    assert "holds no position of the stream 'main', and by the record of its last run it had one" in caplog.text
+    assert landed("kafka_offset") == [(2,), (3,), (4,)]
+    shutil.rmtree(table)
+    assert land(_source(topic), known=known).rows == 5, "from the beginning, nothing is left out"
 
 
 def test_a_limit_below_one_is_refused():

@@ -22,6 +22,7 @@ from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
+from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition, Unreported
 from dagster_kafka_flip.ingestion.spark_start import start_spark
 from dagster_kafka_flip.ingestion.stopwatch import Clock
@@ -457,8 +458,7 @@ class StreamRun:
         anchor = self._settled_anchor()
         if anchor is None:
             # Planned before the table is made, so that a source that can't be read leaves nothing behind.
-            enumerator = source.create_enumerator(self.context)
-            plan = enumerator.start()
+            enumerator, plan = self._begin_anew(source)
             anchor = self._settled(self._table.made(self._landing.schema()))
             if anchor.state is None:
                 # A run of windows may have been faster in making it.
@@ -466,13 +466,30 @@ class StreamRun:
                 return self._tell(_Look(anchor, source, enumerator, plan))
         if anchor.state is None:
             self._table.check_takes_streams()
-            enumerator = source.create_enumerator(self.context)
+            enumerator, plan = self._begin_anew(source)
         else:
             enumerator = source.restore_enumerator(self.context, anchor.state)
-        look = self._tell(_Look(anchor, source, enumerator, enumerator.start()))
+            plan = enumerator.start()
+        look = self._tell(_Look(anchor, source, enumerator, plan))
         if self.overriding is not None and source is self.overriding and anchor.state is not None:
             self._tell_override(self.overriding.starting_offsets, anchor.state, look.plan)
         return look
+
+    def _begin_anew(self, source: Source) -> tuple[SplitEnumerator, ReadPlan]:
+        """The first plan of a stream that has no position; one that had one leaves nothing out unless it is told to."""
+        enumerator = source.create_enumerator(self.context)
+        plan = enumerator.start()
+        if self.record is not None and isinstance(source, KafkaSource):
+            if source is not self.overriding:
+                check_nothing_is_skipped(self.record.state, plan, source.starting_offsets, self.spec.target)
+            self.spec.log.warning(
+                "%s holds no position of the stream %r, and by the record of its last run it had one: the table was "
+                "dropped, or made anew. A new stream starts at %s",
+                self.spec.target,
+                self.spec.target.stream,
+                source.starting_offsets,
+            )
+        return enumerator, plan
 
     def _settled_anchor(self) -> Anchor | None:
         """Where the stream stands; what its last commit left owing of dead letters is settled first."""

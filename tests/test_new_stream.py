@@ -1,0 +1,65 @@
+"""A stream whose table is gone begins anew, and leaves nothing out unless it is told to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dagster_kafka_flip.errors import PositionLostError
+from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests.source.plans import make_plan
+
+_LATEST = OffsetsInitializer.latest()
+_IDLE = TopicPartition("t", 99)
+
+
+def _check(recorded, ranges, *, ids="id", beginning=0):
+    plan = make_plan(ranges)
+    plan = replace(plan, beginning_offsets=dict.fromkeys(plan.end_offsets, beginning))
+    position = {TopicPartition("t", number): offset for number, offset in recorded.items()} | {_IDLE: 5}
+    state = EnumeratorState(position=position, cluster_id="c", topic_ids={"t": ids})
+    check_nothing_is_skipped(state, plan, _LATEST, DeltaTarget(table="s3a://lake/t"))
+
+
+def test_a_new_stream_that_would_leave_records_out_is_refused_with_both_ways_on():
+    with pytest.raises(PositionLostError) as error:
+        _check({0: 20, 1: 7}, {0: (30, 30), 1: (7, 9)})
+    assert str(error.value) == (
+        "s3a://lake/t holds no position of the stream 'main', and by the record of its last run it had one: the table "
+        "was dropped, or made anew. A new stream starts at latest, and would leave out up to 10 records that were "
+        "never landed: t-0 [20, 30). Nothing was written. To land them first, run once with start set to "
+        'offsets:{"t": {"0": 20, "1": 7, "99": 5}}; to go on without them, run once with start set to latest; or '
+        "bring the table back, or correct its name"
+    )
+
+
+def test_a_partition_that_has_come_since_is_read_from_its_beginning():
+    with pytest.raises(PositionLostError, match=r"up to 4 records that were never landed: t-1 \[0, 4\)"):
+        _check({0: 20}, {0: (20, 20), 1: (4, 4)})
+
+
+def test_of_many_partitions_a_few_are_shown():
+    with pytest.raises(PositionLostError, match=r"t-2 \[0, 9\) and 2 more topic partitions\. Nothing was written"):
+        _check({}, dict.fromkeys(range(5), (9, 9)))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "ranges", "about"),
+    [
+        ({0: 20}, {0: (20, 30)}, {}),
+        ({0: 20}, {0: (0, 30)}, {}),
+        # Retention has deleted it, and where a stream begins changes nothing about that.
+        ({0: 20}, {0: (25, 30)}, {"beginning": 25}),
+        # Offsets of another topic of that name.
+        ({0: 20}, {0: (25, 30)}, {"ids": "another"}),
+        # The log was cut off.
+        ({0: 50}, {0: (30, 30)}, {}),
+    ],
+)
+def test_where_nothing_is_left_out_the_stream_begins(recorded, ranges, about):
+    _check(recorded, ranges, **about)
