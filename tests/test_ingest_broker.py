@@ -451,9 +451,9 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
     kafka.produce(topic, [(None, "{}")])
     for options, kind, message in (
         (
-            {"value_format": JsonFormat("carrier CHAR")},
+            {"value_format": JsonFormat("carrier INT DEFAULT 3")},
             ConfigurationError,
-            "the JsonFormat's schema 'carrier CHAR' is no DDL that Spark understands: ",
+            "the JsonFormat's schema 'carrier INT DEFAULT 3' is no DDL that Spark understands: ",
         ),
         (
             {"transform": lambda records: None},

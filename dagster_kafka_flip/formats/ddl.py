@@ -8,9 +8,13 @@ looks at the first word alone. Spark has the last word when a run starts.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import meant_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _TOKEN = re.compile(
     r"\s+|--[^\n]*|/\*.*?\*/|(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[\w$-]+|[<>(),:])", re.DOTALL
@@ -76,16 +80,18 @@ _AFTER_A_TYPE = frozenset({"NOT", "NULL", "COMMENT", "COLLATE", "DEFAULT", "GENE
 _END = ""
 
 
-def check_ddl(text: str) -> None:
+def check_ddl(text: str, check_type: Callable[[str, str, str], None] | None = None) -> None:
     """Checks the fields of a schema.
 
     Args:
         text: Such as `carrier STRING NOT NULL, flight INT`.
+        check_type: Called with each field, its type's name in capitals and, of a MAP, that of its keys' type; raises
+            for one that can't be. Default: all that Spark has can be.
 
     Raises:
         ConfigurationError: They are not what Spark takes. The message names the field.
     """
-    _Fields(text).check()
+    _Fields(text, check_type).check()
 
 
 def field_names(text: str) -> tuple[str, ...]:
@@ -106,8 +112,9 @@ _WHOLE = "the schema"
 
 
 class _Fields:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, check_type: Callable[[str, str, str], None] | None = None) -> None:
         self.names: list[str] = []
+        self._check_type = check_type
         self._tokens: list[str] = []
         end = 0
         for match in _TOKEN.finditer(text):
@@ -196,6 +203,7 @@ class _Fields:
             raise _error(
                 f"{field}: {written!r} is not a type of Spark{'' if near is None else f'; did you mean {near}?'}"
             )
+        keys = self._seen(1).upper() if name == "MAP" else ""
         if name == "INTERVAL":
             while self._seen().upper() in {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO"}:
                 self._take()
@@ -204,6 +212,8 @@ class _Fields:
         elif self._seen() == "(":
             self._take()
             self._check_numbers(field, name, self._skip_brackets(field))
+        if self._check_type is not None:
+            self._check_type(field, name, keys)
 
     def _nested(self, field: str, name: str) -> None:
         if self._take() != "<":

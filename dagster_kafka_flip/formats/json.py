@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.ddl import check_ddl, field_names
+from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.settings import check_arguments
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ class JsonFormat(Format):
             if not declared.strip():
                 msg = "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
                 raise ConfigurationError(msg)
-            check_ddl(declared)
         elif type(declared).__name__ != "StructType":
             # By name, because importing pyspark to check a definition would cost every code location a second.
             msg = f"a JsonFormat's schema is DDL text or a StructType, not {type(declared).__name__}"
             raise ConfigurationError(msg)
+        check_json_types(declared)
         return declared
 
     @property

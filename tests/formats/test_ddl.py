@@ -83,3 +83,40 @@ def test_spark_takes_and_refuses_the_same(spark):
             continue  # Spark takes it; a Delta table does not.
         with pytest.raises(PySparkException):
             StructType.fromDDL(text)
+
+
+_NOT_IN_JSON = [
+    (
+        "a INT, b VOID",
+        "schema: b: VOID can't be; every value would become null; write its type, or leave the field out",
+    ),
+    ("a CHAR(3)", "schema: a: CHAR can't be; Spark reads no text of a fixed length from JSON; write STRING"),
+    ("a ARRAY<VARCHAR(9)>", "schema: a: VARCHAR can't be; Spark reads no text of a fixed length from JSON; write"),
+    ("a STRUCT<b: MAP<INT, STRING>>", "schema: a.b: MAP can't be; the keys of a MAP in JSON are texts, not INT; write"),
+    ("a MAP<STRING, STRUCT<b: VOID>>", "schema: a.b: VOID can't be; "),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), _NOT_IN_JSON)
+def test_a_type_that_json_can_not_fill_is_refused_where_the_schema_is_defined(text, message):
+    with pytest.raises(ConfigurationError) as error:
+        JsonFormat(text)
+    assert str(error.value).startswith(message)
+
+
+def test_a_struct_type_that_json_can_not_fill_is_refused_likewise():
+    from pyspark.sql.types import ArrayType, IntegerType, MapType, NullType, StringType, StructField, StructType
+
+    fits = MapType(StringType(), ArrayType(StructType([StructField("c", IntegerType())])))
+    JsonFormat(StructType([StructField("a", fits)]))
+    inside = MapType(StringType(), ArrayType(StructType([StructField("c", NullType())])))
+    for kind, message in (
+        (NullType(), r"^schema: a: VOID can't be; "),
+        (
+            MapType(IntegerType(), StringType()),
+            r"^schema: a: MAP can't be; the keys of a MAP in JSON are texts, not INT",
+        ),
+        (StructType([StructField("b", inside)]), r"^schema: a\.b\.c: VOID can't be; "),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            JsonFormat(StructType([StructField("a", kind)]))

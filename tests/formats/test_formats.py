@@ -217,8 +217,9 @@ def test_a_struct_type_says_the_same_as_ddl(records):
 @spark_test
 def test_ddl_that_spark_does_not_understand_is_told(spark):
     with pytest.raises(ConfigurationError) as error:
-        JsonFormat("carrier CHAR").struct()
-    assert str(error.value).startswith("the JsonFormat's schema 'carrier CHAR' is no DDL that Spark understands: ")
+        JsonFormat("carrier INT DEFAULT 3").struct()
+    message = "the JsonFormat's schema 'carrier INT DEFAULT 3' is no DDL that Spark understands: "
+    assert str(error.value).startswith(message)
 
 
 def test_a_schema_that_is_none_is_refused_without_spark():
