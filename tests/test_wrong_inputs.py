@@ -203,6 +203,11 @@ _POSITIVE = "invalid Limits: {}: has to be greater than or equal to 1"
         (DeadLetters, {"table": "lake/x", "max_share": True}, "max_share: expected a number"),
         (_asset, {"table": "http://host/orders"}, "the table begins with http:, an address of the web, where Spark "),
         (_asset, {"table": "HTTPS://account.blob.core.windows.net/x"}, "such as s3a://bucket/orders or abfss://"),
+        (
+            _asset,
+            {"table": "ftp://host/orders"},
+            "the table begins with ftp:, an address of the web, where Spark can't ",
+        ),
         (_ingest, {"table": "delta.`http://host/orders`"}, "the table begins with http:, an address of the web"),
         (_asset, {"dead_letter": "https://host/orders"}, "the table begins with https:, an address of the web"),
         (_asset, {"table": "jdbc:postgresql://host/db"}, "the table begins with jdbc:, and no slash follows; write it"),

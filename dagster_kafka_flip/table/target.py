@@ -24,7 +24,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _SQL_PATH = re.compile(r"delta\.`((?:[^`]|``)+)`", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"\w+")
 # What Spark can read from and not write to.
-_WEB = frozenset({"http", "https"})
+_WEB = frozenset({"ftp", "http", "https", "sftp"})
 # Three clients of one store.
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _DEFAULT_CATALOG = "spark_catalog"
@@ -84,7 +84,16 @@ class DeltaTarget(Settings):
         if _NO_PLACE.fullmatch(table):
             msg = f"the table {table!r} is a scheme without a place; write it such as s3a://bucket/orders"
             raise ValueError(msg)
+        if not table.isprintable():
+            msg = f"the table {table!r} holds a character that can't be seen, such as the end of a line; leave it out"
+            raise ValueError(msg)
         _check_scheme(_place(table))
+        if _place(table).startswith("~"):
+            msg = (
+                f"the table {table!r} begins with ~, which only a shell takes for a home; write the path in full, or "
+                "./~ for a folder of that name"
+            )
+            raise ValueError(msg)
         is_name = "/" not in table and not _SCHEME.match(table)
         if is_name and not all(_QUOTED.sub("quoted", table).split(".")):
             msg = (
@@ -203,10 +212,10 @@ def _check_scheme(place: str) -> None:
     """Refuses a URI that can be no table's. It is not repeated: such addresses may hold passwords.
 
     Raises:
-        ValueError: It is one of the web, or no slash follows its scheme.
+        ValueError: It is one of the web or of another machine, or no slash follows its scheme.
     """
     scheme, _, rest = place.partition(":")
-    if not _SCHEME.match(place) or scheme.lower() == "file":
+    if not _SCHEME.match(place):
         return
     if scheme.lower() in _WEB:
         msg = (
@@ -214,6 +223,12 @@ def _check_scheme(place: str) -> None:
             "such as s3a://bucket/orders or abfss://container@account.dfs.core.windows.net/orders"
         )
         raise ValueError(msg)
+    if scheme.lower() == "file":
+        # Spark would take what stands for a host as a folder at the root, and a relative path likewise.
+        if not rest.startswith("/") or (rest.startswith("//") and not rest.startswith("///")):
+            msg = "the table begins with file:, and no absolute path follows; write it such as file:///srv/lake/orders"
+            raise ValueError(msg)
+        return
     if not rest.startswith("/"):
         msg = f"the table begins with {scheme}:, and no slash follows; write it such as s3a://bucket/orders"
         raise ValueError(msg)

@@ -76,6 +76,24 @@ def test_different_tables_have_different_identities():
     ("values", "message"),
     [
         ({"table": ""}, "table: is empty"),
+        (
+            {"table": "lake/t\nx"},
+            "the table 'lake/t\\nx' holds a character that can't be seen, such as the end of a line; leave it out",
+        ),
+        (
+            {"table": "~/lake/t"},
+            (
+                "the table '~/lake/t' begins with ~, which only a shell takes for a home; write the path in full, or "
+                "./~ for a folder of that name"
+            ),
+        ),
+        *(
+            (
+                {"table": table},
+                "the table begins with file:, and no absolute path follows; write it such as file:///srv/lake/orders",
+            )
+            for table in ("file:lake/t", "file://host/lake/t", "delta.`file://localhost/lake/t`")
+        ),
         ({"stream": ""}, "the stream id '' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
         ({"stream": "a/b"}, "the stream id 'a/b' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
         ({"stream": "x" * 101}, f"the stream id {'x' * 101!r} can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
