@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.half_made import is_free
 from dagster_kafka_flip.table.layout import check_layout
-from dagster_kafka_flip.table.schema import column_ddl
+from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
 from dagster_kafka_flip.table.spark_error import is_not_there
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
@@ -29,13 +29,15 @@ def create_statement(target: DeltaTarget, schema: StructType) -> str:
         schema: Its columns.
 
     Raises:
-        ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have.
+        ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have, or has one that
+            Delta can't store.
         TableError: A file is in its place.
     """
     if target.local_path is not None and target.local_path.is_file():
         msg = f"{target} is a file, and a Delta table is a folder; nothing was written. Name another path"
         raise TableError(msg)
     check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
+    check_can_be_stored(schema, str(target), properties=target.properties, partition_by=target.partition_by)
     clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
     if target.partition_by:
         clauses.append(f"PARTITIONED BY ({', '.join(quoted(name) for name in target.partition_by)})")

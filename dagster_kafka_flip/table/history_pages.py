@@ -9,7 +9,7 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.table.history import Commit
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.spark_error import is_not_there, missing_file_system
+from dagster_kafka_flip.table.spark_error import is_not_there, is_sparks_own, missing_file_system, telling_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,9 +47,22 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
 
     Raises:
         TableNotThereError: There is no such table.
+        TableError: The history can't be read.
     """
-    read = retries(_logger, f"reading the history of {target}")
-    return paged(lambda limit: read(_read_page, spark, target, limit))
+
+    def read(limit: int) -> list[Commit]:
+        try:
+            return retries(_logger, f"reading the history of {target}")(_read_page, spark, target, limit)
+        except Exception as error:
+            if not is_sparks_own(error):
+                raise
+            msg = (
+                f"the history of the table {target} can't be read: {telling_line(error)}. Check the table's "
+                "name, and whether this machine reaches its store or its catalog; then run again"
+            )
+            raise TableError(msg) from error
+
+    return paged(read)
 
 
 def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = _FIRST_PAGE) -> Iterator[Commit]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.errors import SchemaMismatchError
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from pyspark.sql.types import DataType, StructField, StructType
+
+_COLUMN_MAPPING = "delta.columnMapping.mode"
+# Of Parquet, whose names columns have without a mapping.
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+_NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
 def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bool) -> None:
@@ -49,6 +56,67 @@ def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bo
             "have it added, or leave it out in the transform"
         )
         raise SchemaMismatchError(msg)
+
+
+def check_can_be_stored(
+    schema: StructType, name: str, *, properties: Mapping[str, str], partition_by: Sequence[str]
+) -> None:
+    """Makes sure that a table with these columns can be made, and written to.
+
+    Args:
+        schema: The columns.
+        name: The table's name, for messages.
+        properties: Delta's table properties.
+        partition_by: Columns that it is partitioned by.
+
+    Raises:
+        ConfigurationError: A column's name or type is none that Delta stores.
+    """
+    is_mapped = properties.get(_COLUMN_MAPPING, "none") != "none"
+    wrong = [*_not_storable(schema, "", is_mapped=is_mapped)]
+    by_name = {field.name.lower(): field for field in schema.fields}
+    for column in partition_by:
+        kind = by_name[column.lower()].dataType
+        if kind.typeName() in _NESTED:
+            wrong.append(f"the column {column!r} is {kind.simpleString()}, by which no table can be partitioned")
+    if wrong:
+        msg = f"the table {name} can't be made: {'; '.join(wrong)}. Nothing was written"
+        raise ConfigurationError(msg)
+
+
+def _not_storable(kind: DataType, path: str, *, is_mapped: bool) -> Iterator[str]:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        if not kind.fields:
+            yield f"the column {path!r} is a STRUCT without fields, and a file holds none; leave it out"
+        yield from _wrong_names(kind, path, is_mapped=is_mapped)
+        for field in kind.fields:
+            yield from _not_storable(field.dataType, f"{path}.{field.name}".lstrip("."), is_mapped=is_mapped)
+    elif isinstance(kind, ArrayType):
+        yield from _not_storable(kind.elementType, path, is_mapped=is_mapped)
+    elif isinstance(kind, MapType):
+        yield from _not_storable(kind.keyType, path, is_mapped=is_mapped)
+        yield from _not_storable(kind.valueType, path, is_mapped=is_mapped)
+    elif "interval" in kind.typeName():
+        yield (
+            f"the column {path!r} is {kind.simpleString()}, which Delta doesn't store; declare it as STRING, or make a "
+            "number of it in the transform"
+        )
+
+
+def _wrong_names(struct: StructType, path: str, *, is_mapped: bool) -> Iterator[str]:
+    seen: set[str] = set()
+    for field in struct.fields:
+        column = f"{path}.{field.name}".lstrip(".")
+        if field.name.lower() in seen:
+            yield f"there are two columns {column!r}, which Spark and Delta tell apart without regard to case"
+        seen.add(field.name.lower())
+        if not is_mapped and not _NOT_IN_NAMES.isdisjoint(field.name):
+            yield (
+                f"the name {column!r} has a blank, a line end, or one of ,;{{}}()= in it; give it another in the "
+                f'transform, or set properties={{"{_COLUMN_MAPPING}": "name"}}'
+            )
 
 
 def _compare(batch: StructType, table: StructType, prefix: str, added: list[str], changed: list[str]) -> None:

@@ -1,0 +1,76 @@
+"""What Delta can't store is told before a table is made, and a history that can't be read in plain words."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import (
+    ArrayType,
+    DayTimeIntervalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from dagster_kafka_flip.errors import ConfigurationError, TableError
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.schema import check_can_be_stored
+from dagster_kafka_flip.table.target import DeltaTarget
+
+_A_NAME = "has a blank, a line end, or one of ,;{}()= in it; give it another in the transform, or set properties="
+
+
+def _columns(**types):
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def _check(schema, **about):
+    check_can_be_stored(schema, "t", properties=about.get("properties", {}), partition_by=about.get("by", ()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "by", "message"),
+    [
+        (_columns(**{"a b": IntegerType()}), (), f"the name 'a b' {_A_NAME}"),
+        (_columns(a=ArrayType(_columns(**{"b=c": IntegerType()}))), (), f"the name 'a.b=c' {_A_NAME}"),
+        (_columns(a=IntegerType(), A=StringType()), (), "there are two columns 'A', which Spark and Delta tell apart"),
+        (_columns(a=StructType([])), (), "the column 'a' is a STRUCT without fields, and a file holds none"),
+        (
+            _columns(a=MapType(StringType(), DayTimeIntervalType())),
+            (),
+            "the column 'a' is interval day to second, which Delta doesn't store; declare it as STRING, or make a num",
+        ),
+        (
+            _columns(a=ArrayType(IntegerType()), b=IntegerType()),
+            ("A",),
+            "the column 'A' is array<int>, by which no table can be partitioned",
+        ),
+    ],
+)
+def test_a_column_that_delta_does_not_store_is_told_by_its_name(schema, by, message):
+    with pytest.raises(ConfigurationError) as error:
+        _check(schema, by=by)
+    assert str(error.value).startswith(f"the table t can't be made: {message}")
+    assert str(error.value).endswith(". Nothing was written")
+
+
+def test_what_delta_stores_is_taken():
+    _check(_columns(**{"a.b": IntegerType(), "größe": _columns(x=StringType())}), by=("a.b",))
+    _check(_columns(**{"a b": IntegerType()}), properties={"delta.columnMapping.mode": "name"})
+
+
+def test_a_history_that_can_not_be_read_is_told_with_the_line_that_says_why():
+    class Spark:
+        def sql(self, text):
+            msg = "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, not a.b\n\tat x"
+            raise AnalysisException(msg)
+
+    with pytest.raises(TableError) as error:
+        DeltaTable(Spark(), DeltaTarget(table="a.b.c.d")).anchor()  # pyright: ignore[reportArgumentType]
+    assert str(error.value) == (
+        "the history of the table a.b.c.d can't be read: AnalysisException: [REQUIRES_SINGLE_PART_NAMESPACE] "
+        "spark_catalog requires a single-part namespace, not a.b. Check the table's name, and whether this "
+        "machine reaches its store or its catalog; then run again"
+    )
