@@ -274,15 +274,17 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
     def between(start, stop):
         return ("--from", start, "--to", stop, "--yes")
 
-    no_offset = told("lake/daily", *between("2013-03-01", "2013-03-02T00:00:00Z"))
+    no_offset = told("lake/daily", *between("2013-03-01", "2013-03-02T00:00:00Z"), code=2)
     assert "the time 2013-03-01T00:00:00 has no offset from UTC; write one, such as 2013-03-01T00:00:00Z" in no_offset
-    assert "is no ISO 8601 time" in told("lake/daily", *between("2013-03-01T00:00:00Z", "soon"))
-    assert "is no ISO 8601 time" in told("lake/daily", *between("2013-03-01T00:00:00Z", "12013-03-01T00:00:00Z"))
-    assert "is before 1970" in told("lake/daily", *between("0001-01-01T00:00:00+23:59", "2013-03-01T00:00:00Z"))
+    assert "is no ISO 8601 time" in told("lake/daily", *between("2013-03-01T00:00:00Z", "soon"), code=2)
+    beyond = told("lake/daily", *between("2013-03-01T00:00:00Z", "12013-03-01T00:00:00Z"), code=2)
+    assert "is no ISO 8601 time" in beyond
+    early = told("lake/daily", *between("0001-01-01T00:00:00+23:59", "2013-03-01T00:00:00Z"), code=2)
+    assert "is before 1970" in early
     last_of_all = told("lake/daily", *between("9999-12-31T00:00:00Z", "9999-12-31T23:59:59.999-23:59"))
     assert "holds no whole window of the asset's partitions; nearest to it: " in last_of_all
     assert "which is not after its start" in told(
-        "lake/daily", *between("2013-03-02T00:00:00Z", "2013-03-02T00:00:00Z")
+        "lake/daily", *between("2013-03-02T00:00:00Z", "2013-03-02T00:00:00Z"), code=2
     )
     none = told("lake/daily", *between("2013-03-02T01:00:00Z", "2013-03-03T05:00:00Z"))
     assert "holds no whole window of the asset's partitions; nearest to it: 2013-03-02 [" in none

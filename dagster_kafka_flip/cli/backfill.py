@@ -18,6 +18,7 @@ from dagster_kafka_flip.cli.options import (
     json_option,
     limit_rows_option,
     required_asset,
+    written,
 )
 from dagster_kafka_flip.source import next_step
 from dagster_kafka_flip.source.instants import instant
@@ -81,14 +82,13 @@ def backfill(
     recorded in the instance of DAGSTER_HOME. The first run that fails ends the command.
     """
     asset = required_asset(context, asset, "what to land again")
-    _check_can_ask(yes=yes or dry_run, as_json=as_json)
-
     from dagster_kafka_flip.cli.asset import dagster_instance, find_asset
     from dagster_kafka_flip.cli.backfill_output import failure_text, show_plan, show_run, to_json
     from dagster_kafka_flip.cli.output import waiting
-    from dagster_kafka_flip.source.window import Window
 
-    span = Window.between(start, stop)
+    # Before the question whether anybody can be asked: an answer would not help a range that can't be.
+    span = _span(start, stop)
+    _check_can_ask(yes=yes or dry_run, as_json=as_json)
     with contextlib.ExitStack() as stack:
         instance = None if dry_run else stack.enter_context(dagster_instance())
         found = find_asset(asset, module_name=module_name, python_file=python_file)
@@ -118,6 +118,17 @@ def backfill(
         click.echo(json.dumps(to_json(plan, done)))
     if done[-1].error is not None:
         raise click.ClickException(failure_text(plan, done))
+
+
+def _span(start: str, stop: str) -> Window:
+    from dagster_kafka_flip.source.offsets import epoch_milliseconds
+    from dagster_kafka_flip.source.window import Window
+
+    for option, time in (("--from", start), ("--to", stop)):
+        with written(option):
+            epoch_milliseconds(time)
+    with written():
+        return Window.between(start, stop)
 
 
 def _check_can_ask(*, yes: bool, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_kafka_flip.cli.options import written
 from dagster_kafka_flip.cli.position_source import partitions_still_there
 from dagster_kafka_flip.cli.spark_session import command_session
 from dagster_kafka_flip.ingestion.result import KnownPosition
@@ -100,14 +101,17 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
     """The stream of an asset.
 
     Raises:
+        click.UsageError: A value can't be.
         ConfigurationError: There is no such asset, or it can't be loaded.
     """
     from dagster_kafka_flip.cli.asset import find_asset
 
+    if flags["stream"]:
+        with written("--stream"):
+            DeltaTarget(table="a/b", stream=flags["stream"])
     found = find_asset(flags["asset"], module_name=flags["module_name"], python_file=flags["python_file"])
-    stream = flags["stream"] or found.target.stream
     return MoveRequest(
-        target=found.target.model_copy(update={"stream": DeltaTarget(table="a/b", stream=stream).stream}),
+        target=found.target.model_copy(update={"stream": flags["stream"] or found.target.stream}),
         connection=found.connection(),
         found=found,
         topics=(),
@@ -121,18 +125,21 @@ def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
     """A stream of a table.
 
     Raises:
-        click.UsageError: There is no address.
-        ConfigurationError: A value can't be.
+        click.UsageError: There is no address, or a value can't be.
     """
     if flags["bootstrap_servers"] is None:
         msg = "say where Kafka is: --bootstrap-servers, or an asset with --asset"
         raise click.UsageError(msg)
     if flags["topics"]:
         # A name that can't be is not worth waiting for Spark.
-        KafkaSource(topics=flags["topics"])
+        with written("--topic"):
+            KafkaSource(topics=flags["topics"])
+    with written():
+        target = DeltaTarget(table=flags["table"], stream=flags["stream"] or "main")
+        connection = KafkaConnection(bootstrap_servers=flags["bootstrap_servers"])
     return MoveRequest(
-        target=DeltaTarget(table=flags["table"], stream=flags["stream"] or "main"),
-        connection=KafkaConnection(bootstrap_servers=flags["bootstrap_servers"]),
+        target=target,
+        connection=connection,
         found=None,
         topics=flags["topics"],
         group_id=flags["group_id"],

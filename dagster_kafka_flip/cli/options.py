@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,27 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+
+
+@contextlib.contextmanager
+def written(option: str | None = None) -> Generator[None, None, None]:
+    """Tells a value that can't be as a slip in the command line, whose exit code is another than that of an error.
+
+    Args:
+        option: The option that is read. Default: several, which the message tells apart.
+
+    Raises:
+        click.UsageError: What is read in it can't be.
+    """
+    from dagster_kafka_flip.errors import ConfigurationError
+
+    try:
+        yield
+    except ConfigurationError as error:
+        if option is None:
+            raise click.UsageError(str(error)) from error
+        raise click.BadParameter(str(error), param_hint=f"'{option}'") from error
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagster_kafka_flip.cli.options import written
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source import next_step
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -57,8 +58,7 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
     """A new stream of what the options name.
 
     Raises:
-        click.UsageError: Options are missing, or do not go together.
-        ConfigurationError: A value can't be.
+        click.UsageError: Options are missing, do not go together, or have a value that can't be.
     """
     given = [option for name, option in _SUBSCRIPTIONS.items() if flags[name]]
     if len(given) != 1:
@@ -75,12 +75,16 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
             msg = f"{option} {initializer} needs --group-id, the group whose offsets count"
             raise click.UsageError(msg)
 
+    with written("--bootstrap-servers"):
+        connection = KafkaConnection(bootstrap_servers=flags["bootstrap_servers"])
+    with written("--partition"):
+        partitions = tuple(map(TopicPartition.parse, flags["partitions"]))
     drift = flags["max_drift"]
     values: dict[str, Any] = {
-        "connection": KafkaConnection(bootstrap_servers=flags["bootstrap_servers"]),
+        "connection": connection,
+        "partitions": partitions or None,
         "topics": flags["topics"] or None,
         "topic_pattern": flags["topic_pattern"] or None,
-        "partitions": tuple(map(TopicPartition.parse, flags["partitions"])) or None,
         "starting_offsets": start,
         "stopping_offsets": stop,
         "group_id": flags["group_id"],
@@ -88,7 +92,8 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
         "properties": _properties(flags["properties"]),
         "max_drift": None if drift is None else timedelta(seconds=drift),
     }
-    source = KafkaSource(**{name: value for name, value in values.items() if value is not None})
+    with written():
+        source = KafkaSource(**{name: value for name, value in values.items() if value is not None})
     return PlanRequest(source, _limits(flags), None, f"none; a new stream, which starts at {source.starting_offsets}")
 
 
@@ -105,11 +110,13 @@ def request_of_asset(
         ask_table: Whether Spark looks up the position in the table.
 
     Raises:
-        ConfigurationError: There is no such asset, it can't be loaded, it has partitions, a value can't be, or nothing
-            tells where the next run begins.
+        click.UsageError: A value can't be.
+        ConfigurationError: There is no such asset, it can't be loaded, it has partitions, or nothing tells where the
+            next run begins.
     """
     from dagster_kafka_flip.cli.asset import DagsterRecord, find_asset
 
+    start, stop = _ends(flags)
     found = find_asset(key, module_name=module_name, python_file=python_file)
     name = found.key.to_user_string()
     if found.ingestion.partitions is not None:
@@ -118,7 +125,8 @@ def request_of_asset(
             f"on from. See what it would read: {next_step.backfill(name, found.defined_in)}"
         )
         raise ConfigurationError(msg)
-    start, stop = _ends(flags)
+    with written():
+        source = found.source.with_overrides(start, stop)
     new_stream = f"a new stream, which starts at {found.source.starting_offsets}"
     if ask_table:
         version, state = _position_in_table(found)
@@ -141,7 +149,7 @@ def request_of_asset(
         position = f"{start}, by --start, instead of the position ({position})"
     known = record.known
     return PlanRequest(
-        source=found.source.connected(found.connection()).with_overrides(start, stop),
+        source=source.connected(found.connection()),
         limits=_limits(flags, found.ingestion.limits),
         state=state,
         position=position if ask_table else f"{position}. The table has the last word: --ask-table",
@@ -176,7 +184,10 @@ def _position_in_table(found: LandingAsset) -> tuple[int | None, EnumeratorState
 
 
 def _ends(flags: Mapping[str, Any]) -> tuple[OffsetsInitializer | None, OffsetsInitializer | None]:
-    start, stop = (None if flags[name] is None else OffsetsInitializer.parse(flags[name]) for name in ("start", "stop"))
+    with written("--start"):
+        start = None if flags["start"] is None else OffsetsInitializer.parse(flags["start"])
+    with written("--stop"):
+        stop = None if flags["stop"] is None else OffsetsInitializer.parse(flags["stop"])
     return start, stop
 
 

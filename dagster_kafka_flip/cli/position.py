@@ -14,6 +14,7 @@ from dagster_kafka_flip.cli.options import (
     json_option,
     limit_rows_option,
     spark_options,
+    written,
 )
 from dagster_kafka_flip.cli.position_set import reset_position, set_position
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.cli.asset import LandingAsset
     from dagster_kafka_flip.cli.stream_lag import LagMeter
+    from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.position_report import PositionReport
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -80,19 +82,21 @@ def show(
 
     from dagster_kafka_flip.cli.position_output import StreamPosition, print_positions, to_json
     from dagster_kafka_flip.cli.stream_lag import lag_or_error
+    from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.table.target import DeltaTarget
 
+    with written():
+        # For its check of the id as well: a misspelt one would seem to be a stream that never ran.
+        target = DeltaTarget(table="of/the/asset" if table is None else table, stream=stream or "main")
+        connection = None if bootstrap_servers is None else KafkaConnection(bootstrap_servers=bootstrap_servers)
     found = None
     if asset is not None:
         from dagster_kafka_flip.cli.asset import find_asset
 
         found = find_asset(asset, module_name=module_name, python_file=python_file)
         stream = stream or found.target.stream
-    target = found.target if found is not None else DeltaTarget(table=table or "")
-    if stream is not None:
-        # For its check of the id: a misspelt one would seem to be a stream that never ran.
-        target = DeltaTarget(table=target.table, stream=stream)
-    meter = _meter(found, bootstrap_servers)
+        target = DeltaTarget(table=found.target.table, stream=stream)
+    meter = _meter(found, connection)
     history, reports = _reports(target, found, stream, commits, spark_master, spark_remote)
     positions = [
         StreamPosition(report, lag_or_error(meter, report.stream, report.anchor.state if report.anchor else None))
@@ -105,15 +109,12 @@ def show(
     context.exit(1 if any(one.has_failed for one in positions) else 0)
 
 
-def _meter(found: LandingAsset | None, bootstrap_servers: str | None) -> LagMeter | None:
+def _meter(found: LandingAsset | None, connection: KafkaConnection | None) -> LagMeter | None:
     from dagster_kafka_flip.cli.stream_lag import LagMeter
-    from dagster_kafka_flip.source.connection import KafkaConnection
 
     if found is not None:
         return LagMeter(found.connection(), {found.target.stream: found.source})
-    if bootstrap_servers is None:
-        return None
-    return LagMeter(KafkaConnection(bootstrap_servers=bootstrap_servers), {})
+    return None if connection is None else LagMeter(connection, {})
 
 
 def _reports(

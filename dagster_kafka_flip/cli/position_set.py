@@ -13,6 +13,7 @@ from dagster_kafka_flip.cli.options import (
     given_options,
     limit_rows_option,
     spark_options,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def set_position(context: click.Context, *, to: str | None, **flags: Any) -> Non
     if to is None and not flags["give_up"]:
         msg = "say where to: --to, or --give-up"
         raise click.UsageError(msg)
-    _move(context, None if to is None else OffsetsInitializer.parse(to), flags)
+    with written("--to"):
+        where_to = None if to is None else OffsetsInitializer.parse(to)
+    _move(context, where_to, flags)
 
 
 @click.command("reset")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagster_kafka_flip.cli.options import asset_options, required_asset, spark_options
+from dagster_kafka_flip.cli.options import asset_options, required_asset, spark_options, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,8 @@ def ingest_command(
     from dagster_kafka_flip.ingestion.replay import replay
     from dagster_kafka_flip.table.target import DeltaTarget
 
-    DeltaTarget.of(into)
+    with written("--into"):
+        DeltaTarget.of(into)
     found = find_asset(asset, module_name=module_name, python_file=python_file)
     with (
         found.session(spark_master, spark_remote) as spark,
