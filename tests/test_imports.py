@@ -22,7 +22,7 @@ _ROOMS = {
     "errors": "",
     "settings": "errors",
     "runtime": "errors settings",
-    "broker": "errors runtime",
+    "broker": "errors settings runtime",
     "source": "errors settings runtime",
     "formats": "errors settings",
     "reader": "errors source",

@@ -31,10 +31,12 @@ from dagster_kafka_flip import (
     KafkaDeltaComponent,
     KafkaDeltaTable,
     KafkaFlipError,
+    KafkaPartitionSplit,
     KafkaResource,
     KafkaResourcesComponent,
     KafkaSource,
     Limits,
+    LocalBroker,
     OffsetsInitializer,
     RawFormat,
     SparkResource,
@@ -52,7 +54,7 @@ from dagster_kafka_flip import (
     matching_topics,
     rewrite_windows,
 )
-from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
+from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError, TopicNotFoundError
 
 _DAILY = DailyPartitionsDefinition("2026-01-01")
 
@@ -220,6 +222,14 @@ _POSITIVE = "invalid Limits: {}: has to be greater than or equal to 1"
         (KafkaConnection, {"bootstrap_servers": "localhost:99999"}, "'localhost:99999' is no address"),
         (KafkaConnection, {"bootstrap_servers": "a:0"}, "'a:0' is no address"),
         (KafkaConnection, {"bootstrap_servers": "http://a:1/x"}, "'http://a:1/x' is no address"),
+        (KafkaConnection, {"bootstrap_servers": "http://a:9092"}, "'http://a:9092' is no address"),
+        (KafkaConnection, {"bootstrap_servers": "a:1;b:2"}, "'a:1;b:2' is no address"),
+        (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": float("inf")}, "request_timeout: has to be"),
+        (KafkaConnection, {"bootstrap_servers": "a:1", "read_timeout": 1e9}, "read_timeout: has to be less than or "),
+        (LocalBroker, {"data_dir": None}, "data_dir: expected str or Path, got None; for example data_dir="),
+        (LocalBroker, {"data_dir": "x", "port": "9092"}, "port: expected int, got str; for example port=9092"),
+        (LocalBroker, {"data_dir": "x", "timeout": -1}, "timeout: -1 is no time to wait; give a number of seconds"),
+        (_asset, {"tolerate": TopicNotFoundError}, "tolerate: expected list, got the class TopicNotFoundError itself"),
         (KafkaConnection, {"bootstrap_servers": ["a:1"]}, "bootstrap_servers: expected a text"),
         (KafkaResource, {"bootstrap_servers": "localhost"}, "'localhost' is no address"),
         (KafkaResource, {"bootstrap_servers": "a:1", "security_protocol": "ssl"}, "security_protocol: has to be"),
@@ -307,7 +317,7 @@ def test_an_address_of_the_web_is_not_repeated():
         ),
         (
             lambda: _asset(tolerate=["RetentionOvertookPositionError"]),
-            "tolerate: 'RetentionOvertookPositionError' can't be tolerated; those that can are Cluste",
+            "tolerate: 'RetentionOvertookPositionError' is a text, and the error's class is expected: ",
         ),
         (
             lambda: _asset(tolerate=[RetentionOvertookPositionError("x", {})]),
@@ -1260,6 +1270,30 @@ def test_each_wrong_call_is_an_error_of_configuration_that_names_the_option(make
     with pytest.raises(ConfigurationError) as error:
         make()
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize("address", ["a:1", "a_b.c-d:9092", "[::1]:9092", "PLAINTEXT://a:1", "a:1, b:2"])
+def test_addresses_as_both_clients_take_them_are_taken(address):
+    assert KafkaConnection(bootstrap_servers=address).bootstrap_servers == address.replace(" ", "")
+
+
+def test_a_function_that_gives_no_rows_back_is_refused_where_it_is_defined():
+    async def later(records):
+        return records
+
+    def one_by_one(records):
+        yield records
+
+    for function, message in ((later, r"^later\(\) is async, "), (one_by_one, r"^one_by_one\(\) is a generator, ")):
+        with pytest.raises(ConfigurationError, match=message):
+            kafka_delta_asset(source=KafkaSource(topics=("t",)), table="lake/t")(function)
+
+
+@pytest.mark.parametrize("parts", [0, -1, 1.5])
+def test_a_split_is_divided_into_a_whole_number_of_parts(parts):
+    split = KafkaPartitionSplit(TopicPartition("t", 0), 0, 3)
+    with pytest.raises(ConfigurationError, match=r"^t-0 \[0, 3\) can't be divided into .* parts; give a whole number"):
+        split.divide(parts)
 
 
 def test_what_only_the_environment_knows_is_not_judged():

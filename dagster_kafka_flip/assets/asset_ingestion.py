@@ -321,13 +321,17 @@ def check_transform(transform: Callable[..., DataFrame]) -> None:
     """Makes sure that a function can be given the records.
 
     Raises:
-        ConfigurationError: It takes no argument of that name.
+        ConfigurationError: It takes no argument of that name, or is async or a generator.
     """
     if not callable(transform):
         expect("transform", transform, FunctionType, "a function of `records`")
     names = _parameters(transform)
+    name = getattr(transform, "__name__", "the transform")
+    if inspect.iscoroutinefunction(transform) or inspect.isgeneratorfunction(transform):
+        kind, word = ("async", "async") if inspect.iscoroutinefunction(transform) else ("a generator", "yield")
+        msg = f"{name}() is {kind}, and has to return a Spark DataFrame; write it without {word}, with return"
+        raise ConfigurationError(msg)
     if "records" not in names:
-        name = getattr(transform, "__name__", "the transform")
         msg = (
             f"{name}() has to take an argument `records`, the DataFrame of the run's records; it "
             f"takes {', '.join(names) or 'none'}"

@@ -25,6 +25,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
 from dagster_kafka_flip.runtime.jars import retrieve
 from dagster_kafka_flip.runtime.java import find_java
+from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -200,7 +201,12 @@ class LocalBroker:
         cache_dir: Path | None = None,
         timeout: float = 60.0,
     ) -> None:
-        for number in (port, controller_port):
+        expect("data_dir", data_dir, (str, Path), '".kafka"')
+        expect("timeout", timeout, (int, float), "60.0")
+        if not timeout > 0:
+            raise ConfigurationError(f"timeout: {timeout!r} is no time to wait; give a number of seconds above 0.")
+        for option, number in (("port", port), ("controller_port", controller_port)):
+            expect(option, number, int, "9092")
             if not 0 <= number <= 65535:  # noqa: PLR2004
                 raise ConfigurationError(f"{number} is not a port: take one from 1 to 65535, or 0 for a free one.")
         taken = sorted(set(properties or {}) & set(self._addressing(port, controller_port)))

@@ -62,13 +62,20 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
     Raises:
         ConfigurationError: One of them can't be tolerated.
     """
-    if isinstance(tolerate, str) or not hasattr(tolerate, "__iter__"):
+    if isinstance(tolerate, (str, type)) or not hasattr(tolerate, "__iter__"):
         expect("tolerate", tolerate, list, "[RetentionOvertookPositionError]")
     tolerated = frozenset(tolerate)
     for error in tolerated:
         if error not in CHECKS:
             name = getattr(error, "__name__", repr(error))
-            can_be = ", ".join(sorted(each.__name__ for each in CHECKS))
+            names = sorted(each.__name__ for each in CHECKS)
+            if error in names:
+                msg = (
+                    f"tolerate: {name} is a text, and the error's class is expected: "
+                    f"from dagster_kafka_flip.errors import {error}"
+                )
+                raise ConfigurationError(msg)
+            can_be = ", ".join(names)
             msg = f"tolerate: {name} can't be tolerated; those that can are {can_be}"
             raise ConfigurationError(msg)
     return tolerated

@@ -6,6 +6,7 @@ the same things differently; this module and `properties` are the only places th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -28,6 +29,12 @@ _LOGIN_MODULES: Mapping[SaslMechanism, str] = {
 }
 
 _PORTS = range(1, 65536)
+# As both clients take it. What a host's name may be is theirs to find out.
+_ADDRESS = re.compile(
+    r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(\[[^\s\[\]/;]+\]|[^\s\[\]/;]+):(?P<port>[0-9]{1,5})", re.IGNORECASE
+)
+# A day, so that nobody's clock runs out of numbers.
+_LONGEST_SECONDS = 86_400.0
 
 # What each field stands for besides the properties that bear its name, under the names of either client.
 _COVERED_BY_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -70,8 +77,8 @@ class KafkaConnection(Settings):
     ssl_key_location: str | None = None
     ssl_key_password: SecretStr | None = None
     client_id: str = "dagster-kafka-flip"
-    request_timeout: float = Field(default=20.0, gt=0)
-    read_timeout: float = Field(default=120.0, gt=0)
+    request_timeout: float = Field(default=20.0, gt=0, le=_LONGEST_SECONDS)
+    read_timeout: float = Field(default=120.0, gt=0, le=_LONGEST_SECONDS)
     properties: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     librdkafka_properties: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     java_properties: Mapping[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
@@ -81,8 +88,8 @@ class KafkaConnection(Settings):
     def _check_addresses(cls, value: str) -> str:
         addresses = [address.strip() for address in value.split(",")]
         for address in addresses:
-            host, colon, port = address.rpartition(":")
-            if not colon or not host or not port.isdecimal() or int(port) not in _PORTS:
+            found = _ADDRESS.fullmatch(address)
+            if found is None or int(found["port"]) not in _PORTS:
                 msg = f"{address!r} is no address: bootstrap servers are host:port, several separated by commas"
                 raise ValueError(msg)
         return ",".join(addresses)

@@ -83,7 +83,13 @@ class KafkaPartitionSplit:
 
         Args:
             parts: How many; at most `offset_span`.
+
+        Raises:
+            ConfigurationError: There can't be that many.
         """
+        if type(parts) is not int or parts < 1:
+            msg = f"{self} can't be divided into {parts!r} parts; give a whole number from 1"
+            raise ConfigurationError(msg)
         bounds = [self.starting_offset + self.offset_span * part // parts for part in range(parts + 1)]
         return tuple(
             KafkaPartitionSplit(self.topic_partition, start, stop) for start, stop in itertools.pairwise(bounds)
