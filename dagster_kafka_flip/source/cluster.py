@@ -70,6 +70,8 @@ _UNREACHABLE = frozenset(
 # after no address had an entry in DNS, or listeners hung up without a word.
 _REFUSED_SECONDS = 2.0
 _NOBODY_SECONDS = 5.0
+# How librdkafka begins what it says of one broker.
+_SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
 
 # Kafka's errors about a missing right, and the kind of resource that it is a right on.
 _REFUSED_RIGHTS = {
@@ -239,7 +241,12 @@ class KafkaCluster:
 
     def _give_up_if_hopeless(self) -> None:
         addresses = len(self._connection.bootstrap_servers.split(","))
-        for hopeless, patience in ((_is_refusal, _REFUSED_SECONDS), (_is_unknown_name, _NOBODY_SECONDS)):
+        hopeless_ones = (
+            (_is_refusal, _REFUSED_SECONDS),
+            (_is_unknown_name, _NOBODY_SECONDS),
+            (_is_another_protocol, _NOBODY_SECONDS),
+        )
+        for hopeless, patience in hopeless_ones:
             met = [(since, said) for (name, _), (since, said) in self._errors.items() if hopeless(name, said)]
             if not met:
                 continue
@@ -252,6 +259,11 @@ class KafkaCluster:
 
     def _hopeless(self, said: str, *, refused: bool) -> KafkaFlipError:
         where = f"Kafka at {self._connection.bootstrap_servers}"
+        if _is_another_protocol("", said):
+            return ClusterUnreachableError(
+                f"{where}: {_who_answers(said)}. Nothing was written. Check the port in bootstrap_servers, and whether "
+                "a proxy stands before the broker; then run again"
+            )
         if not refused:
             return ClusterUnreachableError(
                 f"{where} can't be found: {_reason(said)}. Nothing was written. Check bootstrap_servers and DNS, and "
@@ -796,6 +808,10 @@ class KafkaCluster:
 
     def _unreachable(self, what: str, said: str) -> ClusterUnreachableError:
         why = self._last_error or said
+        if _is_another_protocol("", why):
+            why = _who_answers(why)
+        elif _SAID_OF_A_BROKER.match(why):
+            why = re.sub(r"\bipv[46]#", "", _reason(why))
         advice = (
             "nothing listens there: start the broker, or correct bootstrap_servers"
             if "Connection refused" in why
@@ -816,6 +832,25 @@ def _is_refusal(name: str, said: str) -> bool:
 def _is_unknown_name(name: str, said: str) -> bool:
     del said
     return name == "_RESOLVE"
+
+
+def _is_another_protocol(name: str, said: str) -> bool:
+    del name
+    return "Invalid response size" in said
+
+
+def _who_answers(said: str) -> str:
+    """Of "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": what else than Kafka answers there.
+
+    The size is the answer's first four bytes. The client advises to allow for answers of that size.
+    """
+    size = re.search(r"Invalid response size (-?\d+)", said)
+    first = b"" if size is None else (int(size[1]) % 2**32).to_bytes(4, "big")
+    if first == b"HTTP":
+        return f"an HTTP server answers at {_address(said)}, and no Kafka broker"
+    if first[:2] == b"\x15\x03":
+        return f"{_address(said)} speaks TLS, and this client doesn't: set security_protocol to SSL or SASL_SSL"
+    return f"what answers at {_address(said)} does not speak Kafka's protocol (its answer begins with {first!r})"
 
 
 def _address(said: str) -> str:
