@@ -628,6 +628,14 @@ def test_a_wrong_command_ends_with_one_line_that_says_what_to_write(command, cod
     assert "hunter2" not in finished.output
 
 
+def test_where_definitions_fail_is_told_with_the_projects_own_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("failing.py").write_text("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
+    finished = CliRunner().invoke(main, ["plan", "--asset", "a", "-f", "failing.py"])
+    assert "the definitions in failing.py can't be loaded: JSONDecodeError: " in finished.output
+    assert finished.output.endswith(f"({tmp_path / 'failing.py'}, line 5)\n")
+
+
 @pytest.mark.parametrize(
     ("home", "message"), [("/nope", "is not a directory"), ("relative", "must be an absolute path")]
 )

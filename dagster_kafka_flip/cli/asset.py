@@ -6,6 +6,8 @@ import contextlib
 import os
 import re
 import sys
+import sysconfig
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _DEFAULT_FILE = Path("definitions.py")
+_PACKAGE = Path(__file__).parents[1]
 _MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set')
 
 
@@ -333,7 +336,9 @@ def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[
     except Exception as error:
         # Dagster wraps an import that failed in advice for its own command.
         cause = error.__cause__ or error
-        msg = f"the definitions in {where} can't be loaded: {type(cause).__name__}: {_first_line(cause)}"
+        msg = (
+            f"the definitions in {where} can't be loaded: {type(cause).__name__}: {_first_line(cause)}{_line_of(cause)}"
+        )
         raise ConfigurationError(msg) from error
     return where, [repository for repository in found if repository is not None]
 
@@ -344,6 +349,20 @@ def _why_unknown(record: Record) -> str:
     if record.materialization is None:
         return "Dagster has no record of a position of this asset"
     return f"none of the last {MOST_MATERIALIZATIONS:,} materializations has a position"
+
+
+def _line_of(error: BaseException) -> str:
+    """Where in the project's own code an error was raised; nothing if only others' code is in its traceback."""
+    if isinstance(error, SyntaxError):
+        # It says so itself.
+        return ""
+    others = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*others, str(_PACKAGE), "<")) and "site-packages" not in frame.filename
+    ]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _first_line(error: BaseException) -> str:
