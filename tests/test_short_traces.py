@@ -69,11 +69,18 @@ def test_a_local_session_prints_no_java_stack_traces_and_no_greetings():
         from tests.processes import LIGHT_SPARK
 
         spark = build_session(master="local[1]", config={"spark.ui.enabled": "false", **LIGHT_SPARK})
-        from pyspark.sql import functions as f
+        from pyspark.sql import Observation, functions as f
+        observed = spark.range(3).observe(Observation(), f.count(f.lit(1)).alias("n"))
+        try:
+            # Spark's listener of observations fails once more on a query that was planned and could not be.
+            observed.selectExpr("cast('x' AS INT) AS a").write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            print(type(error).__name__)
         try:
             spark.range(3).select(f.raise_error(f.lit("no"))).write.format("noop").mode("overwrite").save()
         except Exception as error:
             print(type(error).__name__)
+        spark.stop()
     """
     # The tests' own way to start a JVM would take the place of the session's.
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
