@@ -141,6 +141,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
                 # A topic partition that was idle may come back with older records; the watermark stays all the same.
                 watermark=max((time for time in (watermark, reached) if time is not None), default=None),
             ),
+            beginning_offsets=log.beginning_offsets(partitions),
             end_offsets=log.end_offsets(partitions),
             high_watermarks=log.high_watermarks,
             starting_position={**position, **starts},
@@ -185,6 +186,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return ReadPlan(
             splits=splits,
             state=EnumeratorState(stops, cluster_id, topic_ids),
+            beginning_offsets=log.beginning_offsets(starts),
             end_offsets=log.end_offsets(starts),
             high_watermarks=log.high_watermarks,
             starting_position=starts,

@@ -31,6 +31,8 @@ class ReadPlan:
             further ahead of the slowest than the source's maximum drift.
         starting_watermark: The state's watermark before the splits.
         incidents: What would have ended the run here, and is tolerated.
+        beginning_offsets: Log start offset of each topic partition that exists; those that the source does not tell
+            are not in it.
     """
 
     splits: tuple[KafkaPartitionSplit, ...]
@@ -43,6 +45,7 @@ class ReadPlan:
     paused: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
     starting_watermark: int | None = None
     incidents: tuple[Incident, ...] = ()
+    beginning_offsets: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
 
     @property
     def is_empty(self) -> bool:

@@ -15,6 +15,7 @@ def make_plan(ranges: dict[int, tuple[int, int]], topic: str = "t") -> ReadPlan:
     return ReadPlan(
         splits=tuple(KafkaPartitionSplit(tp, *span) for tp, span in sorted(partitions.items()) if span[0] < span[1]),
         state=EnumeratorState(position=ends, cluster_id="c", topic_ids={topic: "id"}),
+        beginning_offsets=dict.fromkeys(ends, 0),
         end_offsets=ends,
         high_watermarks=ends,
         starting_position={tp: start for tp, (start, _) in partitions.items()} | idle,

@@ -88,6 +88,7 @@ def test_each_start(cluster, history, start, starts):
     assert _splits(plan, history) == {p: (start, ends[p]) for p, start in starts.items() if start < ends[p]}
     assert {tp.partition: offset for tp, offset in plan.state.position.items()} == ends
     assert {tp.partition: offset for tp, offset in plan.end_offsets.items()} == ends
+    assert {tp.partition: offset for tp, offset in plan.beginning_offsets.items()} == {0: 0, 1: 3, 2: 0}
 
 
 @pytest.mark.parametrize(
