@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ MOST_NAMES = 20
 """Names of undeclared fields that are told."""
 
 _LONGEST_NAME = 100
+
+# Fields of which one number can tell whether they were seen: a BIGINT without its sign.
+_BITS = 63
 
 
 @dataclass(frozen=True)
@@ -128,18 +132,21 @@ class FieldWatch:
         self._prefix = prefix
         # Names of the metrics.
         side = prefix.rstrip(".")
-        self._decoded, self._names = f"{side}decoded", f"{side}undeclared"
-        self._counts = [f"{side}field{number}" for number, _ in enumerate(fields)]
+        self._decoded, self._names, self._seen = f"{side}decoded", f"{side}undeclared", f"{side}seen"
 
     def metrics(self) -> list[Column]:
         """What is to be observed, of records as the decoder has staged them."""
         from pyspark.sql import functions as f
 
         found = [f.count(f.when(self._is_decoded, f.lit(1))).alias(self._decoded)]
-        found.extend(
-            f.count(f.when(self._is_decoded, column)).alias(name)
-            for name, (_, column) in zip(self._counts, self._fields, strict=True)
-        )
+        # A bit for each field: to count the records of each costs far more, with every record.
+        for first in range(0, len(self._fields), _BITS):
+            bits = [
+                f.when(column.isNotNull(), f.lit(1 << bit)).otherwise(f.lit(0)).cast("bigint")
+                for bit, (_, column) in enumerate(self._fields[first : first + _BITS])
+            ]
+            seen = reduce(lambda one, other: one.bitwiseOR(other), bits)
+            found.append(f.bit_or(f.when(self._is_decoded, seen)).alias(f"{self._seen}{first}"))
         if self._undeclared is not None:
             is_sampled = self._is_decoded & (f.col("offset") % f.lit(self._each) == f.lit(0))
             # Of the record that has most of them: to gather the names of all records has no bound. As text, because an
@@ -160,8 +167,8 @@ class FieldWatch:
             return FieldsSeen(0)
         never = tuple(
             self._prefix + name
-            for count, (name, _) in zip(self._counts, self._fields, strict=True)
-            if not answer[count]
+            for number, (name, _) in enumerate(self._fields)
+            if not answer[f"{self._seen}{number - number % _BITS}"] >> number % _BITS & 1
         )
         undeclared: list[str] = json.loads((answer.get(self._names) or "000000[]")[6:])
         return FieldsSeen(

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # Each watched topic partition costs an expression for every record; beyond this the watermark is not worth its price.
 MAX_WATCHED_PARTITIONS = 256
 
+COUNTED = "counted"
+"""The metric of how many records of a batch were read."""
+
 NOTHING_TOLD = "Spark told nothing of the records that the write read"
 
 # What hands on or leaves out one row after the other, and so reads all that it is given.
@@ -166,7 +169,7 @@ class WholeBatch:
         from pyspark.sql import functions as f
 
         return [
-            f.count(f.lit(1)).alias("counted"),
+            f.count(f.lit(1)).alias(COUNTED),
             f.sum(f.col("offset").bitwiseAND(f.lit(_LOW_BITS))).alias("offsets"),
             # Spark fixes it once for each query, when it plans it: an earlier one is another query's than the write's.
             f.max(f.unix_micros(f.current_timestamp())).alias("planned_at"),
@@ -180,9 +183,9 @@ class WholeBatch:
         """
         if not self._splits:
             return Coverage(0, None, is_of_the_write=True)
-        if "counted" not in answer:
+        if COUNTED not in answer:
             return None
-        counted, span = int(answer["counted"]), sum(split.offset_span for split in self._splits)
+        counted, span = int(answer[COUNTED]), sum(split.offset_span for split in self._splits)
         planned_at = answer["planned_at"]
         is_of_the_write = self._asked_at is None or (planned_at is not None and planned_at > self._asked_at)
         is_all = counted == span and (answer["offsets"] or 0) == sum(map(_low_bits, self._splits))
@@ -275,6 +278,8 @@ class BatchObservation:
         self._is_counted = is_counted
         self._fields: list[FieldWatch] = []
         self._splits = splits
+        # Where the other observation counts what is read, this one counts what is left of it.
+        self._records = "records" if is_counted else COUNTED
         self._observation = Observation() if is_counted else Observation(whole.name)
         self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
 
@@ -288,19 +293,19 @@ class BatchObservation:
         from pyspark.sql import functions as f
 
         size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
-        highest = [
-            f.max(
-                f.when((f.col("partition") == partition) & (f.col("topic") == topic), f.unix_millis("timestamp"))
-            ).alias(f"t{index}")
-            for index, (topic, partition) in enumerate(self._watched or ())
-        ]
+        watched = self._watched or []
+        of_one_topic = len({topic for topic, _ in watched}) == 1
+        highest: list[Column] = []
+        for index, (topic, partition) in enumerate(watched):
+            is_it = f.col("partition") == partition
+            is_it = is_it if of_one_topic else is_it & (f.col("topic") == topic)
+            highest.append(f.max(f.when(is_it, f.unix_millis("timestamp"))).alias(f"t{index}"))
         self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
         return staged.observe(
             self._observation,
-            f.count(f.lit(1)).alias("records"),
+            *([f.count(f.lit(1)).alias(self._records)] if self._is_counted else self.whole.metrics()),
             f.sum(size.cast("bigint")).alias("bytes"),
             f.count(decoder.problem()).alias("rejected"),
-            *(() if self._is_counted else self.whole.metrics()),
             *(metric for watch in self._fields for metric in watch.metrics()),
             *highest,
         )
@@ -319,7 +324,7 @@ class BatchObservation:
             return Observed(records=0, bytes=0, rejected=0)
         answer = observed_metrics(self._observation, patience)
         coverage = self.whole.coverage((counted or {}) if self._is_counted else answer)
-        if "records" not in answer or coverage is None:
+        if self._records not in answer or coverage is None:
             return Observed.nothing(NOTHING_TOLD)
         if coverage.unknown is not None and not coverage.is_of_the_write:
             return Observed.nothing(coverage.unknown)
@@ -330,7 +335,7 @@ class BatchObservation:
             if (milliseconds := answer[f"t{index}"]) is not None
         }
         return Observed(
-            records=answer["records"],
+            records=answer[self._records],
             bytes=answer["bytes"] or 0,
             rejected=answer["rejected"] if is_whole else None,
             highest_timestamps=highest if is_whole and self._watched is not None else None,
