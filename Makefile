@@ -7,7 +7,7 @@
 # make test-newest  the core tests on the newest Spark and Delta
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  takes the documents' pictures of Dagster's pages anew
-# make bench   measures planning, reading and backfills, on a broker of its own: bench-planning, bench-tasks, bench-backfills
+# make bench   measures on a broker of its own: bench-throughput, bench-planning, bench-tasks, bench-backfills
 # make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
 # make clean   removes what the others made, the virtual environment included
 
@@ -18,7 +18,7 @@ UNIT := not kafka and not spark and not ui and not slow
 # Each worker has a broker and a Spark session of its own, which keep a core busy.
 WORKERS ?= 2
 
-.PHONY: demo dev test check unit format lint docs clean test-newest test-install bench bench-planning bench-tasks bench-backfills screenshots soak help
+.PHONY: demo dev test check unit format lint docs clean test-newest test-install bench bench-throughput bench-planning bench-tasks bench-backfills screenshots soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -69,7 +69,10 @@ test-install: $(VENV)/.ready-test
 screenshots: $(VENV)/.ready-test
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
 
-bench: bench-planning bench-tasks bench-backfills
+bench: bench-throughput bench-planning bench-tasks bench-backfills
+
+bench-throughput: $(VENV)/.ready-test
+	@$(BIN)/python -m benchmarks.throughput
 
 bench-planning: $(VENV)/.ready-demo
 	@$(BIN)/python -m benchmarks.planning

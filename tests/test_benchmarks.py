@@ -54,6 +54,19 @@ def test_planning_sends_no_more_requests_for_more_topic_partitions(tmp_path: Pat
 
 
 @pytest.mark.spark
+def test_every_way_to_get_a_topic_into_delta_lands_all_of_it(tmp_path: Path):
+    output, results = run("throughput", tmp_path, "--records", "400", "--rounds", "1", "--warm-up", "0")
+
+    ways = {"ingest()", "AvailableNow", "AvailableNow, tuned", "plain batch, tuned", "reading (and parsing) alone"}
+    only_json = {'ingest(), on_error="null"', "a Python loop, start included"}
+    rows = {(each["form"], each["way"]): each["rows"] for each in results["landings"]}
+    assert rows.keys() == {("raw", way) for way in ways} | {("json", way) for way in ways | only_json}
+    assert all(way in output for way in ways | only_json)
+    assert {count for (_, way), count in rows.items() if way != "reading (and parsing) alone"} == {400}
+    assert {each["ratio"] for each in results["landings"] if each["way"] == "ingest()"} == {1.0}
+
+
+@pytest.mark.spark
 def test_both_ways_to_deal_out_tasks_land_everything(tmp_path: Path):
     options = ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0")
     output, results = run("tasks", tmp_path, *options)

@@ -80,13 +80,19 @@ def test_a_local_session_prints_no_java_stack_traces_and_no_greetings():
             spark.range(3).select(f.raise_error(f.lit("no"))).write.format("noop").mode("overwrite").save()
         except Exception as error:
             print(type(error).__name__)
+        for fail in (lambda: spark.sql("SELECT * FROM nowhere"), lambda: spark.range(3).select("nothing")):
+            try:
+                fail()
+            except Exception as error:
+                print(type(error).__name__)
         spark.stop()
     """
     # The tests' own way to start a JVM would take the place of the session's.
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.strip()
+    assert len(done.stdout.split()) == 4
+    assert "QueryContextLogger" not in done.stderr
     said = [line for line in done.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
     assert not [line for line in said if "\tat " in line or " ERROR " in line or " WARN " in line], done.stderr
     assert len(said) < 8, done.stderr

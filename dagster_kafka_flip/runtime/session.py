@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import re
 import signal
@@ -122,6 +123,7 @@ def build_session(
         msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"
         raise ConfigurationError(msg)
     hide_from_logs()
+    _say_errors_once()
     if remote is not None:
         return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
 
@@ -156,6 +158,18 @@ def build_session(
             "(JAVA_HOME, or java on the PATH)"
         )
         raise SparkSessionError(msg) from error
+
+
+def _say_errors_once() -> None:
+    """Silences the loggers in which pyspark prints each failed query as JSON, besides raising its error.
+
+    Errors that this package expects, such as that of a table that is not there yet, would show up there too.
+    """
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # By pyspark's own function: its loggers take more arguments than Python's.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 @contextlib.contextmanager
