@@ -45,7 +45,7 @@ ValueError: broken by hand
     ("text", "line"),
     [
         ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==\n1/0", "[DIVIDE_BY_ZERO] Division by zero."),
-        (_FROM_JAVA, "Caused by: java.io.IOException: No space left on device"),
+        (_FROM_JAVA, "java.io.IOException: No space left on device"),
         (_FROM_PYTHON, "ValueError: broken by hand"),
         (_FROM_JAVA + _FROM_PYTHON, "ValueError: broken by hand"),
         ("An error occurred while calling o1.append.\n: x.Y: why", "x.Y: why"),
