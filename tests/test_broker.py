@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -20,13 +20,17 @@ from confluent_kafka.cimpl import NewTopic
 from dagster_kafka_flip.broker import local_broker as broker_module
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
+from dagster_kafka_flip.runtime.server_folder import Process, guard, process_start
 from tests.kafka_topic import QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DEAD_PROXY = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
 
 
 def exists(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() if Path("/proc").exists() else broker_module._process_start(pid) is not None
+    return Path(f"/proc/{pid}").exists() if Path("/proc").exists() else process_start(pid) is not None
 
 
 def processes_on(data_dir: Path) -> list[str]:
@@ -124,9 +128,9 @@ def test_a_port_that_is_lost_to_another_program_is_replaced(tmp_path: Path, monk
         lost = other.getsockname()[1]
         answers = [lost]
 
-        def choose_badly(own: LocalBroker, remembered: tuple[int, int]) -> tuple[int, int]:
-            port, controller_port = choose(own, remembered)
-            return (answers.pop() if answers else port), controller_port
+        def choose_badly(own: LocalBroker, remembered: Mapping[str, int]) -> dict[str, int]:
+            ports = choose(own, remembered)
+            return {**ports, "port": answers.pop() if answers else ports["port"]}
 
         monkeypatch.setattr(LocalBroker, "_choose_ports", choose_badly)
         with LocalBroker(tmp_path) as broker:
@@ -164,9 +168,9 @@ def test_a_broker_ends_with_a_parent_that_is_killed(tmp_path: Path):
         assert exists(pid)
         parent.kill()
     deadline = time.monotonic() + 15
-    while broker_module._process_start(pid) is not None and time.monotonic() < deadline:
+    while process_start(pid) is not None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert broker_module._process_start(pid) is None
+    assert process_start(pid) is None
     assert LocalBroker(tmp_path).status() is None
 
 
@@ -221,11 +225,11 @@ def test_a_process_that_got_the_id_of_a_broker_is_not_touched(tmp_path: Path):
 def test_the_guard_ends_the_broker_and_no_process_that_got_its_id(is_the_broker: bool):
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
-            start = broker_module._process_start(other.pid) if is_the_broker else "the start of a process before it"
-            guard = broker_module._guard(broker_module._Process(other.pid, start))
+            start = process_start(other.pid) if is_the_broker else "the start of a process before it"
+            watcher = guard(Process(other.pid, start))
             # As when the process that started the broker is gone: the pipe reaches its end.
-            guard.communicate(timeout=15)
-            assert guard.returncode == 0
+            watcher.communicate(timeout=15)
+            assert watcher.returncode == 0
             if is_the_broker:
                 assert other.wait(timeout=15) == -signal.SIGTERM
             else:
@@ -237,7 +241,7 @@ def test_the_guard_ends_the_broker_and_no_process_that_got_its_id(is_the_broker:
 def test_a_guard_that_does_not_know_the_start_of_its_broker_ends_nothing():
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
-            broker_module._guard(broker_module._Process(other.pid, None)).communicate(timeout=15)
+            guard(Process(other.pid, None)).communicate(timeout=15)
             assert other.poll() is None
         finally:
             other.kill()
@@ -268,7 +272,7 @@ def test_nobody_else_on_the_machine_gets_to_see_the_files(tmp_path: Path, monkey
 
 def test_the_record_of_a_process_that_is_gone_is_cleared_up(tmp_path: Path):
     with subprocess.Popen(["sleep", "60"]) as other:
-        start = broker_module._process_start(other.pid)
+        start = process_start(other.pid)
         assert start is not None
         running = recorded(tmp_path, other.pid, start).status()
         assert running is not None

@@ -10,25 +10,32 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
-import time
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
 from dagster_kafka_flip.runtime.jars import retrieve
 from dagster_kafka_flip.runtime.java import find_java
+from dagster_kafka_flip.runtime.server_folder import (
+    LOCALHOST,
+    PRIVATE_UMASK,
+    ServerFolder,
+    choose_ports,
+    is_free,
+    telling_lines,
+    write_private,
+)
 from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from typing_extensions import Self
@@ -43,13 +50,11 @@ KAFKA_JARS = (
 )
 """The Maven coordinates of what is run; `retrieve(KAFKA_JARS)` downloads it ahead of time (44 MB)."""
 
-_HOST = "127.0.0.1"
+_PORTS = ("port", "controller_port")
 _NODE_ID = 1
 _PORT_ATTEMPTS = 4
 _FORMAT_TIMEOUT_SECONDS = 60.0
-_KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
-_SHOWN_LINES = 8
 
 # Over a broker's short life start-up time counts for more than peak throughput. It halves with the simple collector and
 # the first compiler only, and a JVM out of memory is better dead than half alive.
@@ -99,30 +104,6 @@ logger.configs.name = org.apache.kafka.common.config
 logger.configs.level = warn
 """
 
-# Ends the broker when the process that started it is gone in whatever way: only then does the pipe reach its end. The
-# broker may have ended before that, and another process may have its id: $2 is what `_process_start` said of it.
-_GUARD = """\
-read -r line
-set -f
-if [ -e /proc/self/stat ]; then
-  stat=$(cat "/proc/$1/stat" 2>/dev/null) || exit 0
-  set -- "$1" "$2" ${stat##*)}
-  start="$(cat /proc/sys/kernel/random/boot_id) ${22}"
-else
-  set -- "$1" "$2" $(LC_ALL=C ps -o lstart= -p "$1")
-  pid=$1 broker=$2
-  shift 2
-  start="$*"
-  set -- "$pid" "$broker"
-fi
-if [ -n "$2" ] && [ "$start" = "$2" ]; then kill -TERM "$1"; fi
-"""
-
-# Records may be anybody's secrets, and so nobody else on this machine gets to see the files.
-_PRIVATE_UMASK = 0o077
-_PRIVATE_FILE = 0o600
-_PRIVATE_FOLDER = 0o700
-
 
 @dataclass(frozen=True)
 class BrokerStatus:
@@ -151,24 +132,6 @@ class BrokerStatus:
     def uptime(self) -> timedelta:
         """The time since the start."""
         return datetime.now(timezone.utc) - self.started_at
-
-
-@dataclass(frozen=True)
-class _Process:
-    """A process, told from a later one with the same id by its start; None as the start of one that has ended."""
-
-    pid: int
-    start: str | None
-
-
-@dataclass(frozen=True)
-class _State:
-    """What is kept in the data folder about the last start."""
-
-    port: int
-    controller_port: int
-    process: _Process
-    started_at: datetime
 
 
 class LocalBroker:
@@ -215,27 +178,25 @@ class LocalBroker:
                 f"{', '.join(taken)} can't be set as broker properties: they follow from data_dir, port and "
                 "controller_port."
             )
-        self._data_dir = Path(data_dir).expanduser().absolute()
+        self._folder = ServerFolder(Path(data_dir).expanduser().absolute(), "broker", _PORTS, BrokerError)
         self._port = port
         self._controller_port = controller_port
         self._properties = dict(properties or {})
         self._jvm_options = tuple(jvm_options)
         self._cache_dir = cache_dir
         self._timeout = timeout
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
 
     # --- what is used from outside ----------------------------------------------------------------------------------
 
     @property
     def data_dir(self) -> Path:
         """The folder with topics, settings and logs."""
-        return self._data_dir
+        return self._folder.path
 
     @property
     def log_path(self) -> Path:
         """The broker's log of this run; that of the run before lies beside it as `broker.previous.log`."""
-        return self._data_dir / "logs" / "broker.log"
+        return self._folder.log_path
 
     @property
     def bootstrap_servers(self) -> str:
@@ -268,12 +229,12 @@ class LocalBroker:
         with self._lock():
             running = self.status()
             if running is None:
-                self._forget_process()
+                self._folder.forget()
                 return self._launch(self._command(java, jars), daemon=daemon)
             if self._port not in (0, running.port):
                 raise BrokerError(
-                    f"A broker is running on {self._data_dir} already, at {running.bootstrap_servers} and not on port "
-                    f"{self._port}: stop it first, or use that address."
+                    f"A broker is running on {self._folder.path} already, at {running.bootstrap_servers} and not on "
+                    f"port {self._port}: stop it first, or use that address."
                 )
             self._wait_until_ready(running.port)
             return running
@@ -291,12 +252,8 @@ class LocalBroker:
             BrokerError: The process did not end, or another process is starting the broker and does not get done.
         """
         # Where the folder was deleted there is nobody to keep out, and it is not to come back.
-        with self._lock() if self._data_dir.is_dir() else contextlib.nullcontext():
-            found = self._find_process()
-            if found is not None:
-                self._terminate(found, timeout)
-            self._forget_process()
-            return found is not None
+        with self._lock() if self._folder.path.is_dir() else contextlib.nullcontext():
+            return self._folder.stop(timeout)
 
     def status(self) -> BrokerStatus | None:
         """Returns the running broker, whichever process started it, or None.
@@ -306,15 +263,15 @@ class LocalBroker:
         Raises:
             BrokerError: The record of the last start can't be read.
         """
-        state = self._read_state()
+        state = self._folder.running()
         cluster_id = self._cluster_id()
-        if state is None or cluster_id is None or not self._is_alive(state.process):
+        if state is None or cluster_id is None:
             return None
         return BrokerStatus(
-            bootstrap_servers=f"{_HOST}:{state.port}",
+            bootstrap_servers=f"{LOCALHOST}:{state.ports['port']}",
             pid=state.process.pid,
             cluster_id=cluster_id,
-            data_dir=self._data_dir,
+            data_dir=self._folder.path,
             started_at=state.started_at,
         )
 
@@ -324,14 +281,12 @@ class LocalBroker:
         Raises:
             BrokerError: This object did not start it, or it ended by itself and not because it was stopped.
         """
-        if self._process is None:
-            raise BrokerError(f"The broker on {self._data_dir} was not started here, so its end can't be waited for.")
-        code = self._process.wait()
+        code = self._folder.wait()
         with self._lock():
-            self._forget_process()
+            self._folder.forget()
         # A JVM that was asked to end by SIGTERM says 128 + 15.
         if code not in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
-            raise BrokerError(f"The broker on {self._data_dir} ended with {code}. {self._last_words()}")
+            raise BrokerError(f"The broker on {self._folder.path} ended with {code}. {self._folder.last_words()}")
 
     def __enter__(self) -> Self:
         self.start()
@@ -340,13 +295,13 @@ class LocalBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self._folder.is_child:
             self.stop()
 
     def _running(self) -> BrokerStatus:
         status = self.status()
         if status is None:
-            raise BrokerError(f"No broker is running on {self._data_dir}: start it first.")
+            raise BrokerError(f"No broker is running on {self._folder.path}: start it first.")
         return status
 
     # --- starting ---------------------------------------------------------------------------------------------------
@@ -357,80 +312,46 @@ class LocalBroker:
         return [str(java), *_JVM_OPTIONS, *self._jvm_options, logging, "-cp", classpath]
 
     def _launch(self, command: Sequence[str], *, daemon: bool) -> BrokerStatus:
-        self.log_path.parent.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
-        _write(self._data_dir / "log4j2.properties", _LOGGING)
-        state = self._read_state()
-        remembered = (state.port, state.controller_port) if state is not None else (0, 0)
+        write_private(self._folder.path / "log4j2.properties", _LOGGING)
+        state = self._folder.last_start()
+        remembered: Mapping[str, int] = {} if state is None else state.ports
         attempts = _PORT_ATTEMPTS
         while True:
             ports = self._choose_ports(remembered)
-            self._write_properties(*ports)
+            self._write_properties(**ports)
             self._format(command)
             try:
                 return self._launch_once(command, ports, daemon=daemon)
             except BrokerError:
                 # Between choosing a free port and binding it, another program can have taken it.
                 attempts -= 1
-                taken = {port for port in ports if not _is_free(port)}
+                taken = {port for port in ports.values() if not is_free(port)}
                 if not taken or taken & {self._port, self._controller_port} or not attempts:
                     raise
-                remembered = (0, 0)
+                remembered = {}
 
-    def _launch_once(self, command: Sequence[str], ports: tuple[int, int], *, daemon: bool) -> BrokerStatus:
-        with contextlib.suppress(FileNotFoundError):
-            self.log_path.replace(self.log_path.with_name("broker.previous.log"))
-        _make_private(self.log_path)
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "kafka.Kafka", "server.properties"],
-                cwd=self._data_dir,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # A session of its own, so that Ctrl-C in a terminal reaches us and we stop the broker in good order.
-                start_new_session=True,
-                umask=_PRIVATE_UMASK,
-            )
-        process = _Process(self._process.pid, _process_start(self._process.pid))
+    def _launch_once(self, command: Sequence[str], ports: Mapping[str, int], *, daemon: bool) -> BrokerStatus:
+        process = self._folder.launch([*command, "kafka.Kafka", "server.properties"], ports, daemon=daemon)
         try:
-            self._remember(_State(*ports, process, started_at=datetime.now(timezone.utc)))
-            if not daemon:
-                self._guard = _guard(process)
-            self._wait_until_ready(ports[0])
+            self._wait_until_ready(ports["port"])
         except BaseException:
-            self._terminate(process, timeout=5.0)
-            self._forget_process()
+            self._folder.end(process)
             raise
         return self._running()
 
-    def _choose_ports(self, remembered: tuple[int, int]) -> tuple[int, int]:
-        chosen: list[int] = []
-        for asked, last in zip((self._port, self._controller_port), remembered, strict=True):
-            if asked and not _is_free(asked):
-                raise BrokerError(
-                    f"Port {asked} on {_HOST} is in use by another program: stop that one, or choose another port "
-                    "(0 takes a free one)."
-                )
-            chosen.append(asked or (last if last and _is_free(last) else 0))
-        # The sockets are held together, so that the system can't hand out one port twice.
-        with contextlib.ExitStack() as stack:
-            for index, port in enumerate(chosen):
-                if not port:
-                    held = stack.enter_context(socket.socket())
-                    held.bind((_HOST, 0))
-                    chosen[index] = held.getsockname()[1]
-        return chosen[0], chosen[1]
+    def _choose_ports(self, remembered: Mapping[str, int]) -> dict[str, int]:
+        return choose_ports({"port": self._port, "controller_port": self._controller_port}, remembered, BrokerError)
 
     def _addressing(self, port: int, controller_port: int) -> dict[str, str]:
         return {
             "process.roles": "broker,controller",
             "node.id": str(_NODE_ID),
-            "listeners": f"PLAINTEXT://{_HOST}:{port},CONTROLLER://{_HOST}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{_HOST}:{port}",
+            "listeners": f"PLAINTEXT://{LOCALHOST}:{port},CONTROLLER://{LOCALHOST}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{LOCALHOST}:{port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"{_NODE_ID}@{_HOST}:{controller_port}",
+            "controller.quorum.voters": f"{_NODE_ID}@{LOCALHOST}:{controller_port}",
             # Relative to the working directory, because a path with a comma in it would be taken for two.
             "log.dirs": "data",
         }
@@ -439,12 +360,12 @@ class LocalBroker:
         settings = {**_DEFAULT_PROPERTIES, **self._properties, **self._addressing(port, controller_port)}
         # JSON escapes what Java's properties escape, in the same way.
         lines = [f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items()]
-        _write(self._data_dir / "server.properties", "".join(lines))
+        write_private(self._folder.path / "server.properties", "".join(lines))
 
     def _cluster_id(self) -> str | None:
         """Reads the cluster id; Kafka writes that file last when it formats, so without it there is more to do."""
         try:
-            text = (self._data_dir / "data" / "meta.properties").read_text(encoding="utf-8")
+            text = (self._folder.path / "data" / "meta.properties").read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         values = [line.partition("=")[2] for line in text.splitlines() if line.startswith("cluster.id=")]
@@ -458,7 +379,7 @@ class LocalBroker:
         try:
             finished = subprocess.run(
                 [*command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties"],
-                cwd=self._data_dir,
+                cwd=self._folder.path,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -466,22 +387,22 @@ class LocalBroker:
                 errors="replace",
                 check=False,
                 timeout=_FORMAT_TIMEOUT_SECONDS,
-                umask=_PRIVATE_UMASK,
+                umask=PRIVATE_UMASK,
             )
         except subprocess.TimeoutExpired as error:
             raise BrokerError(
-                f"{self._data_dir} was not formatted within {_FORMAT_TIMEOUT_SECONDS:.0f} s: try again when the "
+                f"{self._folder.path} was not formatted within {_FORMAT_TIMEOUT_SECONDS:.0f} s: try again when the "
                 "machine is less busy."
             ) from error
         if finished.returncode != 0:
-            said = _telling_lines(finished.stdout)
-            raise BrokerError(f"Kafka could not format {self._data_dir}. The last that it said:\n{said}")
+            said = telling_lines(finished.stdout)
+            raise BrokerError(f"Kafka could not format {self._folder.path}. The last that it said:\n{said}")
 
     def _wait_until_ready(self, port: int) -> None:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        address = f"{_HOST}:{port}"
+        address = f"{LOCALHOST}:{port}"
         admin = AdminClient(
             {
                 "bootstrap.servers": address,
@@ -494,7 +415,9 @@ class LocalBroker:
 
         def answers() -> bool:
             if self.status() is None:
-                raise BrokerError(f"The broker on {self._data_dir} ended before it answered. {self._last_words()}")
+                raise BrokerError(
+                    f"The broker on {self._folder.path} ended before it answered. {self._folder.last_words()}"
+                )
             try:
                 cluster: Any = admin.describe_cluster(request_timeout=min(2.0, self._timeout)).result()
             except KafkaException:
@@ -512,169 +435,10 @@ class LocalBroker:
             retrying(answers)
         except RetryError as error:
             raise BrokerError(
-                f"The broker on {self._data_dir} did not answer at {address} within {self._timeout:g} s. "
-                f"{self._last_words()}"
+                f"The broker on {self._folder.path} did not answer at {address} within {self._timeout:g} s. "
+                f"{self._folder.last_words()}"
             ) from error
 
-    # --- the process ------------------------------------------------------------------------------------------------
-
-    def _find_process(self) -> _Process | None:
-        if self._process is not None and self._process.poll() is None:
-            return _Process(self._process.pid, start=None)
-        state = self._read_state()
-        return state.process if state is not None and self._is_alive(state.process) else None
-
-    def _is_alive(self, process: _Process) -> bool:
-        if self._process is not None and self._process.pid == process.pid:
-            return self._process.poll() is None
-        return process.start is not None and _process_start(process.pid) == process.start
-
-    def _terminate(self, process: _Process, timeout: float) -> None:
-        for number, seconds in ((signal.SIGTERM, timeout), (signal.SIGKILL, _KILL_SECONDS)):
-            if self._is_alive(process):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, number)
-            deadline = time.monotonic() + seconds
-            while self._is_alive(process) and time.monotonic() < deadline:
-                time.sleep(_POLL_SECONDS)
-        if self._is_alive(process):
-            raise BrokerError(
-                f"The broker's process {process.pid} did not end within {_KILL_SECONDS:.0f} s of being killed."
-            )
-
-    # --- what is kept in the folder ---------------------------------------------------------------------------------
-
-    @property
-    def _state_path(self) -> Path:
-        return self._data_dir / "broker.json"
-
-    @property
-    def _pid_path(self) -> Path:
-        return self._data_dir / "broker.pid"
-
-    @contextlib.contextmanager
-    def _lock(self) -> Generator[None]:
-        lock = FileLock(self._data_dir / "broker.lock", mode=_PRIVATE_FILE)
-        try:
-            self._data_dir.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
-            # Whoever holds it may be waiting for a broker for as long as we would, and then has to end it.
-            lock.acquire(timeout=self._timeout + 30.0)
-        except Timeout as error:
-            raise BrokerError(
-                f"Another process has been starting or stopping the broker on {self._data_dir} for too long."
-            ) from error
-        except OSError as error:
-            raise BrokerError(
-                f"{self._data_dir} can't be used as the data folder: {error}. Name another one."
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _read_state(self) -> _State | None:
-        try:
-            state = json.loads(self._state_path.read_text(encoding="utf-8"))
-            return _State(
-                port=int(state["port"]),
-                controller_port=int(state["controller_port"]),
-                process=_Process(int(state["pid"]), state["process_start"]),
-                started_at=datetime.fromisoformat(state["started_at"]),
-            )
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise BrokerError(
-                f"{self._state_path} can't be read ({error!r}), so it is not known whether a broker is running on that "
-                "folder: end it if there is one, and delete the file."
-            ) from error
-
-    def _remember(self, state: _State) -> None:
-        text = json.dumps(
-            {
-                "port": state.port,
-                "controller_port": state.controller_port,
-                "pid": state.process.pid,
-                "process_start": state.process.start,
-                "started_at": state.started_at.isoformat(),
-            },
-            indent=2,
-        )
-        fresh = self._state_path.with_suffix(".json.new")
-        _write(fresh, text)
-        fresh.replace(self._state_path)
-        _write(self._pid_path, f"{state.process.pid}\n")
-
-    def _forget_process(self) -> None:
-        """Clears up after a process that has ended; the record of the start stays, for the ports of the next one."""
-        if self._guard is not None:
-            # First of all, because the id that it would send a signal to can be another process's from now on.
-            self._guard.kill()
-            self._guard.communicate()
-        self._process = self._guard = None
-        if self.status() is None:
-            self._pid_path.unlink(missing_ok=True)
-
-    def _last_words(self) -> str:
-        try:
-            text = self.log_path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return f"It wrote no log to {self.log_path}."
-        return f"The last telling lines of {self.log_path}:\n{_telling_lines(text)}"
-
-
-def _write(path: Path, text: str) -> None:
-    _make_private(path)
-    path.write_text(text, encoding="utf-8")
-
-
-def _make_private(path: Path) -> None:
-    path.touch(mode=_PRIVATE_FILE)
-    path.chmod(_PRIVATE_FILE)
-
-
-def _guard(process: _Process) -> subprocess.Popen[bytes]:
-    """Ends a process as soon as this one is gone, unless another process has its id by then."""
-    return subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD, "sh", str(process.pid), process.start or ""],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # As the broker does: a port whose last connections are only being wound up is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def _process_start(pid: int) -> str | None:
-    """Returns what tells this process from a later one with the same id, or None if it has ended."""
-    if Path("/proc/self/stat").exists():
-        try:
-            # The name in parentheses may hold anything; after it come the state and, as the 20th, the ticks since boot.
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return None if fields[0] in "ZX" else f"{boot} {fields[19]}"
-    shown = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
-    )
-    state, _, started = shown.stdout.strip().partition(" ")
-    return None if not started or state.startswith("Z") else " ".join(started.split())
-
-
-def _telling_lines(text: str) -> str:
-    """Picks the errors out of a log, or its last lines if it has none."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "Picked up "))]
-    marks = (" ERROR ", " FATAL ", "Exception", "Error:", "Error occurred")
-    errors = [line for line in lines if any(mark in line for mark in marks)]
-    return "\n".join(f"  {line}" for line in (errors or lines)[-_SHOWN_LINES:])
+    def _lock(self) -> AbstractContextManager[None]:
+        # Whoever holds it may be waiting for a broker for as long as we would, and then has to end it.
+        return self._folder.lock(self._timeout + 30.0)
