@@ -130,7 +130,7 @@ def _as_users_run(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("spark") is None or not _READS_AND_DECODES.search(request.node.nodeid):
         yield
         return
-    from dagster_kafka_flip.runtime.session import session_settings
+    from dagster_kafka_flip.runtime.session_settings import session_settings
 
     conf = request.getfixturevalue("spark").conf
     ours = session_settings()

@@ -17,7 +17,7 @@ from typing import Any
 from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, kafka_delta_asset
-from dagster_kafka_flip.runtime.session import session_settings
+from dagster_kafka_flip.runtime.session_settings import session_settings
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 
 _PAGES = (

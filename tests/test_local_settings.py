@@ -7,11 +7,14 @@ import os
 import pytest
 
 from dagster_kafka_flip.runtime import local_settings as module
-from dagster_kafka_flip.runtime.local_settings import local_settings
 
 OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
 ARCHIVE = "-XX:SharedArchiveFile=/cache/some.jsa"
+
+
+def local_settings(settings: dict[str, str], jars: list[str], *, is_new_jvm: bool = True) -> dict[str, str]:
+    return module.local_settings(settings, jars, is_new_jvm=is_new_jvm)
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +22,6 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a JVM or options of other tests, and with an archive."""
     for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(module, "_has_jvm", lambda: False)
     monkeypatch.setattr(module, "archive_options", lambda _: [ARCHIVE])
 
 
@@ -41,9 +43,8 @@ def test_an_archive_of_the_users_stays():
     assert settings[OPTIONS].count("SharedArchiveFile") == 1
 
 
-def test_a_jvm_that_is_there_keeps_its_class_path_so_the_jars_are_added_to_it(monkeypatch):
-    monkeypatch.setattr(module, "_has_jvm", lambda: True)
-    settings = local_settings({}, ["/a.jar", "/b.jar"])
+def test_a_jvm_that_is_there_keeps_its_class_path_so_the_jars_are_added_to_it():
+    settings = local_settings({}, ["/a.jar", "/b.jar"], is_new_jvm=False)
     assert settings["spark.jars"] == "/a.jar,/b.jar"
     assert CLASS_PATH not in settings
 

@@ -24,7 +24,6 @@ from dagster_kafka_flip.runtime.jars import retrieve
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.server_folder import (
     LOCALHOST,
-    PRIVATE_UMASK,
     ServerFolder,
     choose_ports,
     is_free,
@@ -103,6 +102,10 @@ rootLogger.appenderRef.console.ref = console
 logger.configs.name = org.apache.kafka.common.config
 logger.configs.level = warn
 """
+
+
+# Records may be anybody's secrets, and so nobody else on this machine gets to see the files.
+_PRIVATE_UMASK = 0o077
 
 
 @dataclass(frozen=True)
@@ -331,7 +334,9 @@ class LocalBroker:
                 remembered = {}
 
     def _launch_once(self, command: Sequence[str], ports: Mapping[str, int], *, daemon: bool) -> BrokerStatus:
-        process = self._folder.launch([*command, "kafka.Kafka", "server.properties"], ports, daemon=daemon)
+        process = self._folder.launch(
+            [*command, "kafka.Kafka", "server.properties"], ports, daemon=daemon, umask=_PRIVATE_UMASK
+        )
         try:
             self._wait_until_ready(ports["port"])
         except BaseException:
@@ -387,7 +392,7 @@ class LocalBroker:
                 errors="replace",
                 check=False,
                 timeout=_FORMAT_TIMEOUT_SECONDS,
-                umask=PRIVATE_UMASK,
+                umask=_PRIVATE_UMASK,
             )
         except subprocess.TimeoutExpired as error:
             raise BrokerError(

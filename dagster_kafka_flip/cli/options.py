@@ -38,6 +38,25 @@ def json_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for scripts.")(command)
 
 
+def data_dir_option(default: str, variable: str, about: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`--data-dir`, of a server.
+
+    Args:
+        default: The folder, if none is named.
+        variable: The environment variable that may name it.
+        about: The help.
+    """
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(default),
+        show_default=True,
+        envvar=variable,
+        show_envvar=True,
+        help=about,
+    )
+
+
 def limit_rows_option(command: Callable[..., None]) -> Callable[..., None]:
     """`--limit-rows`."""
     return click.option(

@@ -1,22 +1,36 @@
-"""`dagster-kafka-flip spark`: what local Spark sessions need."""
+"""`dagster-kafka-flip spark`: a local Spark server, and what local sessions need."""
 
 from __future__ import annotations
 
+import signal
+from typing import TYPE_CHECKING
+
 import click
 
+from dagster_kafka_flip.cli.options import data_dir_option, json_option
+from dagster_kafka_flip.cli.server_output import show_server
 
-@click.group()
-def spark() -> None:
-    """Prepare this machine, or an image, for Spark sessions."""
+if TYPE_CHECKING:
+    from pathlib import Path
 
+    from dagster_kafka_flip.runtime.spark_server import SparkServerStatus
 
-@spark.command()
-@click.option(
+_data_dir = data_dir_option(".spark", "DAGSTER_KAFKA_FLIP_SPARK_DIR", "The folder with the server's log.")
+_packages = click.option(
     "--package",
     "packages",
     multiple=True,
     help="Maven coordinates of a further jar, as in SparkResource(packages=...). May be given several times.",
 )
+
+
+@click.group()
+def spark() -> None:
+    """Keep a Spark server running on this machine, and prepare machines and images."""
+
+
+@spark.command()
+@_packages
 def prepare(packages: tuple[str, ...]) -> None:
     """Fetch Spark's jars, and make a class archive: local sessions then start in about half the CPU time.
 
@@ -30,3 +44,95 @@ def prepare(packages: tuple[str, ...]) -> None:
     with Console(stderr=True).status("Fetching jars and making the class archive ..."):
         path = prepare_session(packages)
     click.echo(f"Sessions with master local[*] start from the class archive {path} ({path.stat().st_size >> 20} MB).")
+
+
+@spark.command()
+@_data_dir
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=15002,
+    show_default=True,
+    help="The port for clients; 0 takes that of the last time, or a free one.",
+)
+@click.option(
+    "--foreground/--daemon",
+    default=True,
+    show_default=True,
+    help="Stay until Ctrl-C and stop the server then, or leave it running.",
+)
+@click.option(
+    "--conf",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A Spark setting, such as spark.driver.memory=4g. May be given several times.",
+)
+@_packages
+@json_option
+def start(
+    data_dir: Path, port: int, foreground: bool, settings: tuple[str, ...], packages: tuple[str, ...], as_json: bool
+) -> None:
+    """Start a Spark Connect server with the jars of this package, for SparkResource(remote=...).
+
+    Runs that use it do not wait for Spark to start. It listens on 127.0.0.1 and asks for no password.
+    """
+    from rich.console import Console
+
+    from dagster_kafka_flip.runtime.spark_server import SparkServer
+
+    config = dict(_setting(text) for text in settings)
+    # SIGTERM then ends the command as Ctrl-C does, and takes the server with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    server = SparkServer(data_dir, port=port, config=config, packages=packages)
+    before = server.status()
+    try:
+        with Console(stderr=True).status("Starting Spark ..."):
+            status = server.start(daemon=not foreground)
+        _show(status, as_json=as_json)
+        if foreground and before is None:
+            click.echo("Ctrl-C stops it.", err=True)
+            server.wait()
+    except KeyboardInterrupt:
+        if not foreground or before is not None:
+            raise
+        server.stop()
+        click.echo("Stopped the Spark server.", err=True)
+
+
+@spark.command()
+@_data_dir
+def stop(data_dir: Path) -> None:
+    """Stop the server; runs that use it fail."""
+    from dagster_kafka_flip.runtime.spark_server import SparkServer
+
+    stopped = SparkServer(data_dir).stop()
+    click.echo(f"Stopped the Spark server on {data_dir}." if stopped else f"No Spark server was running on {data_dir}.")
+
+
+@spark.command("status")
+@_data_dir
+@json_option
+@click.pass_context
+def show_status(context: click.Context, data_dir: Path, as_json: bool) -> None:
+    """Show the running server; exit with 1 if there is none."""
+    from dagster_kafka_flip.runtime.spark_server import SparkServer
+
+    status = SparkServer(data_dir).status()
+    if status is None:
+        click.echo("null" if as_json else f"No Spark server is running on {data_dir}.")
+        context.exit(1)
+    _show(status, as_json=as_json)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        msg = f"{text!r} is no setting of Spark; write spark.NAME=VALUE"
+        raise click.BadParameter(msg, param_hint="'--conf'")
+    return name, value
+
+
+def _show(status: SparkServerStatus, *, as_json: bool) -> None:
+    facts = {"remote": status.remote, "pid": status.pid, "uptime": status.uptime, "data_dir": status.data_dir}
+    show_server("Spark server", facts, as_json=as_json)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import subprocess
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime.jars import default_cache_dir
 from dagster_kafka_flip.runtime.java import find_java, locate_java
+from dagster_kafka_flip.runtime.spark_home import spark_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def _archive_path(java: Path, jars: Sequence[str]) -> Path:
     release = java.parent.parent / "release"
     identity = [
         importlib.metadata.version("pyspark"),
-        str(_spark_home()),
+        str(spark_home()),
         str(java),
         release.read_text("utf-8") if release.exists() else "",
         *jars,
@@ -81,7 +81,7 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
         options = " ".join([f"-XX:ArchiveClassesAtExit={partial}", *_SILENT])
         # spark-submit and not a Python that starts Java: its Java ends by itself, and is waited for.
         command = [
-            str(_spark_home() / "bin" / "spark-submit"),
+            str(spark_home() / "bin" / "spark-submit"),
             *("--master", "local[2]"),
             *("--driver-class-path", os.pathsep.join(jars)),
             *("--driver-java-options", options),
@@ -115,11 +115,3 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
             raise SparkSessionError(msg)
         partial.replace(path)
     return path
-
-
-def _spark_home() -> Path:
-    """Where pyspark starts Spark from."""
-    if home := os.environ.get("SPARK_HOME"):
-        return Path(home)
-    spec = importlib.util.find_spec("pyspark")
-    return Path(next(iter((spec.submodule_search_locations or ()) if spec else ()), "."))

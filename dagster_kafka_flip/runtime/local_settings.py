@@ -21,12 +21,13 @@ _OPTIONS_BY_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIO
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
 
 
-def local_settings(settings: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
+def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_jvm: bool) -> dict[str, str]:
     """The settings of a session in one process.
 
     Args:
         settings: What the session is to have; it wins.
         jars: The jars that it needs besides those of pyspark.
+        is_new_jvm: Whether a JVM is started for it, so that the class path can be chosen.
     """
     local = dict(settings)
     options = [settings.get(_JAVA_OPTIONS, "")]
@@ -35,7 +36,7 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str]) -> dict[str
     if not any(_COLLECTOR.search(text) for text in (*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT))):
         # A batch job waits for no single request: throughput counts, and pauses don't.
         options.append("-XX:+UseParallelGC")
-    if jars and not _has_jvm():
+    if jars and is_new_jvm:
         # On the class path Java need not copy them, and finds their classes in the archive.
         local[_CLASS_PATH] = os.pathsep.join([*jars, *filter(None, [settings.get(_CLASS_PATH, "")])])
         if "SharedArchiveFile" not in options[0] and _CLASS_PATH not in settings:
@@ -53,11 +54,3 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str]) -> dict[str
 
 def _from_environment(name: str) -> str:
     return os.environ.get(name, "")
-
-
-def _has_jvm() -> bool:
-    """Whether this process has a JVM from a session before, whose class path stays what it is."""
-    from pyspark import SparkContext
-
-    # pyspark has no public way to tell.
-    return SparkContext._gateway is not None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

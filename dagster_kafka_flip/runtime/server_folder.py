@@ -50,8 +50,7 @@ fi
 if [ -n "$2" ] && [ "$start" = "$2" ]; then kill -TERM "$1"; fi
 """
 
-# What the server holds may be anybody's secret, and so nobody else on this machine gets to see the files.
-PRIVATE_UMASK = 0o077
+# A log and a state may hold anybody's secrets, and so nobody else on this machine gets to see the files.
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
 
@@ -158,6 +157,7 @@ class ServerFolder:
         ports: Mapping[str, int],
         *,
         daemon: bool,
+        umask: int = -1,
         environment: Mapping[str, str] | None = None,
     ) -> Process:
         """Starts the server, and records it.
@@ -166,6 +166,7 @@ class ServerFolder:
             command: What to run, in the folder.
             ports: By name.
             daemon: Whether it goes on when this process ends.
+            umask: Of the files that it makes. Default: that of this process.
             environment: Its environment variables. Default: those of this process.
         """
         with contextlib.suppress(FileNotFoundError):
@@ -182,7 +183,7 @@ class ServerFolder:
                 stderr=subprocess.STDOUT,
                 # A session of its own, so that Ctrl-C in a terminal reaches us and we stop the server in good order.
                 start_new_session=True,
-                umask=PRIVATE_UMASK,
+                umask=umask,
             )
         process = Process(self._process.pid, process_start(self._process.pid))
         try:
@@ -374,8 +375,13 @@ def process_start(pid: int) -> str | None:
 
 
 def telling_lines(text: str) -> str:
-    """Picks the errors out of a log, or its last lines if it has none."""
+    """Picks the errors out of a log; its last lines if it has none, and all of a short one.
+
+    Args:
+        text: The log.
+    """
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "Picked up "))]
     marks = (" ERROR ", " FATAL ", "Exception", "Error:", "Error occurred")
     errors = [line for line in lines if any(mark in line for mark in marks)]
-    return "\n".join(f"  {line}" for line in (errors or lines)[-_SHOWN_LINES:])
+    told = lines if len(lines) <= _SHOWN_LINES else errors or lines
+    return "\n".join(f"  {line}" for line in told[-_SHOWN_LINES:])

@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
+from dagster_kafka_flip.runtime.session_settings import DELTA_CATALOG, DELTA_EXTENSION, own_settings, session_settings
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages
 from dagster_kafka_flip.settings import hidden_parameters, without_parameters
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 # Spark Connect keeps the plans it has analysed, and what is observed gets lost with a plan out of its cache: once
 # anybody asks for a schema, the batch's metrics never arrive.
@@ -47,38 +45,6 @@ _JVM_PATIENCE_SECONDS = 5.0
 # Where nothing tells how many tasks can run at once: enough to keep a small cluster busy, few enough for a laptop.
 _UNKNOWN_PARALLELISM = 8
 
-# Each read of Kafka is a group of its own, so that no consumer that Spark keeps is ever used again; and each holds what
-# it has fetched ahead, which after some runs in one session would fill the heap.
-_KAFKA_SETTINGS = {
-    "spark.kafka.consumer.cache.timeout": "1s",
-    "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
-    "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
-}
-
-
-def session_settings() -> dict[str, str]:
-    """Settings that may be changed while a session runs: UTC, the faster Kafka source, and small commits made cheap."""
-    return {
-        "spark.sql.session.timeZone": "UTC",
-        # The default list without Kafka, whose second version of the source saves a round trip through rows.
-        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-        # 50 tasks to read a log of a few files take longer than the files do.
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.sql.shuffle.partitions": "8",
-    }
-
-
-def _own_settings() -> dict[str, str]:
-    return {
-        **session_settings(),
-        **_KAFKA_SETTINGS,
-        "spark.sql.extensions": _EXTENSION,
-        "spark.sql.catalog.spark_catalog": _CATALOG,
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-    }
-
 
 def prepare_session(packages: Sequence[str] = ()) -> Path:
     """Fetches the jars of a local session and makes its class archive, so that sessions start sooner.
@@ -94,7 +60,7 @@ def prepare_session(packages: Sequence[str] = ()) -> Path:
         JavaNotFoundError: There is no Java, or it is too old.
         SparkSessionError: The archive could not be made.
     """
-    return make_archive(fetch_jars(packages), _own_settings())
+    return make_archive(fetch_jars(packages), own_settings())
 
 
 def build_session(
@@ -132,17 +98,20 @@ def build_session(
         check_session(active)
         return active
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     given = dict(config or {})
-    settings = {**_own_settings(), "spark.app.name": app_name, "spark.master": master or "local[*]", **given}
+    settings = {**own_settings(), "spark.app.name": app_name, "spark.master": master or "local[*]", **given}
     settings[REDACTION] = redaction_regex(given)
     brings_jars = "spark.jars" in given or "spark.jars.packages" in given
     jars = [] if brings_jars else fetch_jars(packages)
     if _LOCAL_MASTER.fullmatch(settings["spark.master"]):
         # Or Spark would run a transform's Python functions with whatever `python3` is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        settings = local_settings(settings, jars)
+        # A JVM from a session before keeps its class path. pyspark has no public way to tell.
+        is_new_jvm = SparkContext._gateway is None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        settings = local_settings(settings, jars, is_new_jvm=is_new_jvm)
     elif jars:
         settings["spark.jars"] = ",".join(jars)
     builder = SparkSession.builder
@@ -304,8 +273,8 @@ def check_session(session: SparkSession) -> None:
     missing = [
         f"{key}={value}"
         for key, value, found in (
-            ("spark.sql.extensions", _EXTENSION, extensions),
-            ("spark.sql.catalog.spark_catalog", _CATALOG, catalog),
+            ("spark.sql.extensions", DELTA_EXTENSION, extensions),
+            ("spark.sql.catalog.spark_catalog", DELTA_CATALOG, catalog),
         )
         if value not in found
     ]

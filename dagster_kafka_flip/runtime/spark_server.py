@@ -1,0 +1,213 @@
+"""A Spark Connect server on this machine: runs that use it do not wait for Spark to start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.runtime.java import find_java
+from dagster_kafka_flip.runtime.local_settings import local_settings
+from dagster_kafka_flip.runtime.redaction import REDACTION, redaction_regex
+from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
+from dagster_kafka_flip.runtime.session_settings import own_settings
+from dagster_kafka_flip.runtime.spark_home import spark_home
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_POLL_SECONDS = 0.1
+# To start or to stop it, as long as another process may take for the same.
+_LOCK_SECONDS = 150.0
+
+
+@dataclass(frozen=True)
+class SparkServerStatus:
+    """A running server.
+
+    Attributes:
+        remote: Its address, as SparkResource takes it.
+        pid: The process id of its JVM.
+        data_dir: The folder with its log.
+        started_at: When it was started, in UTC.
+    """
+
+    remote: str
+    pid: int
+    data_dir: Path
+    started_at: datetime
+
+    @property
+    def uptime(self) -> timedelta:
+        """The time since the start."""
+        return datetime.now(timezone.utc) - self.started_at
+
+
+class SparkServer:
+    """A Spark Connect server that has the jars of this package and Delta's extension.
+
+    It listens on 127.0.0.1 only, and asks for no password: whoever is logged in to this machine can use it.
+
+    Args:
+        data_dir: The folder for its log; made if it does not exist.
+        port: The port for clients. 0 takes the port of the last time, or a free one.
+        config: Further Spark settings, such as spark.driver.memory.
+        packages: Further Maven coordinates.
+        timeout: How many seconds it may take until it answers.
+
+    Raises:
+        ConfigurationError: The port is out of range.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path,
+        *,
+        port: int = 0,
+        config: Mapping[str, str] | None = None,
+        packages: Sequence[str] = (),
+        timeout: float = 120.0,
+    ) -> None:
+        if not 0 <= port <= 65535:  # noqa: PLR2004
+            msg = f"{port} is not a port: take one from 1 to 65535, or 0 for a free one."
+            raise ConfigurationError(msg)
+        self._folder = ServerFolder(
+            Path(data_dir).expanduser().absolute(), "spark-server", ("port",), SparkSessionError
+        )
+        self._port = port
+        self._config = dict(config or {})
+        self._packages = tuple(packages)
+        self._timeout = timeout
+
+    def start(self, *, daemon: bool = False) -> SparkServerStatus:
+        """Starts the server and waits until it answers; one that is running already is returned as it is.
+
+        Args:
+            daemon: Whether it goes on when this process ends. Otherwise it ends with this object at the latest, also
+                when this process is killed.
+
+        Raises:
+            SparkSessionError: The port is in use, the folder can't be written, the server ended or did not answer in
+                time, or it runs already on another port than the one asked for.
+            JavaNotFoundError: There is no Java, or it is too old.
+            JarDownloadError: The jars could not be fetched.
+        """
+        find_java()
+        jars = fetch_jars(self._packages)
+        with self._folder.lock(_LOCK_SECONDS):
+            running = self.status()
+            if running is None:
+                self._folder.forget()
+                return self._launch(jars, daemon=daemon)
+            if self._port and not running.remote.endswith(f":{self._port}"):
+                msg = (
+                    f"A Spark server is running on {self._folder.path} already, at {running.remote} and not on port "
+                    f"{self._port}: stop it first, or use that address."
+                )
+                raise SparkSessionError(msg)
+            return running
+
+    def stop(self, *, timeout: float = 30.0) -> bool:
+        """Stops the server, whichever process started it; tells whether there was one.
+
+        Args:
+            timeout: How many seconds it has to shut down before it is killed.
+
+        Raises:
+            SparkSessionError: The process did not end, or another process is starting the server.
+        """
+        if not self._folder.path.is_dir():
+            return False
+        with self._folder.lock(_LOCK_SECONDS):
+            return self._folder.stop(timeout)
+
+    def status(self) -> SparkServerStatus | None:
+        """The running server, whichever process started it; None if there is none.
+
+        Raises:
+            SparkSessionError: The record of the last start can't be read.
+        """
+        state = self._folder.running()
+        if state is None:
+            return None
+        return SparkServerStatus(
+            remote=f"sc://{LOCALHOST}:{state.ports['port']}",
+            pid=state.process.pid,
+            data_dir=self._folder.path,
+            started_at=state.started_at,
+        )
+
+    def wait(self) -> None:
+        """Waits until the server that this object started has ended.
+
+        Raises:
+            SparkSessionError: This object did not start it.
+        """
+        self._folder.wait()
+        with self._folder.lock(_LOCK_SECONDS):
+            self._folder.forget()
+
+    def _launch(self, jars: Sequence[str], *, daemon: bool) -> SparkServerStatus:
+        last = self._folder.last_start()
+        ports = choose_ports({"port": self._port}, {} if last is None else last.ports, SparkSessionError)
+        settings = {
+            **own_settings(),
+            "spark.app.name": "dagster-kafka-flip",
+            "spark.master": "local[*]",
+            **self._config,
+            REDACTION: redaction_regex(self._config),
+            "spark.connect.grpc.binding.address": LOCALHOST,
+            "spark.connect.grpc.binding.port": str(ports["port"]),
+        }
+        settings = local_settings(settings, jars, is_new_jvm=True)
+        command = [str(spark_home() / "bin" / "spark-submit"), "--class", _CLASS]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+            # Of Spark's UI, too.
+            "SPARK_LOCAL_IP": LOCALHOST,
+        }
+        process = self._folder.launch([*command, "spark-internal"], ports, daemon=daemon, environment=environment)
+        try:
+            self._wait_until_ready(ports["port"])
+        except BaseException:
+            self._folder.end(process)
+            raise
+        status = self.status()
+        if status is None:
+            msg = f"The Spark server on {self._folder.path} ended right after its start. {self._folder.last_words()}"
+            raise SparkSessionError(msg)
+        return status
+
+    def _wait_until_ready(self, port: int) -> None:
+        def answers() -> bool:
+            if self.status() is None:
+                msg = f"The Spark server on {self._folder.path} ended before it answered. {self._folder.last_words()}"
+                raise SparkSessionError(msg)
+            with socket.socket() as probe:
+                return probe.connect_ex((LOCALHOST, port)) == 0
+
+        retrying = Retrying(
+            stop=stop_after_delay(self._timeout),
+            wait=wait_fixed(_POLL_SECONDS),
+            retry=retry_if_result(lambda ready: not ready),
+        )
+        try:
+            retrying(answers)
+        except RetryError as error:
+            msg = (
+                f"The Spark server on {self._folder.path} did not answer at {LOCALHOST}:{port} within "
+                f"{self._timeout:g} s. {self._folder.last_words()}"
+            )
+            raise SparkSessionError(msg) from error

@@ -1,0 +1,107 @@
+"""A local Spark server is started, used, found again and stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.spark_server import SparkServer
+
+COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
+
+# A process of its own: in one that has a local session already, pyspark takes no remote one.
+LANDS = """
+import json, sys
+from dagster_kafka_flip import KafkaSource, SparkResource, ingest
+
+servers, topic, table, remote = sys.argv[1:]
+spark = SparkResource(remote=remote)
+source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
+print(ingest(source, table, spark=spark.session).rows)
+"""
+
+
+def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    finished = subprocess.run([*COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=180)
+    assert finished.returncode == code, finished.stderr
+    assert "Traceback" not in finished.stderr
+    return finished
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, broker, topic, tmp_path):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a"), (None, "b"), (None, "c")])
+    here = ["--data-dir", str(tmp_path / "server")]
+    shown = json.loads(run("start", "--daemon", "--port", "0", "--json", *here).stdout)
+    try:
+        assert shown["remote"].startswith("sc://127.0.0.1:")
+        status = json.loads(run("status", "--json", *here).stdout)
+        assert {**status, "uptime_seconds": 0} == {**shown, "uptime_seconds": 0}
+        assert json.loads(run("start", "--port", "0", "--json", *here).stdout)["pid"] == shown["pid"]
+        refused = run("start", "--port", "9", *here, code=1)
+        assert refused.stderr.startswith(f"Error: A Spark server is running on {tmp_path / 'server'} already")
+
+        table = tmp_path / "table"
+        arguments = [broker, topic, str(table), shown["remote"]]
+        landed = subprocess.run(
+            [sys.executable, "-c", LANDS, *arguments], check=True, capture_output=True, text=True, timeout=180
+        )
+        assert landed.stdout.split() == ["3"]
+        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 3
+        # Of the table, everybody may see the files who may see those of a session in a run; of the log, nobody.
+        assert {path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*") if path.is_file()} == {0}
+        assert all(path.stat().st_mode & 0o004 for path in table.glob("*.parquet"))
+    finally:
+        stopped = run("stop", *here).stdout
+    assert stopped == f"Stopped the Spark server on {tmp_path / 'server'}.\n"
+    assert run("stop", *here).stdout == f"No Spark server was running on {tmp_path / 'server'}.\n"
+    assert run("status", *here, code=1).stdout == f"No Spark server is running on {tmp_path / 'server'}.\n"
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
+    command = [*COMMAND, "start", "--port", "0", "--json", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        shown = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert errors.endswith("Stopped the Spark server.\n")
+    assert not Path(f"/proc/{shown['pid']}").exists()
+    assert SparkServer(tmp_path).status() is None
+
+
+def test_a_server_that_does_not_start_shows_its_own_words(tmp_path):
+    failed = run("start", "--port", "0", "--conf", "spark.driver.memory=much", "--data-dir", str(tmp_path), code=1)
+    assert failed.stderr.startswith(f"Error: The Spark server on {tmp_path} ended before it answered.")
+    assert "much" in failed.stderr
+    assert SparkServer(tmp_path).status() is None
+
+
+@pytest.mark.parametrize("text", ["spark.driver.memory", "driver.memory=4g", ""])
+def test_a_setting_that_is_none_of_sparks_is_refused_before_anything_starts(tmp_path, text):
+    result = CliRunner().invoke(main, ["spark", "start", "--conf", text, "--data-dir", str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert "write spark.NAME=VALUE" in result.output
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_was_never_started_is_not_there(tmp_path):
+    server = SparkServer(tmp_path / "none")
+    assert server.status() is None
+    assert not server.stop()
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ConfigurationError, match="70000 is not a port"):
+        SparkServer(tmp_path, port=70_000)
