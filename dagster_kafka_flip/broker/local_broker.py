@@ -17,8 +17,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
 from dagster_kafka_flip.runtime.jars import retrieve
 from dagster_kafka_flip.runtime.java import find_java
@@ -53,7 +51,6 @@ _PORTS = ("port", "controller_port")
 _NODE_ID = 1
 _PORT_ATTEMPTS = 4
 _FORMAT_TIMEOUT_SECONDS = 60.0
-_POLL_SECONDS = 0.05
 
 # Over a broker's short life start-up time counts for more than peak throughput. It halves with the simple collector and
 # the first compiler only, and a JVM out of memory is better dead than half alive.
@@ -181,7 +178,7 @@ class LocalBroker:
                 f"{', '.join(taken)} can't be set as broker properties: they follow from data_dir, port and "
                 "controller_port."
             )
-        self._folder = ServerFolder(Path(data_dir).expanduser().absolute(), "broker", _PORTS, BrokerError)
+        self._folder = ServerFolder(Path(data_dir).expanduser().absolute(), "broker", "broker", _PORTS, BrokerError)
         self._port = port
         self._controller_port = controller_port
         self._properties = dict(properties or {})
@@ -419,10 +416,6 @@ class LocalBroker:
         )
 
         def answers() -> bool:
-            if self.status() is None:
-                raise BrokerError(
-                    f"The broker on {self._folder.path} ended before it answered. {self._folder.last_words()}"
-                )
             try:
                 cluster: Any = admin.describe_cluster(request_timeout=min(2.0, self._timeout)).result()
             except KafkaException:
@@ -431,18 +424,7 @@ class LocalBroker:
             # Without both, another program's broker on the same port could be taken for ours.
             return cluster.cluster_id == self._cluster_id() and (_NODE_ID, address) in addresses
 
-        retrying = Retrying(
-            stop=stop_after_delay(self._timeout),
-            wait=wait_fixed(_POLL_SECONDS),
-            retry=retry_if_result(lambda ready: not ready),
-        )
-        try:
-            retrying(answers)
-        except RetryError as error:
-            raise BrokerError(
-                f"The broker on {self._folder.path} did not answer at {address} within {self._timeout:g} s. "
-                f"{self._folder.last_words()}"
-            ) from error
+        self._folder.wait_until_ready(answers, address, self._timeout)
 
     def _lock(self) -> AbstractContextManager[None]:
         # Whoever holds it may be waiting for a broker for as long as we would, and then has to end it.

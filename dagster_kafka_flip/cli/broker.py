@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from dagster_kafka_flip.cli.options import data_dir_option, json_option
-from dagster_kafka_flip.cli.server_output import show_server
+from dagster_kafka_flip.cli.server_commands import run_server, show_running, show_server, start_options, stop_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dagster_kafka_flip.broker.local_broker import BrokerStatus
+
+_WHAT = "broker"
+
+_data_dir = data_dir_option(
+    ".kafka", "DAGSTER_KAFKA_FLIP_BROKER_DIR", "The folder with the broker's topics, settings and logs."
+)
 
 
 @click.group()
@@ -22,68 +28,35 @@ def broker() -> None:
 
 
 @broker.command()
-@data_dir_option(".kafka", "DAGSTER_KAFKA_FLIP_BROKER_DIR", "The folder with the broker's topics, settings and logs.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=9092,
-    show_default=True,
-    help="The port for clients; 0 takes that of the last time, or a free one.",
-)
-@click.option(
-    "--foreground/--daemon",
-    default=True,
-    show_default=True,
-    help="Stay until Ctrl-C and stop the broker then, or leave it running.",
-)
+@_data_dir
+@start_options(9092, _WHAT)
 @json_option
 def start(data_dir: Path, port: int, foreground: bool, as_json: bool) -> None:
     """Start the broker; the first start ever downloads Kafka (44 MB)."""
-    from rich.console import Console
-
     from dagster_kafka_flip.broker.local_broker import KAFKA_VERSION, LocalBroker
 
-    # SIGTERM then ends the command as Ctrl-C does, and takes the broker with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    local = LocalBroker(data_dir, port=port)
-    before = local.status()
-    try:
-        with Console(stderr=True).status(f"Starting Kafka {KAFKA_VERSION} ..."):
-            status = local.start(daemon=not foreground)
-        _show(status, as_json=as_json)
-        if foreground and before is None:
-            click.echo("Ctrl-C stops it.", err=True)
-            local.wait()
-    except KeyboardInterrupt:
-        if not foreground or before is not None:
-            raise
-        local.stop()
-        click.echo("Stopped the broker.", err=True)
+    server = LocalBroker(data_dir, port=port)
+    waiting = f"Starting Kafka {KAFKA_VERSION} ..."
+    run_server(_WHAT, server, partial(_show, as_json=as_json), waiting=waiting, foreground=foreground)
 
 
 @broker.command()
-@data_dir_option(".kafka", "DAGSTER_KAFKA_FLIP_BROKER_DIR", "The folder with the broker's topics, settings and logs.")
+@_data_dir
 def stop(data_dir: Path) -> None:
     """Stop the broker; its topics stay."""
     from dagster_kafka_flip.broker.local_broker import LocalBroker
 
-    stopped = LocalBroker(data_dir).stop()
-    click.echo(f"Stopped the broker on {data_dir}." if stopped else f"No broker was running on {data_dir}.")
+    stop_server(_WHAT, LocalBroker(data_dir), data_dir)
 
 
 @broker.command("status")
-@data_dir_option(".kafka", "DAGSTER_KAFKA_FLIP_BROKER_DIR", "The folder with the broker's topics, settings and logs.")
+@_data_dir
 @json_option
-@click.pass_context
-def show_status(context: click.Context, data_dir: Path, as_json: bool) -> None:
+def show_status(data_dir: Path, as_json: bool) -> None:
     """Show the running broker; exit with 1 if there is none."""
     from dagster_kafka_flip.broker.local_broker import LocalBroker
 
-    status = LocalBroker(data_dir).status()
-    if status is None:
-        click.echo("null" if as_json else f"No broker is running on {data_dir}.")
-        context.exit(1)
-    _show(status, as_json=as_json)
+    show_running(_WHAT, LocalBroker(data_dir), data_dir, partial(_show, as_json=as_json), as_json=as_json)
 
 
 def _show(status: BrokerStatus, *, as_json: bool) -> None:
@@ -94,4 +67,4 @@ def _show(status: BrokerStatus, *, as_json: bool) -> None:
         "uptime": status.uptime,
         "data_dir": status.data_dir,
     }
-    show_server("broker", facts, as_json=as_json)
+    show_server(_WHAT, facts, as_json=as_json)

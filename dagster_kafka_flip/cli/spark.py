@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from dagster_kafka_flip.cli.options import data_dir_option, json_option
-from dagster_kafka_flip.cli.server_output import show_server
+from dagster_kafka_flip.cli.server_commands import run_server, show_running, show_server, start_options, stop_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dagster_kafka_flip.runtime.spark_server import SparkServerStatus
+
+_WHAT = "Spark server"
 
 _data_dir = data_dir_option(".spark", "DAGSTER_KAFKA_FLIP_SPARK_DIR", "The folder with the server's log.")
 _packages = click.option(
@@ -48,19 +50,7 @@ def prepare(packages: tuple[str, ...]) -> None:
 
 @spark.command()
 @_data_dir
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=15002,
-    show_default=True,
-    help="The port for clients; 0 takes that of the last time, or a free one.",
-)
-@click.option(
-    "--foreground/--daemon",
-    default=True,
-    show_default=True,
-    help="Stay until Ctrl-C and stop the server then, or leave it running.",
-)
+@start_options(15002, "server")
 @click.option(
     "--conf",
     "settings",
@@ -77,27 +67,12 @@ def start(
 
     Runs that use it do not wait for Spark to start. It listens on 127.0.0.1 and asks for no password.
     """
-    from rich.console import Console
-
     from dagster_kafka_flip.runtime.spark_server import SparkServer
 
     config = dict(_setting(text) for text in settings)
-    # SIGTERM then ends the command as Ctrl-C does, and takes the server with it.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     server = SparkServer(data_dir, port=port, config=config, packages=packages)
-    before = server.status()
-    try:
-        with Console(stderr=True).status("Starting Spark ..."):
-            status = server.start(daemon=not foreground)
-        _show(status, as_json=as_json)
-        if foreground and before is None:
-            click.echo("Ctrl-C stops it.", err=True)
-            server.wait()
-    except KeyboardInterrupt:
-        if not foreground or before is not None:
-            raise
-        server.stop()
-        click.echo("Stopped the Spark server.", err=True)
+    show = partial(_show, as_json=as_json)
+    run_server(_WHAT, server, show, waiting="Starting Spark ...", foreground=foreground)
 
 
 @spark.command()
@@ -106,23 +81,17 @@ def stop(data_dir: Path) -> None:
     """Stop the server; runs that use it fail."""
     from dagster_kafka_flip.runtime.spark_server import SparkServer
 
-    stopped = SparkServer(data_dir).stop()
-    click.echo(f"Stopped the Spark server on {data_dir}." if stopped else f"No Spark server was running on {data_dir}.")
+    stop_server(_WHAT, SparkServer(data_dir), data_dir)
 
 
 @spark.command("status")
 @_data_dir
 @json_option
-@click.pass_context
-def show_status(context: click.Context, data_dir: Path, as_json: bool) -> None:
+def show_status(data_dir: Path, as_json: bool) -> None:
     """Show the running server; exit with 1 if there is none."""
     from dagster_kafka_flip.runtime.spark_server import SparkServer
 
-    status = SparkServer(data_dir).status()
-    if status is None:
-        click.echo("null" if as_json else f"No Spark server is running on {data_dir}.")
-        context.exit(1)
-    _show(status, as_json=as_json)
+    show_running(_WHAT, SparkServer(data_dir), data_dir, partial(_show, as_json=as_json), as_json=as_json)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -135,4 +104,4 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _show(status: SparkServerStatus, *, as_json: bool) -> None:
     facts = {"remote": status.remote, "pid": status.pid, "uptime": status.uptime, "data_dir": status.data_dir}
-    show_server("Spark server", facts, as_json=as_json)
+    show_server(_WHAT, facts, as_json=as_json)

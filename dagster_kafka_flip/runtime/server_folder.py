@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from dagster_kafka_flip.errors import KafkaFlipError
 
@@ -83,14 +84,16 @@ class ServerFolder:
 
     Args:
         path: The folder; made with the first start.
-        name: What its files are named after, and what it is called in messages, such as `broker`.
+        name: What its files are named after, such as `broker`.
+        what: What it is called in messages.
         ports: Names of its ports.
         error: The class of what is raised.
     """
 
-    def __init__(self, path: Path, name: str, ports: Sequence[str], error: type[KafkaFlipError]) -> None:
+    def __init__(self, path: Path, name: str, what: str, ports: Sequence[str], error: type[KafkaFlipError]) -> None:
         self.path = path
         self._name = name
+        self._what = what
         self._ports = tuple(ports)
         self._error = error
         self._process: subprocess.Popen[bytes] | None = None
@@ -118,7 +121,7 @@ class ServerFolder:
             self.path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
             lock.acquire(timeout=patience)
         except Timeout as error:
-            msg = f"Another process has been starting or stopping the {self._name} on {self.path} for too long."
+            msg = f"Another process has been starting or stopping the {self._what} on {self.path} for too long."
             raise self._error(msg) from error
         except OSError as error:
             msg = f"{self.path} can't be used as the data folder: {error}. Name another one."
@@ -141,7 +144,7 @@ class ServerFolder:
             return None
         except (ValueError, KeyError, TypeError) as error:
             msg = (
-                f"{self._state_path} can't be read ({error!r}), so it is not known whether a {self._name} is running "
+                f"{self._state_path} can't be read ({error!r}), so it is not known whether a {self._what} is running "
                 "on that folder: end it if there is one, and delete the file."
             )
             raise self._error(msg) from error
@@ -195,6 +198,35 @@ class ServerFolder:
             raise
         return process
 
+    def wait_until_ready(self, answers: Callable[[], bool], address: str, patience: float) -> None:
+        """Waits until the server answers.
+
+        Args:
+            answers: Whether it does.
+            address: Where, for messages.
+            patience: Seconds to wait.
+        """
+
+        def is_ready() -> bool:
+            if self.running() is None:
+                msg = f"The {self._what} on {self.path} ended before it answered. {self.last_words()}"
+                raise self._error(msg)
+            return answers()
+
+        retrying = Retrying(
+            stop=stop_after_delay(patience),
+            wait=wait_fixed(_POLL_SECONDS),
+            retry=retry_if_result(lambda ready: not ready),
+        )
+        try:
+            retrying(is_ready)
+        except RetryError as error:
+            msg = (
+                f"The {self._what} on {self.path} did not answer at {address} within {patience:g} s. "
+                f"{self.last_words()}"
+            )
+            raise self._error(msg) from error
+
     def end(self, process: Process) -> None:
         """Ends a server whose start has failed.
 
@@ -226,13 +258,13 @@ class ServerFolder:
             while self._is_alive(process) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
         if self._is_alive(process):
-            msg = f"The {self._name}'s process {process.pid} did not end within {_KILL_SECONDS:.0f} s of being killed."
+            msg = f"The {self._what}'s process {process.pid} did not end within {_KILL_SECONDS:.0f} s of being killed."
             raise self._error(msg)
 
     def wait(self) -> int:
         """Waits until the server that this object started has ended, and returns its exit code."""
         if self._process is None:
-            msg = f"The {self._name} on {self.path} was not started here, so its end can't be waited for."
+            msg = f"The {self._what} on {self.path} was not started here, so its end can't be waited for."
             raise self._error(msg)
         return self._process.wait()
 

@@ -10,8 +10,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
-
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.local_settings import local_settings
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_POLL_SECONDS = 0.1
 # To start or to stop it, as long as another process may take for the same.
 _LOCK_SECONDS = 150.0
 
@@ -81,7 +78,7 @@ class SparkServer:
             msg = f"{port} is not a port: take one from 1 to 65535, or 0 for a free one."
             raise ConfigurationError(msg)
         self._folder = ServerFolder(
-            Path(data_dir).expanduser().absolute(), "spark-server", ("port",), SparkSessionError
+            Path(data_dir).expanduser().absolute(), "spark-server", "Spark server", ("port",), SparkSessionError
         )
         self._port = port
         self._config = dict(config or {})
@@ -180,7 +177,8 @@ class SparkServer:
         }
         process = self._folder.launch([*command, "spark-internal"], ports, daemon=daemon, environment=environment)
         try:
-            self._wait_until_ready(ports["port"])
+            address = (LOCALHOST, ports["port"])
+            self._folder.wait_until_ready(lambda: _accepts(address), f"{LOCALHOST}:{ports['port']}", self._timeout)
         except BaseException:
             self._folder.end(process)
             raise
@@ -190,24 +188,7 @@ class SparkServer:
             raise SparkSessionError(msg)
         return status
 
-    def _wait_until_ready(self, port: int) -> None:
-        def answers() -> bool:
-            if self.status() is None:
-                msg = f"The Spark server on {self._folder.path} ended before it answered. {self._folder.last_words()}"
-                raise SparkSessionError(msg)
-            with socket.socket() as probe:
-                return probe.connect_ex((LOCALHOST, port)) == 0
 
-        retrying = Retrying(
-            stop=stop_after_delay(self._timeout),
-            wait=wait_fixed(_POLL_SECONDS),
-            retry=retry_if_result(lambda ready: not ready),
-        )
-        try:
-            retrying(answers)
-        except RetryError as error:
-            msg = (
-                f"The Spark server on {self._folder.path} did not answer at {LOCALHOST}:{port} within "
-                f"{self._timeout:g} s. {self._folder.last_words()}"
-            )
-            raise SparkSessionError(msg) from error
+def _accepts(address: tuple[str, int]) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(address) == 0

@@ -1,0 +1,144 @@
+"""What the commands that start, stop and show a server of this machine have in common."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+Status_co = TypeVar("Status_co", covariant=True)
+
+
+class _Server(Protocol[Status_co]):
+    """A server of this machine, whichever process started it."""
+
+    def start(self, *, daemon: bool = False) -> Status_co: ...
+    def stop(self) -> bool: ...
+    def status(self) -> Status_co | None: ...
+    def wait(self) -> None: ...
+
+
+def start_options(port: int, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`--port`, and `--foreground` or `--daemon`.
+
+    Args:
+        port: The port, if none is named.
+        what: What is started, for the help.
+    """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in (
+            click.option(
+                "--foreground/--daemon",
+                default=True,
+                show_default=True,
+                help=f"Stay until Ctrl-C and stop the {what} then, or leave it running.",
+            ),
+            click.option(
+                "--port",
+                type=click.IntRange(0, 65535),
+                default=port,
+                show_default=True,
+                help="The port for clients; 0 takes that of the last time, or a free one.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def run_server(
+    what: str, server: _Server[Status_co], show: Callable[[Status_co], None], *, waiting: str, foreground: bool
+) -> None:
+    """Starts a server and shows it; in the foreground it stays until it is interrupted, and stops it then.
+
+    Args:
+        what: What it is, such as `broker`.
+        server: It. One that runs already is shown and left alone.
+        show: Shows it.
+        waiting: What to say while it starts.
+        foreground: Whether to stay.
+    """
+    from rich.console import Console
+
+    # SIGTERM then ends the command as Ctrl-C does, and takes the server with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = server.status()
+    try:
+        with Console(stderr=True).status(waiting):
+            status = server.start(daemon=not foreground)
+        show(status)
+        if foreground and before is None:
+            click.echo("Ctrl-C stops it.", err=True)
+            server.wait()
+    except KeyboardInterrupt:
+        if not foreground or before is not None:
+            raise
+        server.stop()
+        click.echo(f"Stopped the {what}.", err=True)
+
+
+def stop_server(what: str, server: _Server[Status_co], data_dir: Path) -> None:
+    """Stops a server, and says whether there was one.
+
+    Args:
+        what: What it is, such as `broker`.
+        server: It.
+        data_dir: Its folder, as it was named.
+    """
+    stopped = server.stop()
+    click.echo(f"Stopped the {what} on {data_dir}." if stopped else f"No {what} was running on {data_dir}.")
+
+
+def show_running(
+    what: str, server: _Server[Status_co], data_dir: Path, show: Callable[[Status_co], None], *, as_json: bool
+) -> None:
+    """Shows the server that runs; ends the command with 1 if there is none.
+
+    Args:
+        what: What it is, such as `broker`.
+        server: It.
+        data_dir: Its folder, as it was named.
+        show: Shows it.
+        as_json: As one line of JSON.
+    """
+    status = server.status()
+    if status is None:
+        click.echo("null" if as_json else f"No {what} is running on {data_dir}.")
+        click.get_current_context().exit(1)
+    show(status)
+
+
+def show_server(what: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Prints what there is to know of a server.
+
+    Args:
+        what: What it is, such as `broker`.
+        facts: By name. The first is its address; `uptime` is a timedelta.
+        as_json: As one line of JSON.
+    """
+    uptime = facts["uptime"]
+    seconds = round(uptime.total_seconds()) if isinstance(uptime, timedelta) else 0
+    if as_json:
+        values = {name: value if isinstance(value, int) else str(value) for name, value in facts.items()}
+        del values["uptime"]
+        click.echo(json.dumps({**values, "uptime_seconds": seconds}))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    first = next(iter(facts))
+    rows = {"address" if name == first else name.replace("_", " "): value for name, value in facts.items()}
+    console.print(Text(f"The {what} is running", style="bold green"))
+    for name, value in {**rows, "uptime": timedelta(seconds=seconds)}.items():
+        # Paths are not to be broken into lines, so that they can be copied.
+        console.print(Text.assemble((f"  {name:<10}  ", "dim"), str(value)), soft_wrap=True)
