@@ -32,15 +32,24 @@ def test_jars_are_on_the_class_path_and_their_classes_in_the_archive():
     assert "spark.jars" not in settings
 
 
-def test_a_class_path_of_the_users_comes_behind_and_has_no_archive():
+def test_without_an_archive_jars_come_behind_sparks_own(monkeypatch):
+    monkeypatch.setattr(module, "archive_options", lambda _: [])
+    settings = local_settings({}, ["/a.jar", "/b.jar"])
+    assert settings["spark.jars"] == "/a.jar,/b.jar"
+    assert CLASS_PATH not in settings
+
+
+def test_a_class_path_of_the_users_stays_and_has_no_archive():
     settings = local_settings({CLASS_PATH: "/own.jar"}, ["/a.jar"])
-    assert settings[CLASS_PATH] == os.pathsep.join(["/a.jar", "/own.jar"])
+    assert settings[CLASS_PATH] == "/own.jar"
+    assert settings["spark.jars"] == "/a.jar"
     assert ARCHIVE not in settings[OPTIONS]
 
 
 def test_an_archive_of_the_users_stays():
     settings = local_settings({OPTIONS: "-XX:SharedArchiveFile=/own.jsa"}, ["/a.jar"])
     assert settings[OPTIONS].count("SharedArchiveFile") == 1
+    assert settings["spark.jars"] == "/a.jar"
 
 
 def test_a_jvm_that_is_there_keeps_its_class_path_so_the_jars_are_added_to_it():

@@ -36,11 +36,13 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
     if not any(_COLLECTOR.search(text) for text in (*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT))):
         # A batch job waits for no single request: throughput counts, and pauses don't.
         options.append("-XX:+UseParallelGC")
-    if jars and is_new_jvm:
-        # On the class path Java need not copy them, and finds their classes in the archive.
-        local[_CLASS_PATH] = os.pathsep.join([*jars, *filter(None, [settings.get(_CLASS_PATH, "")])])
-        if "SharedArchiveFile" not in options[0] and _CLASS_PATH not in settings:
-            options += archive_options(jars)
+    is_given = _CLASS_PATH in settings or "SharedArchiveFile" in options[0]
+    archive = archive_options(jars) if jars and is_new_jvm and not is_given else []
+    if archive:
+        # There they come before Spark's own jars, which versions of Delta that stand in for others need not bear. That
+        # the archive was made shows that these do.
+        local[_CLASS_PATH] = os.pathsep.join(jars)
+        options += archive
     elif jars:
         local["spark.jars"] = ",".join(jars)
     local[_JAVA_OPTIONS] = " ".join(filter(None, options))
