@@ -17,6 +17,8 @@ BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow
 # Each worker has a broker and a Spark session of its own, which keep a core busy.
 WORKERS ?= 2
+# Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo dev test check unit format lint docs clean test-newest test-install bench bench-throughput bench-planning bench-tasks bench-backfills screenshots soak help
 .DEFAULT_GOAL := help

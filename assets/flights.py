@@ -20,7 +20,8 @@ flight = JsonFormat(
     "distance DOUBLE, dep_delay DOUBLE, arr_delay DOUBLE, air_time DOUBLE"
 )
 
-# Once default_automation_condition_sensor is on, Dagster looks at the topic every five minutes, and lands what is new.
+# Once default_automation_condition_sensor is on, Dagster observes the topic every five minutes and materializes new
+# records.
 flights_topic = kafka_topic_asset(
     flights_source,
     description="Flights out of New York, as JSON, keyed by carrier.",
@@ -29,7 +30,7 @@ flights_topic = kafka_topic_asset(
     automation_condition=AutomationCondition.on_cron("*/5 * * * *"),
 )
 
-# The records as they are: nothing is decoded, so nothing can be rejected.
+# Unchanged records: nothing is decoded, so nothing can be rejected.
 flights_raw = build_kafka_delta_asset(
     name="flights_raw",
     source=flights_source,
@@ -55,7 +56,7 @@ flights_raw = build_kafka_delta_asset(
     freshness_policy=FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),
 )
 def flights(records):
-    """Each flight with its scheduled departure in UTC; a missing delay means that it was cancelled."""
+    """Each flight with its scheduled departure in UTC; a missing delay means a cancelled flight."""
     return records.withColumnRenamed("kafka_timestamp", "departure").withColumn(
         "cancelled", records["dep_delay"].isNull()
     )
@@ -63,7 +64,7 @@ def flights(records):
 
 flights_checks = kafka_delta_checks(flights, max_lag=200_000)
 
-# The same by day, in UTC: any days can be landed again, each in the place of what the table has of it.
+# The same by day, in UTC: any day can be materialized again, which replaces its rows.
 flights_daily = build_kafka_delta_asset(
     name="flights_daily",
     source=flights_source,

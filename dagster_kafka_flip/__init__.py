@@ -1,7 +1,7 @@
-"""Lands Kafka topics in Delta Lake tables, exactly once, in bounded batches, as Dagster assets.
+"""Ingests Kafka topics into Delta Lake tables as Dagster assets: exactly once, in bounded batches.
 
-The public names are all here. They are imported when they are first used, so that the command line answers at once and
-a code location loads no Spark.
+All public names are exported here. They are imported on first use, so that the command line starts fast and a code
+location does not load Spark.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
     from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
+    from dagster_kafka_flip.assets.maintenance_asset import kafka_delta_maintenance
     from dagster_kafka_flip.assets.multi_asset import build_kafka_delta_multi_asset
     from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
@@ -87,6 +88,7 @@ _HOMES = {
     "ingest": "ingestion.ingest",
     "kafka_delta_asset": "assets.kafka_delta_asset",
     "kafka_delta_checks": "checks.kafka_delta_checks",
+    "kafka_delta_maintenance": "assets.maintenance_asset",
     "kafka_topic_asset": "assets.topic_asset",
     "matching_topics": "assets.asset_per_topic",
     "rewrite_windows": "ingestion.rewrite_windows",
@@ -136,6 +138,7 @@ __all__ = [
     "ingest",
     "kafka_delta_asset",
     "kafka_delta_checks",
+    "kafka_delta_maintenance",
     "kafka_topic_asset",
     "matching_topics",
     "rewrite_windows",

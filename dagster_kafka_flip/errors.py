@@ -1,7 +1,7 @@
 """Every error this package raises, under one base class.
 
-A message names what happened, to which topic partition or table, with which numbers, and what to do next. The classes
-say which of those situations it is, so that an alert can be routed and a policy can be set by class.
+Each message says what happened, to which topic partition or table, with which numbers, and what to do next. The class
+identifies the situation, so that alerts and policies can select errors by class.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ class KafkaFlipError(Exception):
 
 
 class ConfigurationError(KafkaFlipError):
-    """A source, table, format or resource was described in a way that can't work; nothing was read or written."""
+    """A source, table, format or resource has invalid or contradicting options; nothing was read or written."""
 
 
 # --- the development broker ---------------------------------------------------------------------------------------
 
 
 class JavaNotFoundError(KafkaFlipError):
-    """There is no Java, or it is too old for Spark 4 and Kafka 4 (both need Java 17 or newer)."""
+    """Java was not found, or is too old for Spark 4 and Kafka 4 (both need Java 17 or newer)."""
 
 
 class JarDownloadError(KafkaFlipError):
-    """Jars could not be brought into the local cache."""
+    """Jars could not be downloaded into the local cache."""
 
 
 class BrokerError(KafkaFlipError):
@@ -50,34 +50,34 @@ class ClusterRequestError(KafkaFlipError):
 
 
 class ClusterAccessError(ClusterRequestError):
-    """Brokers are there, but don't let this client in: a refused login, a failed TLS handshake, a missing right."""
+    """The brokers refuse this client: a refused login, a failed TLS handshake, or a missing ACL."""
 
 
 class GroupCommitError(KafkaFlipError):
-    """A consumer group's offsets were left alone. What was landed stays landed; only a warning of a run."""
+    """A consumer group's offsets could not be committed. The rows stay committed; a run only logs a warning."""
 
 
 class TopicNotFoundError(KafkaFlipError):
-    """A listed topic, or a named topic partition, does not exist (or may not be described)."""
+    """A topic or topic partition that the source lists does not exist, or this client may not describe it."""
 
 
 class OffsetNotFoundError(KafkaFlipError):
-    """A start or stop could not be turned into an offset, such as a group without a committed offset."""
+    """A start or stop can't be resolved to an offset, such as a group without a committed offset."""
 
 
 class EventTimeUnknownError(KafkaFlipError):
-    """How far a topic partition is in event time can't be told, so that it can't be aligned with the others."""
+    """The event time that a topic partition has reached is unknown, so it can't be aligned with the others."""
 
 
 class OffsetOutOfRangeError(KafkaFlipError):
-    """A start or stop offset that was asked for lies outside of what the log can hold."""
+    """A requested start or stop offset is outside the range of the log."""
 
 
 class RetentionOvertookPositionError(KafkaFlipError):
-    """Records between the position and the beginning of the log were deleted before they were read.
+    """Retention deleted records between the position and the beginning of the log before they were read.
 
     Attributes:
-        log_start_offsets: By topic and partition: where the log begins, of each topic partition that was looked at.
+        log_start_offsets: Log start offset of each topic partition that was checked, by topic and partition.
     """
 
     def __init__(self, message: str, log_start_offsets: Mapping[tuple[str, int], int]) -> None:
@@ -86,11 +86,11 @@ class RetentionOvertookPositionError(KafkaFlipError):
 
 
 class EndBeforePositionError(KafkaFlipError):
-    """The log ends before the position: it was truncated, or the topic is another one."""
+    """The log ends before the position: it was truncated, or the topic is a different one."""
 
 
 class TopicRecreatedError(KafkaFlipError):
-    """A topic has the name, but not the id, of the topic whose position is known.
+    """A topic has the name, but not the id, of the topic that the position belongs to.
 
     Attributes:
         topics: The names of such topics.
@@ -102,18 +102,18 @@ class TopicRecreatedError(KafkaFlipError):
 
 
 class ClusterChangedError(KafkaFlipError):
-    """Another cluster answers under the address than the one whose position is known."""
+    """The bootstrap servers lead to another cluster than the one that the position belongs to."""
 
 
 class LogChangedError(KafkaFlipError):
-    """A topic was made again, or another cluster answered, while a batch was read: its rows may be of either."""
+    """A topic was recreated, or another cluster answered, while a batch was read: its rows may come from either log."""
 
 
 # --- windows ------------------------------------------------------------------------------------------------------
 
 
 class WindowNotCompleteError(KafkaFlipError):
-    """A window of time is not over, or an open transaction may hold records of it back."""
+    """A time window is not over, or an open transaction may still hold records of it."""
 
 
 class WindowBeyondRetentionError(KafkaFlipError):
@@ -121,19 +121,19 @@ class WindowBeyondRetentionError(KafkaFlipError):
 
 
 class RecordsFromFutureError(KafkaFlipError):
-    """A record is dated later than now, so that what stands behind it in the log can't be found by its time."""
+    """A record has a timestamp in the future, so records behind it in the log can't be found by timestamp."""
 
 
 class TimestampOutOfRangeError(KafkaFlipError):
-    """A record's timestamp is one that no Spark TIMESTAMP can hold, so that Spark can't read the record."""
+    """A record's timestamp is out of range for a Spark TIMESTAMP, so Spark can't read the record."""
 
 
 class TimestampTypeChangedError(KafkaFlipError):
-    """A topic whose brokers set the times of its records (LogAppendTime) holds records whose producers did."""
+    """A topic with LogAppendTime holds records whose timestamps were set by producers."""
 
 
 class WindowsChangedError(KafkaFlipError):
-    """The table's windows are others than the asset's, or it is no table of windows."""
+    """The table's windows differ from the asset's, or the table was not written in windows."""
 
 
 # --- records ------------------------------------------------------------------------------------------------------
@@ -144,19 +144,19 @@ class RecordsRejectedError(KafkaFlipError):
 
 
 class TooManyDeadLettersError(RecordsRejectedError):
-    """More of a batch's records could not be decoded than may be dead letters; nothing of the batch was written."""
+    """A batch has more undecodable records than the limit for dead letters; nothing of the batch was written."""
 
 
 class DeadLetterLostError(KafkaFlipError):
-    """Rejected records that were not landed in the dead-letter table yet are no longer in the log."""
+    """The log no longer holds rejected records that were not yet written to the dead-letter table."""
 
 
 class DeadLetterTableMissingError(KafkaFlipError):
-    """The dead-letter table that the stream's commits speak of is not there, or another table is in its place."""
+    """The dead-letter table that the stream's commits name is missing or was replaced by another table."""
 
 
 class DeadLetterDecoderError(KafkaFlipError):
-    """Dead letters are owed that another decoder rejected, and it can't be made again."""
+    """Pending dead letters were rejected by another decoder, which can't be rebuilt."""
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class SparkSessionError(KafkaFlipError):
 
 
 class TableError(KafkaFlipError):
-    """The place named as the table can't be used as a Delta table."""
+    """The table's path or name can't be used for a Delta table."""
 
 
 class SchemaMismatchError(KafkaFlipError):
@@ -175,7 +175,7 @@ class SchemaMismatchError(KafkaFlipError):
 
 
 class UnsafeStoreError(KafkaFlipError):
-    """The table's store can't keep two writers apart, and nothing says that there is only one."""
+    """The table's store does not prevent concurrent writers, and single_writer is not set."""
 
 
 class ForeignRowsError(KafkaFlipError):
@@ -187,19 +187,23 @@ class StreamOverlapError(KafkaFlipError):
 
 
 class TableReplacedError(KafkaFlipError):
-    """The table's content was replaced or wiped since the stream's last commit."""
+    """The table's content was replaced or deleted since the stream's last commit."""
 
 
 class TableChangedError(KafkaFlipError):
-    """The table was restored or replaced between the look at the position and the commit."""
+    """The table was restored or replaced after the position was read and before the batch was committed."""
 
 
 class PositionLostError(KafkaFlipError):
-    """The position can't be found, or not be trusted, in the table's history."""
+    """The table's history holds no position that can be used."""
+
+
+class PositionTooOldError(TableError):
+    """Maintenance would make Delta delete the commit that holds the position."""
 
 
 class DocumentVersionError(KafkaFlipError):
-    """A commit's document was written by a newer version of this package, or can't be read."""
+    """A commit's document can't be read, or was written by a newer version of this package."""
 
 
 class ConcurrentIngestionError(KafkaFlipError):
@@ -207,8 +211,8 @@ class ConcurrentIngestionError(KafkaFlipError):
 
 
 class CommitUnknownError(KafkaFlipError):
-    """Whether a batch was committed can't be told, because the table can't be asked; the next run finds out."""
+    """It is unknown whether a batch was committed, because the table can't be read; the next run finds out."""
 
 
 class WriteFailedError(KafkaFlipError):
-    """The commit did not happen, and the table's history shows that it did not."""
+    """The commit failed, and the table's history confirms that nothing was written."""

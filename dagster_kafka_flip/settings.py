@@ -1,4 +1,4 @@
-"""The base of everything that a user configures."""
+"""Base classes and validation of options."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 def refuse_lookalike(field: FieldInfo, value: object) -> None:
-    """Refuses what pydantic takes for something else: true for 1, and a number or a text for a duration.
+    """Rejects values that pydantic would convert: true for 1, and a number or a text for a duration.
 
     Args:
-        field: Of a model.
-        value: What was given for it.
+        field: The model's field.
+        value: The given value.
 
     Raises:
-        PydanticKnownError: It is of another type.
+        PydanticKnownError: The value has another type.
     """
     kinds = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, bool) and bool not in kinds:
@@ -43,7 +43,7 @@ def refuse_lookalike(field: FieldInfo, value: object) -> None:
 
 
 class CheckedModel(BaseModel):
-    """A model that refuses unknown names and wrong values with a ConfigurationError that repeats no value.
+    """A model that rejects unknown names and wrong values with a ConfigurationError; the error shows no values.
 
     Raises:
         ConfigurationError: A value is missing, malformed, contradicts another, or has an unknown name.
@@ -67,56 +67,56 @@ class CheckedModel(BaseModel):
 
 
 class Settings(CheckedModel):
-    """Immutable settings."""
+    """Base class of immutable settings."""
 
     model_config = ConfigDict(frozen=True)
 
 
 def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str]) -> None:
-    """Makes sure that all options are given by name.
+    """Checks that all options are given by name.
 
     Args:
-        what: What was called.
-        unnamed: What was given without a name. Not repeated in the error: it may be a secret.
-        names: The options that there are.
+        what: Name of the called function.
+        unnamed: Values without a name. The error does not show them: they may be secrets.
+        names: Names of the options.
 
     Raises:
-        ConfigurationError: An option has no name.
+        ConfigurationError: A value has no name.
     """
     if unnamed:
-        msg = f"{what} takes its options by name: write {what}({next(iter(names))}=...)"
+        msg = f"{what} takes keyword arguments only: write {what}({next(iter(names))}=...)"
         raise ConfigurationError(msg)
 
 
 def near_names(name: str, names: Collection[str]) -> str:
-    """What may have been meant by a name that there isn't; else all that there are.
+    """Suggests names similar to an unknown one; lists all names if none is similar.
 
     Args:
-        name: As it was written.
-        names: Those that there are.
+        name: The unknown name.
+        names: The valid names.
     """
     near = meant_by(name, names, most=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
+    return f"did you mean {' or '.join(near)}?" if near else f"valid names: {', '.join(names)}"
 
 
 def meant_by(name: str, names: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:
-    """The names that may have been meant by one that there isn't, the likeliest first; its case counts for nothing.
+    """Returns valid names similar to an unknown one, most similar first, ignoring case.
 
     Args:
-        name: As it was written.
-        names: Those that there are.
-        most: How many to give at the most.
-        likeness: How like the others have to be, from 0 to 1.
+        name: The unknown name.
+        names: The valid names.
+        most: Maximum number of names.
+        likeness: Minimum similarity, from 0 to 1.
     """
     written = {each.lower(): each for each in names}
     return [written[each] for each in difflib.get_close_matches(name.lower(), written, most, likeness)]
 
 
 def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Has a function refuse options that it doesn't have, and the lack of those that it needs, by name.
+    """Decorator: an unknown or missing option raises an error that names it.
 
     Raises:
-        ConfigurationError: By the function that is made: the call doesn't fit.
+        ConfigurationError: Raised by the decorated function: an option is unknown or missing.
     """
     signature = inspect.signature(function)
     names = [name for name, each in signature.parameters.items() if each.kind in _NAMED and name != "self"]
@@ -143,11 +143,11 @@ def _misfit(
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
     unknown = [name for name in options if name not in names and not takes_any]
     if unknown:
-        return "; ".join(f"{what}: there is no option {name}; {near_names(name, names)}" for name in unknown)
+        return "; ".join(f"{what}: unknown option {name}; {near_names(name, names)}" for name in unknown)
     unnamed = [each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     if len(given) > len(unnamed):
         first = next((name for name in names if name not in unnamed and name not in options), "name")
-        return f"{what}: an option is given without its name; write {what}({first}=...)"
+        return f"{what}: takes keyword arguments only; write {what}({first}=...)"
     missing = [
         each.name
         for each in parameters
@@ -156,20 +156,20 @@ def _misfit(
         and each.name not in options
         and each.name not in unnamed[: len(given)]
     ]
-    return f"{what}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+    return f"{what}: missing {' and '.join(missing)}"
 
 
 def expect(option: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
-    """Checks the type of an option that is no field of Settings.
+    """Checks the type of an option that is not a field of Settings.
 
     Args:
-        option: Its name.
-        value: What was given. Not repeated in the error: it may be a secret.
-        kinds: What it may be.
-        example: What it may be, written out.
+        option: The option's name.
+        value: The given value. The error does not show it: it may be a secret.
+        kinds: The allowed types.
+        example: An example of a valid value.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The value has another type.
     """
     if isinstance(value, kinds):
         return
@@ -181,11 +181,11 @@ def expect(option: str, value: object, kinds: type | tuple[type, ...], example: 
 
 
 HIDDEN = "**********"
-"""What is shown in the place of a value that may be a secret, as by pydantic."""
+"""Replaces a value that may be a secret, as in pydantic."""
 
 
 def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
-    """The names of settings, without their values: for whoever prints them.
+    """Returns the names of settings, without their values, for printing.
 
     Args:
         values: Settings by name.
@@ -194,22 +194,22 @@ def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def hidden_parameters(remote: str) -> str:
-    """A Spark Connect address without the values of its parameters: a token may be among them, or a user's name.
+    """Returns a Spark Connect address without its parameter values, which may include a token or a user name.
 
     Args:
         remote: Such as `sc://host:15002/;token=...`.
     """
     address, *parameters = remote.split(";")
-    # The host is all that tells which server it is; what stands before an @ is nobody's business.
+    # Userinfo before the @ may hold credentials.
     address = re.sub(r"//[^/@]*@", f"//{HIDDEN}@", address)
     return ";".join([address, *(f"{each.partition('=')[0]}={HIDDEN}" if "=" in each else each for each in parameters)])
 
 
 def without_parameters(text: str, remote: str) -> str:
-    """A text, such as an error's, without what `hidden_parameters` hides of an address.
+    """Removes from a text, such as an error message, what `hidden_parameters` hides of an address.
 
     Args:
-        text: What may repeat it.
+        text: A text that may contain the address.
         remote: The address.
     """
     text = text.replace(remote, hidden_parameters(remote))
@@ -221,21 +221,21 @@ def without_parameters(text: str, remote: str) -> str:
 
 
 def describe(error: ValidationError, names: Collection[str] = ()) -> str:
-    """What is wrong with each field, without the values: they may be secrets.
+    """Describes the problem of each field, without the values: they may be secrets.
 
     Args:
-        error: From pydantic.
-        names: The fields that there are, for whoever has misspelt one.
+        error: The error from pydantic.
+        names: The valid field names, for suggestions.
     """
     return "; ".join(_describe(problem, names) for problem in error.errors(include_input=False, include_url=False))
 
 
-# Pydantic's own words for these speak of its types.
+# Pydantic's own messages for these mention pydantic types.
 _PLAIN = {
     "bool_parsing": "expected true or false",
     "bool_type": "expected true or false",
     "dict_type": "expected a mapping of names to values",
-    "extra_forbidden": "there is no such field",
+    "extra_forbidden": "unknown field",
     "float_parsing": "expected a number",
     "float_type": "expected a number",
     "int_from_float": "expected a whole number",
@@ -243,9 +243,9 @@ _PLAIN = {
     "int_type": "expected a whole number",
     "list_type": 'expected a list, such as ["..."]',
     "mapping_type": "expected a mapping of names to values",
-    "missing": "is missing",
-    "string_too_short": "is empty",
-    "string_type": "expected a text",
+    "missing": "missing",
+    "string_too_short": "empty",
+    "string_type": "expected a string",
     "time_delta_parsing": "expected a timedelta, such as timedelta(hours=1)",
     "time_delta_type": "expected a timedelta, such as timedelta(hours=1)",
     "tuple_type": 'expected a list, such as ["..."]',
@@ -253,15 +253,15 @@ _PLAIN = {
 
 
 def plain_problem(problem: Any) -> str:
-    """What is wrong with one field, in plain words.
+    """Describes the problem of one field, in plain words.
 
     Args:
-        problem: One of the errors of pydantic.
+        problem: One pydantic error.
     """
     if problem["type"] == "model_type":
         return f"expected {problem['ctx']['class_name']}"
     text: str = _PLAIN.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
-    return text.replace("Input should be", "has to be")
+    return text.replace("Input should be", "must be")
 
 
 def _describe(problem: Any, names: Collection[str]) -> str:

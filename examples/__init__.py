@@ -1,1 +1,1 @@
-"""Programs that run the example project: `demo` from one end to the other, `dev` to look around in."""
+"""Programs that run the example project: `demo` runs all steps, `dev` starts the services to explore."""

@@ -1,6 +1,6 @@
-"""Compares a topic with a table record by record, without anything of dagster_kafka_flip in between.
+"""Compares a topic with a table record by record, without using dagster_kafka_flip.
 
-The topic is read by Kafka's own consumer and not by Spark; the table is read as any Delta table is.
+Kafka's own consumer reads the topic, not Spark; the table is read like any Delta table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SILENCE_SECONDS = 30.0
 _IDENTITY = ["partition", "offset"]
 
-# The declaration of the JsonFormat in assets/flights.py, put down a second time on purpose.
+# Repeats the schema of assets/flights.py on purpose, to be independent of it.
 _VALUE_SCHEMA = pa.schema(
     {
         "carrier": pa.string(),
@@ -41,15 +41,15 @@ _VALUE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is different between a topic and a table.
+    """Differences between a topic and a table.
 
     Attributes:
         records: Records of the topic.
         rows: Rows of the table.
         lost: Records without a row.
-        doubled: Rows of a record that has another row already.
-        foreign: Rows of a record that is not in the topic.
-        different: Rows with another content than their record.
+        doubled: Additional rows of a record.
+        foreign: Rows without a record in the topic.
+        different: Rows that differ from their record.
     """
 
     records: int
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether each record is in the table as it is, and nothing else is."""
+        """Whether the table has every record unchanged, and nothing else."""
         return not (self.lost or self.doubled or self.foreign or self.different)
 
 
@@ -69,13 +69,13 @@ def read_topic(bootstrap_servers: str, topic: str) -> pd.DataFrame:
     """All records of a topic with offset, timestamp, key and value.
 
     Raises:
-        KafkaException: It can't be read.
-        TimeoutError: No record came for half a minute, before the end was reached.
+        KafkaException: The topic can't be read.
+        TimeoutError: No record arrived for half a minute before the end was reached.
     """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            # A consumer has to name a group; this one never joins it, and commits nothing to it.
+            # A consumer needs a group name; this one never joins the group or commits offsets.
             "group.id": "comparison",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
@@ -91,7 +91,7 @@ def read_topic(bootstrap_servers: str, topic: str) -> pd.DataFrame:
         }
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         last_news = time.monotonic()
-        # By position, as records may be fewer than offsets.
+        # By position, because there may be fewer records than offsets.
         while any(here.offset < ends[here.partition] for here in consumer.position(_wanted(topic, ends))):
             messages = consumer.consume(10_000, timeout=0.1)
             for message in messages:
@@ -103,7 +103,7 @@ def read_topic(bootstrap_servers: str, topic: str) -> pd.DataFrame:
             if messages:
                 last_news = time.monotonic()
             elif time.monotonic() - last_news > _SILENCE_SECONDS:
-                msg = f"no record of {topic} came for {_SILENCE_SECONDS:.0f} s; {len(records)} were read"
+                msg = f"no record of {topic} arrived for {_SILENCE_SECONDS:.0f} s; {len(records)} were read"
                 raise TimeoutError(msg)
     finally:
         consumer.close()
@@ -129,7 +129,7 @@ def compare_raw(records: pd.DataFrame, spark: SparkSession, location: str) -> Co
 
 
 def compare_typed(records: pd.DataFrame, spark: SparkSession, location: str) -> Comparison:
-    """Compares records, decoded a second time, with a table of typed columns."""
+    """Compares independently decoded records with a table of typed columns."""
     rows = _read_table(
         spark,
         location,
@@ -155,7 +155,7 @@ def _read_table(spark: SparkSession, location: str, *columns: str) -> pd.DataFra
 
 
 def compare(records: pd.DataFrame, rows: pd.DataFrame) -> Comparison:
-    """Compares records with rows by topic partition and offset, and then all columns that the records have."""
+    """Joins records with rows by topic partition and offset, and compares all columns of the records."""
     distinct_rows = rows.drop_duplicates(_IDENTITY)
     pairs: Any = records.merge(distinct_rows, on=_IDENTITY, suffixes=("_record", "_row"))
     is_same = pd.Series(data=True, index=pairs.index)

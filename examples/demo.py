@@ -1,7 +1,7 @@
-"""The example project from one end to the other: `python -m examples.demo`, or `make demo`.
+"""The example project, all steps: `python -m examples.demo`, or `make demo`.
 
-A real Kafka broker, 336,776 real flights, the assets of `assets/flights.py` materialised three times by Dagster, and in
-the end a comparison of the topic with the tables, record by record.
+A real Kafka broker, 336,776 real flights, the assets of `assets/flights.py`, which Dagster materializes three times,
+and a final comparison of the topic with the tables, record by record.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _LOG_NAME = "demo.log"
 _LOCK_NAME = "demo.lock"
 _JVM_SECONDS = 20.0
 
-# In a minute of life, a JVM does not get back the time that the second compiler takes: the demo is a quarter faster.
+# In a minute-long run, the second compiler costs a JVM more than it gains: without it the demo is a quarter faster.
 _QUICK_JVM = '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
 
 
 class DemoError(Exception):
-    """The demo can't run, or the tables are not what they have to be."""
+    """The demo can't run, or the tables differ from the topic."""
 
 
 class Demo:
@@ -64,33 +64,33 @@ class Demo:
         self._bootstrap_servers = bootstrap_servers
 
     def run(self, limit: int | None) -> str:
-        """Goes through all steps.
+        """Runs all steps.
 
         Args:
             limit: Number of flights. Default: all.
 
         Returns:
-            The result in a few words.
+            A summary of the result.
 
         Raises:
-            DemoError: The tables are not what the topic is.
+            DemoError: The tables differ from the topic.
         """
         with busy(self._console, "Reading the flights of 2013"):
             first, second = load_flights(limit)
         create_topic(self._bootstrap_servers)
-        # One instance for all steps: the third finds in the second one's record that there is nothing new.
+        # One instance for all steps: the third step uses the second one's record of the position.
         with DagsterInstance.ephemeral() as instance:
             self._headline("1. January to June")
             self._produce(first)
             self._materialize(instance)
-            self._headline("2. July to December: only what is new is read")
+            self._headline("2. July to December: reads only new records")
             self._produce(second)
             self._materialize(instance)
-            self._headline("3. Nothing is new: Spark is not started")
+            self._headline("3. No new records: Spark is not started")
             self._materialize(instance)
             self._headline(f"4. {_FIRST_DAY} to {_LAST_DAY} by day: a backfill in one run")
             days = self._backfill(instance, [*first.departures, *second.departures])
-        self._headline("The tables, compared with the topic record by record")
+        self._headline("The tables compared with the topic, record by record")
         return f"{self._verdict(len(first) + len(second), self._compare())}; {days}"
 
     def _produce(self, flights: Flights) -> None:
@@ -99,7 +99,7 @@ class Demo:
             produce(self._bootstrap_servers, flights, lambda done: shown.update(task, completed=done))
 
     def _materialize(self, instance: DagsterInstance) -> None:
-        # Not before the working directory is the right one: the tables have relative paths.
+        # Imported after changing the working directory, because the tables have relative paths.
         from definitions import defs
 
         with busy(self._console, "Observing the topic, materialising the tables"):
@@ -107,11 +107,11 @@ class Demo:
         self._console.print(_step_table(result))
 
     def _backfill(self, instance: DagsterInstance, departures: Sequence[int]) -> str:
-        """Lands the days of a range, and compares the number of flights of each."""
+        """Backfills a range of days, and compares the number of flights of each day."""
         from assets.flights import flights_daily
         from definitions import defs
 
-        with busy(self._console, "Landing the days"):
+        with busy(self._console, "Writing the days"):
             result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
                 instance=instance,
                 asset_selection=[flights_daily.key],
@@ -129,7 +129,7 @@ class Demo:
             f" {len(landed)} days, {commits} commit, {sum(landed.values()):,} rows; {equal} days as they are"
         )
         if equal != len(landed):
-            raise DemoError(f"{len(landed) - equal} of {len(landed)} days have another number of flights")
+            raise DemoError(f"{len(landed) - equal} of {len(landed)} days have a different number of flights")
         return f"{equal} of {len(landed)} days as they are"
 
     def _compare(self) -> dict[str, Comparison]:
@@ -170,14 +170,14 @@ class Demo:
 
 
 def _flights_by_day(departures: Iterable[int], days: Iterable[str]) -> Counter[str]:
-    """How many flights of the dataset departed on each day, in UTC."""
+    """Number of flights of the dataset per day of departure, in UTC."""
     wanted = frozenset(days)
     every = (datetime.fromtimestamp(departure / 1000, tz=timezone.utc).date().isoformat() for departure in departures)
     return Counter(day for day in every if day in wanted)
 
 
 def _step_table(result: ExecuteInProcessResult) -> Table:
-    """What one run told Dagster about each asset."""
+    """Prints the metadata of each asset from a run."""
     table = _table(
         "asset",
         *_right("records\nread", "rows in\ntable", "lag", "time", "Spark's\nstart"),
@@ -227,11 +227,11 @@ def _right(*names: str) -> list[Column]:
     type=click.Path(path_type=Path),
     default=Path(".demo"),
     show_default=True,
-    help="What is made goes here. It is emptied first, and removed at the end if all went well.",
+    help="Work directory. It is emptied first, and removed at the end of a successful demo.",
 )
 def main(records: int | None, keep: bool, work_dir: Path) -> None:
-    """Land real flights from a real Kafka in Delta Lake, three times, and compare both record by record."""
-    # SIGTERM then ends the demo as Ctrl-C does, and takes what was started with it.
+    """Ingest real flights from a real Kafka broker into Delta Lake, three times, and compare both record by record."""
+    # SIGTERM then ends the demo like Ctrl-C, and stops its processes.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     was_interrupted = _watch_signals()
     os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
@@ -260,10 +260,10 @@ def main(records: int | None, keep: bool, work_dir: Path) -> None:
 
 
 def _watch_signals() -> Callable[[], bool]:
-    """Returns what tells whether SIGINT or SIGTERM came.
+    """Returns a function that tells whether SIGINT or SIGTERM arrived.
 
-    The exception does not tell: the handlers change hands between Python, Dagster and Spark, and of a KeyboardInterrupt
-    in the middle of a call to Spark py4j makes an error of its own.
+    The exception does not show this: Python, Dagster and Spark replace the handlers, and py4j converts a
+    KeyboardInterrupt during a call to Spark into its own error.
     """
     reader, writer = os.pipe()
     for end in (reader, writer):
@@ -294,8 +294,8 @@ def _run(terminal: Console, folder: Path, records: int | None) -> str:
 def _end_jvm() -> None:
     """Ends Spark's JVM.
 
-    It would end by itself some time after this process; but not one that was interrupted while it started, which
-    pyspark forgets about and which would stay for ever.
+    It ends by itself some time after this process, unless it was interrupted during its start: pyspark then loses track
+    of it, and it would run forever.
     """
     listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     children = (line.split(maxsplit=2) for line in listed.splitlines())
@@ -310,7 +310,7 @@ def _end_jvm() -> None:
 
 
 def _is_spark(command: list[str]) -> bool:
-    # At first it is a shell script, which becomes the JVM.
+    # At first it is a shell script, which then becomes the JVM.
     return any(name in part for part in command for name in ("bin/spark-submit", "org.apache.spark.deploy.SparkSubmit"))
 
 
@@ -323,19 +323,21 @@ def _has_ended(child: int) -> bool:
 
 @contextlib.contextmanager
 def _work_folder(folder: Path, *, keep: bool) -> Generator[None]:
-    """Makes or empties the folder, keeps other demos out of it, and removes it unless something went wrong."""
+    """Creates or empties the folder, locks it against other demos, and removes it after a success."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = {entry.name for entry in folder.iterdir()} - {_LOCK_NAME}
     except OSError as error:
         raise DemoError(f"{folder} can't be used as the work directory: {error}") from error
     if names and _LOG_NAME not in names:
-        raise DemoError(f"{folder} is not empty, and no demo made what is in it: name another work directory")
+        raise DemoError(f"{folder} is not empty, and its content is not from a demo: choose another work directory")
     lock = FileLock(folder / _LOCK_NAME)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise DemoError(f"another demo is running in {folder}: wait for it, or name another work directory") from error
+        raise DemoError(
+            f"another demo is running in {folder}: wait for it, or choose another work directory"
+        ) from error
     with lock:
         for name in names:
             if (folder / name).is_dir():
@@ -349,9 +351,9 @@ def _work_folder(folder: Path, *, keep: bool) -> Generator[None]:
 
 @contextlib.contextmanager
 def _terminal(log: Path) -> Generator[Console]:
-    """Sends what this process and its children print to the log; the console that it gives goes on to the terminal.
+    """Redirects the output of this process and its children to the log; yields a console for the terminal.
 
-    Spark's JVM writes to the file descriptors that it inherits, so they are what has to be changed.
+    Redirects file descriptors, because Spark's JVM inherits them.
     """
     with log.open("ab") as file, os.fdopen(os.dup(1), "w") as out, os.fdopen(os.dup(2), "w") as errors:
         for descriptor in (1, 2):
@@ -368,7 +370,7 @@ def _terminal(log: Path) -> Generator[Console]:
 def _tell(console: Console, text: str, log: Path | None) -> None:
     console.print(f"\n{text.rstrip()}", style="red", markup=False, soft_wrap=True)
     if log is not None:
-        console.print(f"What Dagster and Spark had to say is in {log}", soft_wrap=True)
+        console.print(f"The log of Dagster and Spark is {log}", soft_wrap=True)
 
 
 if __name__ == "__main__":

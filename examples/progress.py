@@ -1,4 +1,4 @@
-"""What the programs show in the terminal while they work."""
+"""Progress display of the programs in the terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def progress(console: Console, *columns: ProgressColumn) -> Progress:
-    """Progress with a spinner, the time, and further columns between them."""
+    """Progress with a spinner, the elapsed time, and additional columns."""
     return Progress(
         SpinnerColumn(finished_text="[green]✓[/green]"),
         TextColumn("{task.description}"),
         *columns,
         TimeElapsedColumn(),
         console=console,
-        # What other libraries print is none of it.
+        # Other libraries' output does not belong in it.
         redirect_stdout=False,
         redirect_stderr=False,
     )
@@ -30,7 +30,7 @@ def progress(console: Console, *columns: ProgressColumn) -> Progress:
 
 @contextlib.contextmanager
 def busy(console: Console, text: str) -> Generator[None]:
-    """Shows what is being done, and for how long already."""
+    """Shows the current step and its elapsed time."""
     with progress(console) as shown:
         task = shown.add_task(text, total=1)
         yield

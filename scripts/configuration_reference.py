@@ -50,6 +50,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "KafkaDeltaTable",
         "kafka_topic_asset",
         "kafka_delta_checks",
+        "kafka_delta_maintenance",
     ),
     "Components": ("KafkaDeltaComponent", "KafkaResourcesComponent"),
     "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig"),

@@ -58,12 +58,18 @@ def descendants(pid: int) -> list[Process]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
-    """Waits for a condition that a running process is to bring about."""
+def wait_until(condition: Callable[[], bool], *, seconds: float, every: float = 0.1) -> None:
+    """Waits for a condition that a running process is to bring about.
+
+    Args:
+        condition: Whether it has done so.
+        seconds: How long that may take.
+        every: Seconds between two looks. More where a look is work for a process that has other work to do.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"nothing within {seconds} s"
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 def all_processes() -> list[Process]:

@@ -73,7 +73,7 @@ def test_all_that_dagster_shows_and_goes_by_passes_through():
 
 
 def test_what_an_idle_run_leaves_is_one_of_two():
-    with pytest.raises(ConfigurationError, match=r"^on_idle: 'nothing' is neither materialize nor skip$"):
+    with pytest.raises(ConfigurationError, match=r"^on_idle: 'nothing' is not materialize or skip$"):
         build_kafka_delta_asset(source=SOURCE, table="lake.orders", name="orders", on_idle=cast("Any", "nothing"))
 
 

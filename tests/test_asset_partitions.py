@@ -42,22 +42,22 @@ def windows_between(partitions_def, start, stop):
 @pytest.mark.parametrize(
     ("partitions_def", "count", "hours"),
     [
-        (HourlyPartitionsDefinition("2013-01-01-00:00"), 24 * 92, {1}),
-        (HourlyPartitionsDefinition("2013-01-01-00:00", minute_offset=30), 24 * 92 - 1, {1}),
-        (DailyPartitionsDefinition("2013-01-01"), 92, {24}),
-        (DailyPartitionsDefinition("2013-01-01", hour_offset=6), 91, {24}),
-        (WeeklyPartitionsDefinition("2013-01-01"), 12, {168}),
-        (MonthlyPartitionsDefinition("2013-01-01"), 3, {31 * 24, 30 * 24}),
+        (HourlyPartitionsDefinition("2013-01-01-00:00"), 24 * 92, [1]),
+        (HourlyPartitionsDefinition("2013-01-01-00:00", minute_offset=30), 24 * 92 - 1, [1]),
+        (DailyPartitionsDefinition("2013-01-01"), 92, [24]),
+        (DailyPartitionsDefinition("2013-01-01", hour_offset=6), 91, [24]),
+        (WeeklyPartitionsDefinition("2013-01-01"), 12, [168]),
+        (MonthlyPartitionsDefinition("2013-01-01"), 3, [30 * 24, 31 * 24]),
         # On workdays at nine: the window of a Friday goes on until Monday.
         (
             TimeWindowPartitionsDefinition(start="2013-01-01", fmt="%Y-%m-%d", cron_schedule="0 9 * * 1-5"),
             65,
-            {24, 72},
+            [24, 72],
         ),
         (
             TimeWindowPartitionsDefinition(start="2013-01-01", fmt="%Y-%m-%d", cron_schedule="0 0 */7 * *"),
             15,
-            {7 * 24, 3 * 24, 2 * 24},
+            [2 * 24, 3 * 24, 7 * 24],
         ),
     ],
     ids=str,
@@ -66,7 +66,7 @@ def test_every_schedule_gives_windows_without_gaps(partitions_def, count, hours)
     windows = windows_between(partitions_def, "2013-03-01T00:00:00+00:00", "2013-06-01T00:00:00+00:00")
     assert len(contiguous_groups(windows)) == 1
     assert len(windows) == count
-    assert {(window.stop_ms - window.start_ms) // HOUR for window in windows} == hours
+    assert sorted({(window.stop_ms - window.start_ms) // HOUR for window in windows}) == hours
     assert {window.key for window in windows} <= set(partitions_def.get_partition_keys())
 
 
@@ -101,7 +101,9 @@ def test_holes_and_overlaps_of_the_definition_are_told_next_to_what_is_landed():
     )
     [[group], [far]] = (hourly.groups([key]) for key in ("2023-10-01-01:00", "2023-10-02-01:00"))
     [told] = hourly.irregularities(group.windows)
-    assert told.startswith("records dated from 2023-09-30T15:30:00Z up to 2023-09-30T16:00:00Z are in no partition")
+    assert told.startswith(
+        "records with timestamps from 2023-09-30T15:30:00Z to 2023-09-30T16:00:00Z are in no partition"
+    )
     assert hourly.irregularities(far.windows) == []
 
     daily = partitions(
@@ -113,7 +115,7 @@ def test_holes_and_overlaps_of_the_definition_are_told_next_to_what_is_landed():
     [group] = daily.groups(["2011-12-30", "2011-12-31"])
     with pytest.raises(
         ConfigurationError,
-        match=r"landed twice. Nothing was read. Leave one of them out of the run, such as 2011-12-30$",
+        match=r"written twice. Nothing was read. Remove one of them from the run, such as 2011-12-30$",
     ):
         contiguous_groups(group.windows)
 
@@ -170,10 +172,10 @@ def test_the_definition_tells_windows_apart_and_not_how_many_there_are():
 @pytest.mark.parametrize(
     ("topics_of", "message"),
     [
-        ({"x": ["a"]}, "topics_of names no topic for the partition key 'y'"),
-        ({"x": ["a"], "y": ["a"]}, "two partition keys pick the topic a"),
-        ({"x": ["a"], "y": ["c"]}, "the source reads a, b, and not c"),
-        (None, "the source reads a, b, and not x"),
+        ({"x": ["a"]}, "topics_of has no topic for the partition key 'y'"),
+        ({"x": ["a"], "y": ["a"]}, "two partition keys select the topic a"),
+        ({"x": ["a"], "y": ["c"]}, "the source reads a, b, not c"),
+        (None, "the source reads a, b, not x"),
     ],
 )
 def test_a_dimension_that_picks_no_topic_or_one_twice_is_refused(topics_of, message):

@@ -278,7 +278,9 @@ def test_a_source_of_a_named_cluster_is_read_from_there_and_its_topics_are_asset
     observed = observe([topics], instance=instance, resources=resources)
     (observation,) = observed.asset_observations_for_node(topics.op.name)
     assert observation.metadata["kafka/offset_span"].value == 3
-    with pytest.raises(ConfigurationError, match="the source reads the cluster 'us', and the KafkaResource knows 'eu'"):
+    with pytest.raises(
+        ConfigurationError, match="the source reads the cluster 'us', but the clusters of the KafkaResource are 'eu'"
+    ):
         run(
             build_kafka_delta_asset(name="us", source=source.model_copy(update={"cluster": "us"}), table=table),
             instance,

@@ -122,7 +122,7 @@ def test_topics_of_a_pattern_are_found_when_they_are_made(kafka, land, offsets, 
     kafka.delete(f"{topic}-a")
     third = land(source, known=second.known)
     assert (third.is_idle, third.plan.removed) == (True, (TopicPartition(f"{topic}-a", 0),))
-    assert third.state == second.state, "its position is kept"
+    assert third.state == second.state, "kept the position"
 
 
 def test_only_the_topic_partitions_of_a_set_are_read(kafka, land, offsets, topic):

@@ -84,7 +84,7 @@ def test_what_others_change_before_each_of_many_batches_ends_no_run_and_before_o
 
     kafka.produce(topic, [(None, "x")])
     met = conflicts(2)
-    with pytest.raises(WriteFailedError, match=r"^2 plans in a row met somebody else's change to "):
+    with pytest.raises(WriteFailedError, match=r"^2 plans in a row conflicted with other changes to "):
         land()
     assert met() == 2
     assert offsets() == list(range(batches))
@@ -152,6 +152,6 @@ def test_whatever_fails_behind_the_commit_the_run_reports_it_and_says_what_it_do
     assert result.known.dead_letters_owed
     assert result.group_commit_failures == 1
     assert result.unknown == "Spark's count of them can't be read: RuntimeError: Spark is gone"
-    assert "and what the run has committed stays" in caplog.text
+    assert "the run's commits are not affected" in caplog.text
     monkeypatch.undo()
     assert offsets() == [0, 2]

@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from dagster_kafka_flip.broker import local_broker as broker_module
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
+from dagster_kafka_flip.runtime.jars import default_cache_dir
 from dagster_kafka_flip.runtime.server_folder import Process, guard, process_start
 from tests.kafka_topic import QUIET
 
@@ -100,15 +101,49 @@ def test_records_topics_and_cluster_outlive_a_restart(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.kafka
+def test_kafkas_own_tool_formats_the_first_folder_and_the_next_ones_are_the_same_but_for_their_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for shared in default_cache_dir().glob("jars*"):
+        (cache / shared.name).symlink_to(shared)
+
+    def formatted(name: str) -> tuple[bytes, dict[str, str]]:
+        with LocalBroker(tmp_path / name, cache_dir=cache) as broker:
+            create_topic(broker.bootstrap_servers, "flights")
+        checkpoint, properties = (
+            (tmp_path / name / "data" / file).read_bytes() for file in ("bootstrap.checkpoint", "meta.properties")
+        )
+        lines = [line for line in properties.decode().splitlines() if not line.startswith("#")]
+        return checkpoint, dict(line.split("=", 1) for line in lines)
+
+    features, identity = formatted("first")
+
+    run = subprocess.run
+
+    def run_but_do_not_format(command: list[str], **options: Any) -> Any:
+        assert "kafka.tools.StorageTool" not in command
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", run_but_do_not_format)
+    same_features, other_identity = formatted("second")
+    assert same_features == features
+    assert other_identity.keys() == identity.keys() == {"version", "cluster.id", "node.id", "directory.id"}
+    alike = {name for name, value in identity.items() if other_identity[name] == value}
+    assert alike == {"version", "node.id"}
+
+
+@pytest.mark.kafka
 def test_a_running_broker_is_shared_and_stopped_by_anyone_who_asks(tmp_path: Path, request: pytest.FixtureRequest):
     request.addfinalizer(LocalBroker(tmp_path).stop)
     started = LocalBroker(tmp_path).start(daemon=True)
     with LocalBroker(tmp_path) as user:
         assert user.bootstrap_servers == started.bootstrap_servers
-        with pytest.raises(BrokerError, match="was not started here"):
+        with pytest.raises(BrokerError, match="was not started by this process"):
             user.wait()
     assert LocalBroker(tmp_path).status() == started
-    with pytest.raises(BrokerError, match=rf"already, at {started.bootstrap_servers} and not on port 1:"):
+    with pytest.raises(BrokerError, match=rf"already running on .*, at {started.bootstrap_servers} and not on port 1:"):
         LocalBroker(tmp_path, port=1).start()
 
     # A process that can't react to SIGTERM is killed after the deadline.
@@ -144,7 +179,7 @@ def test_a_broker_that_does_not_start_shows_its_own_words(tmp_path: Path):
     broker = LocalBroker(tmp_path, properties={"metric.reporters": "no.such.Reporter"})
     with pytest.raises(BrokerError) as raised:
         broker.start()
-    assert "ended before it answered" in str(raised.value)
+    assert "ended during its start" in str(raised.value)
     assert str(broker.log_path) in str(raised.value)
     assert "no.such.Reporter" in str(raised.value)
     assert processes_on(tmp_path) == []
@@ -257,7 +292,7 @@ def test_nobody_else_on_the_machine_gets_to_see_the_files(tmp_path: Path, monkey
     monkeypatch.setattr(broker_module, "retrieve", lambda *_, **__: [])
     before = os.umask(0o000)
     try:
-        with pytest.raises(BrokerError, match="ended before it answered"):
+        with pytest.raises(BrokerError, match="ended during its start"):
             LocalBroker(tmp_path / "data").start()
     finally:
         os.umask(before)
@@ -298,7 +333,7 @@ def test_stopping_where_there_is_nothing_makes_no_folder(tmp_path: Path):
 def test_settings_that_follow_from_the_arguments_are_refused(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"listeners, log\.dirs can't be set"):
         LocalBroker(tmp_path, properties={"log.dirs": "/elsewhere", "listeners": "PLAINTEXT://:1"})
-    with pytest.raises(ConfigurationError, match="70000 is not a port"):
+    with pytest.raises(ConfigurationError, match="Invalid port 70000"):
         LocalBroker(tmp_path, port=70000)
 
 

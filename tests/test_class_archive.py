@@ -66,7 +66,7 @@ def test_a_spark_that_fails_says_so_and_leaves_nothing(monkeypatch, tmp_path):
 def test_a_package_that_no_repository_can_have_is_refused():
     result = CliRunner().invoke(main, ["spark", "prepare", "--package", "nonsense"])
     assert result.exit_code == 1
-    assert "'nonsense' does not name a Maven artifact" in result.output
+    assert "Invalid Maven coordinate 'nonsense'" in result.output
 
 
 def test_archives_are_of_one_class_path(monkeypatch, tmp_path):

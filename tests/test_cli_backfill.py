@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from dagster import AssetKey, DagsterInstance
 
 from dagster_kafka_flip.cli.app import main
-from tests.document_tests import documented_options, options_of
 from tests.windows.conftest import DAY, HOUR, START
 
 DEFINITIONS = """
@@ -129,7 +128,7 @@ def test_days_are_planned_and_then_landed_in_one_run(kafka, run, rows, home, top
 
     within = ("--from", "2013-02-01T00:00:00Z", "--to", "2013-03-03T18:00:00+02:00")
     cut = run("lake/daily", *within, "--dry-run", "--json")
-    assert "only a part of the window 2013-03-03 [2013-03-03T00:00:00Z, 2013-03-04T00:00:00Z), which is left out" in (
+    assert "only part of the window 2013-03-03 [2013-03-03T00:00:00Z, 2013-03-04T00:00:00Z); skipping it" in (
         cut.stderr
     )
     document = json.loads(cut.stdout)
@@ -141,7 +140,7 @@ def test_days_are_planned_and_then_landed_in_one_run(kafka, run, rows, home, top
 
     text = run("lake/daily", *THREE_DAYS, "--yes").stdout
     assert re.search(
-        rf"^{RUN} succeeded; landed 12 rows in 3 partitions: 2013-03-01 to 2013-03-03\.$", text, re.MULTILINE
+        rf"^{RUN} succeeded; wrote 12 rows in 3 partitions: 2013-03-01 to 2013-03-03\.$", text, re.MULTILINE
     )
     assert rows("daily", "kafka_window", "kafka_value") == sorted((DAYS[n // 24], str(n)) for n in range(0, 72, 6))
     (only,) = recorded(home)
@@ -174,7 +173,7 @@ def test_a_range_of_a_stream_is_replaced_and_its_position_stays(kafka, run, rows
 
     day = ("--from", "2013-03-01T00:00:00Z", "--to", "2013-03-02T00:00:00Z")
     plan = run("lake/stream", *day, "--dry-run").stdout
-    assert "cut off at the stream's position when the run looks it up" in plan
+    assert "the run limits the offsets to the stream's position" in plan
     assert "windows " not in plan
     finished = run("lake/stream", *day, "--yes", "--json", "--time-column", "kafka_timestamp")
     document = json.loads(finished.stdout)
@@ -214,11 +213,11 @@ def test_runs_follow_the_backfill_policy_and_the_first_that_fails_is_the_last(ka
     kafka.produce(f"{topic}-b", [(None, b"\xff\xfe")], timestamp=START + 47 * HOUR)
     failed = run("lake/by_two", *THREE_DAYS, "--yes", code=1)
     assert re.search(r"^runs +4$", failed.stdout, flags=re.MULTILINE)
-    outcomes = re.findall(rf"^{RUN} (\w+); landed (.*)\.$", failed.stdout, flags=re.MULTILINE)
+    outcomes = re.findall(rf"^{RUN} (\w+); wrote (.*)\.$", failed.stdout, flags=re.MULTILINE)
     assert outcomes == [
         ("succeeded", "2 rows in 2 partitions: 2013-03-01|a to 2013-03-02|a"),
         ("succeeded", "0 rows in 1 partition: 2013-03-03|a"),
-        ("failed", "nothing that it told of"),
+        ("failed", "nothing that it reported"),
     ]
     last = recorded(home)[-1]
     assert f"Error: the run {last.run_id} failed: RecordsRejectedError: 1 record can't be decoded" in failed.stderr
@@ -235,9 +234,9 @@ def test_holes_and_overlaps_of_partitions_are_told_before_anything_runs(kafka, r
     kafka.create(topic)
     around_the_change = ("--from", "2023-09-30T13:30:00Z", "--to", "2023-09-30T17:00:00Z", "--dry-run")
     hole = (
-        "records dated from 2023-09-30T15:30:00Z up to 2023-09-30T16:00:00Z are in no partition: by the definition "
-        "2023-10-01-01:00 ends then, and 2023-10-01-02:30 begins then. To land them, use a time zone without such a "
-        "change of clocks, such as UTC, or longer partitions"
+        "records with timestamps from 2023-09-30T15:30:00Z to 2023-09-30T16:00:00Z are in no partition: by definition "
+        "2023-10-01-01:00 ends and 2023-10-01-02:30 begins at these times. To include them, use a time zone without "
+        "clock changes, such as UTC, or longer partitions"
     )
     planned = run("lake/half_hour", *around_the_change, DAGSTER_HOME=None).stdout
     assert hole in " ".join(planned.split())
@@ -253,9 +252,10 @@ def test_holes_and_overlaps_of_partitions_are_told_before_anything_runs(kafka, r
     refused = days("2011-12-29T10:00:00Z", "2012-01-01T10:00:00Z", code=1).stderr
     assert refused == (
         "Error: the partitions 2011-12-30 [2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) and 2011-12-31 "
-        "[2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) overlap by the asset's definition: a record dated in both would "
-        "be landed twice. Nothing was read. Land what comes before them with --to 2011-12-30T10:00:00Z, and what comes "
-        "after them with --from 2011-12-31T10:00:00Z. Land only one of the two, by its key: dagster asset materialize "
+        "[2011-12-30T10:00:00Z, 2011-12-31T10:00:00Z) overlap by the asset's definition: a record with a timestamp in "
+        "both would be written twice. Nothing was read. Backfill the time before them with --to 2011-12-30T10:00:00Z, "
+        "and the time after them with --from 2011-12-31T10:00:00Z. Materialize only one of the two, by its key: "
+        "dagster asset materialize "
         f"--select lake/skipped_day --partition 2011-12-31 -f {tmp_path}/project_{topic.replace('-', '_')}.py\n"
     )
     assert "1: 2011-12-29" in days("2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z").stdout
@@ -275,51 +275,45 @@ def test_what_can_not_be_ends_before_anything_runs(kafka, run, home, topic, tmp_
         return ("--from", start, "--to", stop, "--yes")
 
     no_offset = told("lake/daily", *between("2013-03-01", "2013-03-02T00:00:00Z"), code=2)
-    assert "the time 2013-03-01T00:00:00 has no offset from UTC; write one, such as 2013-03-01T00:00:00Z" in no_offset
-    assert "is no ISO 8601 time" in told("lake/daily", *between("2013-03-01T00:00:00Z", "soon"), code=2)
+    assert "the timestamp 2013-03-01T00:00:00 has no UTC offset; write one, such as 2013-03-01T00:00:00Z" in no_offset
+    assert "write ISO 8601" in told("lake/daily", *between("2013-03-01T00:00:00Z", "soon"), code=2)
     beyond = told("lake/daily", *between("2013-03-01T00:00:00Z", "12013-03-01T00:00:00Z"), code=2)
-    assert "is no ISO 8601 time" in beyond
+    assert "write ISO 8601" in beyond
     early = told("lake/daily", *between("0001-01-01T00:00:00+23:59", "2013-03-01T00:00:00Z"), code=2)
     assert "is before 1970" in early
     last_of_all = told("lake/daily", *between("9999-12-31T00:00:00Z", "9999-12-31T23:59:59.999-23:59"))
-    assert "holds no whole window of the asset's partitions; nearest to it: " in last_of_all
+    assert "contains no complete window of the asset's partitions; nearest: " in last_of_all
     assert "which is not after its start" in told(
         "lake/daily", *between("2013-03-02T00:00:00Z", "2013-03-02T00:00:00Z"), code=2
     )
     none = told("lake/daily", *between("2013-03-02T01:00:00Z", "2013-03-03T05:00:00Z"))
-    assert "holds no whole window of the asset's partitions; nearest to it: 2013-03-02 [" in none
+    assert "contains no complete window of the asset's partitions; nearest: 2013-03-02 [" in none
     assert "and 2013-03-03 [2013-03-03T00:00:00Z, 2013-03-04T00:00:00Z)" in none
-    assert "nearest to it: 2013-03-01 [" in told("lake/daily", *between("2012-03-01T00:00:00Z", "2012-05-01T00:00:00Z"))
+    assert "nearest: 2013-03-01 [" in told("lake/daily", *between("2012-03-01T00:00:00Z", "2012-05-01T00:00:00Z"))
 
     assert "DAGSTER_HOME is not set" in told("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=None)
     assert "can't be opened" in told("lake/daily", *THREE_DAYS, "--yes", DAGSTER_HOME=str(tmp_path / "nowhere"))
     column = told("lake/daily", *THREE_DAYS, "--yes", "--time-column", "at", code=2)
-    assert "--time-column is for a stream, and lake/daily has partitions" in column
-    assert "has no asset lake/dayly; there is lake/at_once, lake/by_two, lake/daily, lake/half_hour" in told(
+    assert "--time-column is for a stream, but lake/daily has partitions" in column
+    assert "has no asset lake/dayly; Kafka Delta assets: lake/at_once, lake/by_two, lake/daily, lake/half_hour" in told(
         "lake/dayly", *THREE_DAYS, "--yes"
     )
-    assert "is no asset of kafka_delta_asset" in told("external", *THREE_DAYS, "--yes")
-    assert "in a file (-f) or in a module (-m)" in told("lake/daily", *THREE_DAYS, "-m", "project", code=2)
-    assert "this is no terminal: add --yes" in told("lake/daily", *THREE_DAYS, code=2)
+    assert "was not created by kafka_delta_asset" in told("external", *THREE_DAYS, "--yes")
+    assert "-f and -m can't be combined" in told("lake/daily", *THREE_DAYS, "-m", "project", code=2)
+    assert "not a terminal: pass --yes" in told("lake/daily", *THREE_DAYS, code=2)
     assert "add --yes, or --dry-run" in told("lake/daily", *THREE_DAYS, "--json", code=2)
 
     missing = run("lake/keyed", *THREE_DAYS, "--yes", code=1, TEST_KEY=None).stderr
-    assert "the asset lake/keyed can't be run: it needs TEST_KEY in the environment; set what is missing" in missing
+    assert "can't run the asset lake/keyed: set TEST_KEY in the environment" in missing
 
     monkeypatch.setattr("dagster_kafka_flip.cli.options.is_terminal", lambda: True)
     declined = run("lake/daily", *THREE_DAYS, code=1, answer="n\n")
     assert "windows " in declined.stdout
-    assert "Land it? [y/N]" in declined.stderr
+    assert "Run the backfill? [y/N]" in declined.stderr
     assert "Aborted!" in declined.stderr
     kafka.trim(topic, 0, 1)
     gone = told("lake/daily", *THREE_DAYS, "--yes")
     assert "records of the window 2013-03-01 [" in gone
-    assert "may be gone: the log begins at offset 1, and the earliest record that is left is dated" in gone
+    assert "may be gone: the log begins at offset 1, and the earliest remaining record has the timestamp" in gone
     assert recorded(home) == []
     assert not (tmp_path / "daily").exists()
-
-
-def test_the_reference_names_every_option():
-    from dagster_kafka_flip.cli.backfill import backfill
-
-    assert documented_options("### Landing a range of time again") == options_of(backfill)

@@ -35,7 +35,7 @@ def test_a_daemon_is_started_shown_and_stopped(tmp_path: Path):
         # Another start, even one in the foreground, finds it and has nothing to wait for.
         assert json.loads(run("start", "--port", "0", "--json", *here).stdout)["pid"] == shown["pid"]
         refused = run("start", "--port", "9", *here, code=1)
-        assert refused.stderr.startswith(f"Error: A broker is running on {tmp_path} already")
+        assert refused.stderr.startswith(f"Error: A broker is already running on {tmp_path}, at")
     finally:
         assert run("stop", *here).stdout == f"Stopped the broker on {tmp_path}.\n"
     assert run("stop", *here).stdout == f"No broker was running on {tmp_path}.\n"

@@ -62,7 +62,7 @@ def test_offsets_move_what_they_name_and_the_reason_is_in_the_history(spark, lan
     to = json.dumps({topic: {"0": 3}})
     output = run("set", "--to", f"offsets:{to}", *where, "--yes")
     lines = [" ".join(line.split()) for line in output.splitlines()]
-    assert "runs would go on from the old position" in lines
+    assert "runs would continue from the old position" in lines
     assert "read again up to 2 records" in lines
     assert "skipped up to 0 records" in lines
     assert f"{topic}-0 5 3 2" in lines
@@ -89,7 +89,7 @@ def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
         )
 
     land("main", kept, given)
-    with pytest.raises(StreamOverlapError, match="take the topic out of that source, and give up its position"):
+    with pytest.raises(StreamOverlapError, match="remove the topic from that source and give up its position"):
         land("other", given)
     # The topic is out of the source, and the position is kept all the same: nobody has said that it is given up.
     land("main", kept)
@@ -101,7 +101,7 @@ def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
     still = run("set", "--give-up", *where, "--topic", kept, "--topic", given, "--yes", code=2)
     assert "nothing to give up" in " ".join(still.split())
     output = run("set", "--give-up", *where, "--topic", kept, "--yes")
-    assert "begins at the old offset" in output
+    assert "must begin at the old offset" in output
     assert f"{given}-0 3" in [" ".join(line.split()) for line in output.splitlines()]
     assert json.loads(_newest(spark, table)["userMetadata"])["state"]["position"] == {kept: [3]}
 
@@ -151,7 +151,7 @@ def test_a_wiped_table_is_gone_on_with_as_the_operator_says(spark, land, where, 
         land()
     output = run("set", "--to", "earliest", *where, "--yes")
     assert "stop: the table" in output
-    assert "was replaced or wiped" in output
+    assert "was replaced or its rows were deleted" in output
     assert land().rows == 8
     assert len(_offsets(table)) == 8
 
@@ -164,7 +164,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(kafka, spark, la
     with pytest.raises(TopicRecreatedError):
         land()
     output = run("reset", *where, "--topic", topic, "--yes")
-    assert "was deleted and made again" in output
+    assert "was deleted and recreated" in output
     result = land()
     assert (result.rows, dict(result.state.position)) == (2, {TopicPartition(topic, 0): 2})
 
@@ -198,7 +198,7 @@ def test_moving_the_position_makes_dagsters_record_void(
     output = run(
         "set", "--to", "earliest", "--reason", "wrong filter", "--yes", "--asset", "landed", "-f", str(definitions)
     )
-    assert "Dagster's record of landed is void; its next run asks the table." in output
+    assert "Dagster's record of landed is invalidated; the next run reads the table." in output
     again = materialized()
     assert (again["delta/rows_written"].value, again["spark/started"].value) == (8, True)
     assert materialized()["spark/started"].value is False, "the new record is believed again"
@@ -207,12 +207,12 @@ def test_moving_the_position_makes_dagsters_record_void(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("set", "--to", "earliest", "--reason", "r"), "say which table: --table, or an asset with --asset"),
-        (("set", "--to", "earliest", "--reason", "r", "--table", "a/b"), "say where Kafka is: --bootstrap-servers"),
-        (("set", "--reason", "r", "--table", "a/b"), "say where to: --to, or --give-up"),
-        (("set", "--to", "soon", "--reason", "r", "--table", "a/b"), "'soon' names no offsets"),
+        (("set", "--to", "earliest", "--reason", "r"), "set --table, or select an asset with --asset"),
+        (("set", "--to", "earliest", "--reason", "r", "--table", "a/b"), "set --bootstrap-servers"),
+        (("set", "--reason", "r", "--table", "a/b"), "set --to or --give-up"),
+        (("set", "--to", "soon", "--reason", "r", "--table", "a/b"), "invalid offsets 'soon'"),
         (("set", "--to", "earliest", "--table", "a/b"), "Missing option '--reason'"),
-        (("reset", "--reason", "r", "--table", "a/b", "--asset", "x"), "--table: the asset says so already"),
+        (("reset", "--reason", "r", "--table", "a/b", "--asset", "x"), "--table: already set by the asset"),
     ],
 )
 def test_what_is_missing_or_contradicts_itself_is_told(arguments, message):
@@ -223,6 +223,6 @@ def test_what_is_missing_or_contradicts_itself_is_told(arguments, message):
 
 def test_a_table_that_is_not_there_and_a_group_that_is_not_named_are_told(where, source, topic, land):
     finished = run("set", "--to", "earliest", *where, "--topic", topic, "--yes", code=1)
-    assert "there is no Delta table" in finished
+    assert "does not exist yet, so no position can be set" in finished
     land()
     assert "--to committed needs --group-id" in run("set", "--to", "committed", *where, "--yes", code=2)

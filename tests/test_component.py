@@ -280,7 +280,7 @@ def test_a_topic_that_two_components_land_is_observed_once():
 )
 def test_two_components_on_one_table_and_stream_are_refused_when_they_are_loaded(second):
     said = whole_refusal(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + second)
-    assert re.search(r"the assets \w+ and \w+ both feed the stream 'main' of \S*lake/flights", said)
+    assert re.search(r"the assets \w+ and \w+ both write to the stream 'main' of \S*lake/flights", said)
     assert re.search(r"defs/(flights|late)/defs\.yaml:4: attributes\.table: ", said)
 
 
@@ -350,7 +350,7 @@ def test_a_password_in_a_file_is_refused_and_not_repeated():
     with pytest.raises(Exception, match="Error while") as caught:
         load(resources=RESOURCES.replace("  spark: {}", "    sasl_password: hunter2\n  spark: {}"))
     error = caught.value.__cause__
-    assert "attributes.kafka.sasl_password: a password is written as" in str(error)
+    assert "attributes.kafka.sasl_password: write a password as" in str(error)
     assert "hunter2" not in str(error)
 
 
@@ -396,7 +396,7 @@ def test_a_subclass_describes_its_assets_and_transforms_their_records():
 def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_their_columns_have_a_lineage():
     ingestion, spec = landed("  source: {topics: [orders]}\n  table: lake/orders\n")
     assert ingestion.transform is None
-    assert spec.description == "Landed from Kafka as it is: orders."
+    assert spec.description == "Unchanged records from Kafka: orders."
 
 
 # --- misuse -------------------------------------------------------------------------------------------------------
@@ -405,32 +405,32 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
 @pytest.mark.parametrize(
     ("attributes", "line", "message"),
     [
-        ("  table: lake/flights\n", 2, r"attributes\.source: is missing"),
-        (FLIGHTS + "  tabel: x\n", 5, r"attributes\.tabel: there is no such attribute; did you mean table"),
-        (FLIGHTS + "  max_batches: many\n", 5, r"attributes\.max_batches: a whole number is needed here"),
-        (FLIGHTS + "  on_idle: sleep\n", 5, r"attributes\.on_idle: materialize or skip is needed here"),
-        (FLIGHTS + "  verify_after: soon\n", 5, r"attributes\.verify_after: 'soon' is no duration; write it as PT1H"),
+        ("  table: lake/flights\n", 2, r"attributes\.source: missing"),
+        (FLIGHTS + "  tabel: x\n", 5, r"attributes\.tabel: unknown attribute; did you mean table"),
+        (FLIGHTS + "  max_batches: many\n", 5, r"attributes\.max_batches: expected a whole number"),
+        (FLIGHTS + "  on_idle: sleep\n", 5, r"attributes\.on_idle: expected materialize or skip"),
+        (FLIGHTS + "  verify_after: soon\n", 5, r"attributes\.verify_after: invalid duration 'soon'; write PT1H"),
         (FLIGHTS + "  value_format: {type: avro}\n", 5, r"attributes\.value_format: type: expected 'raw', 'string', "),
-        (FLIGHTS + "  value_format: json\n", 5, r"attributes\.value_format: 'json' is no format; give its type"),
+        (FLIGHTS + "  value_format: json\n", 5, r"attributes\.value_format: invalid format 'json'; set its type"),
         (FLIGHTS + "  stream: '{{ nope }}'\n", 5, r"attributes\.stream.*'nope' not found in scope"),
         (FLIGHTS + "  automation_condition: eager\n", 5, r"write \"{{ dg\.AutomationCondition\.eager\(\) }}\""),
-        (FLIGHTS + "  tolerate: [FooError]\n", 5, r"attributes\.tolerate: .*no error 'FooError'"),
+        (FLIGHTS + "  tolerate: [FooError]\n", 5, r"attributes\.tolerate: .*unknown error 'FooError'"),
         (FLIGHTS + "  retry_policy: {jitter: full}\n", 5, r"attributes\.retry_policy: .*without also setting delay"),
-        (FLIGHTS + "  backfill_policy: {type: single_run}\n", 5, r"attributes\.backfill_policy: .*a partitions_def"),
-        (FLIGHTS + "  windows: {mode: offset}\n", 5, r"attributes\.windows: .*give it a partitions_def"),
+        (FLIGHTS + "  backfill_policy: {type: single_run}\n", 5, r"attributes\.backfill_policy: .*set partitions_def"),
+        (FLIGHTS + "  windows: {mode: offset}\n", 5, r"attributes\.windows: .*set partitions_def"),
         (
             FLIGHTS + "  windows: {mode: offset, repair: true}\n",
             5,
-            r"attributes\.windows: .*repair needs the mode exact",
+            r"attributes\.windows: .*repair requires mode exact",
         ),
         (FLIGHTS + "  dead_letter: lake/flights\n", 4, "the dead-letter table is the stream's own table"),
         (FLIGHTS + "  partition_by: [a]\n  cluster_by: [b]\n", 4, "partition columns or clustering columns, not both"),
-        ("  source: {}\n  table: t\n", 3, r"attributes\.source: .*none of the three is given"),
-        ("  source: {topics: [a], topic_pattern: b}\n  table: t\n", 3, "given are topics and topic_pattern"),
+        ("  source: {}\n  table: t\n", 3, r"attributes\.source: .*given: none"),
+        ("  source: {topics: [a], topic_pattern: b}\n  table: t\n", 3, "given: topics and topic_pattern"),
         (
             "  source:\n    topics: [a]\n    starting_offsets: never\n  table: t\n",
             5,
-            r"attributes\.source\.starting_offsets: 'never' names no offsets",
+            r"attributes\.source\.starting_offsets: invalid offsets 'never'",
         ),
         ("  source: {topics: [a.b, a_b]}\n  table: lake/{topic}\n", 3, "a.b and a_b would have the same asset"),
         ("  source: {topic_pattern: a.*}\n  table: lake/{topic}\n", 3, "no KafkaResourcesComponent of the project"),

@@ -268,7 +268,7 @@ def test_that_nothing_is_owed_but_could_not_be_noted_is_no_reason_to_fail(
         patched.setattr(DeltaTable, "commit", commit)
         result = land()
     assert result.known.dead_letters_owed
-    assert "could not be noted there; the next run looks again: by hand" in caplog.text
+    assert "could not be recorded there; the next run checks again: by hand" in caplog.text
     looked = land(known=result.known)
     assert (looked.is_idle, looked.started_spark, looked.known.dead_letters_owed) == (True, True, False)
     assert whole() == []
@@ -389,9 +389,10 @@ def test_retention_that_overtakes_a_debt_is_an_error_until_somebody_writes_it_of
         land()
     assert versions(table) == 1, "nothing is added to the stream"
     assert str(error.value) == (
-        f"{topic}-0: retention has overtaken dead letters. The rejected records in [0, 5) were not landed yet, and the "
-        f"log begins at 2: up to 2 records are gone in all. They were left out of version 1 of {table} and are owed to "
-        f"{dead}. Nothing was written, and nothing is added to the stream. To go on without them: dagster-kafka-flip "
+        f"{topic}-0: retention has overtaken dead letters. The rejected records in [0, 5) were not written yet, but "
+        f"the log begins at 2: up to 2 records are gone in total. They were excluded from version 1 of {table} and "
+        f"are pending for {dead}. Nothing was written, and the stream does not continue. To continue without them: "
+        "dagster-kafka-flip "
         f"position set --table {dead} --stream main-dead-letters --bootstrap-servers <host:port> --topic {topic} --to "
         "earliest --reason <why>"
     )
@@ -438,8 +439,8 @@ def test_a_debt_of_a_decoder_that_can_not_be_made_again_stops_the_stream(
     with pytest.raises(DeadLetterDecoderError) as error:
         land(value_format=RawFormat())
     assert str(error.value).startswith(
-        f"the dead letters of version 1 of {table} were rejected by another decoder than that of this run, and it "
-        "can't be made again from what the commit says of it: {'key': {'format': 'raw'}, 'value': {"
+        f"the dead letters of version 1 of {table} were rejected by another decoder than this run's, and it "
+        "can't be rebuilt from the description in the commit: {'key': {'format': 'raw'}, 'value': {"
     )
     assert versions(table) == 1
     assert land(value_format=_Even(what=what)).dead_letters == 1
@@ -454,9 +455,9 @@ def test_a_debt_is_not_forgotten_when_the_option_changes(
         with pytest.raises(ConfigurationError) as error:
             land(dead_letter=changed)
         assert str(error.value).startswith(
-            f"the rejected records of version 1 of {table} are still owed to the dead-letter table {dead} (stream "
-            "'main-dead-letters'), and dead_letter does not name it any longer. Nothing was written. Run once with "
-            f"dead_letter=DeadLetters(table='{dead}', stream='main-dead-letters'). To go on without them: "
+            f"rejected records of version 1 of {table} are still pending for the dead-letter table {dead} (stream "
+            "'main-dead-letters'), but dead_letter no longer names it. Nothing was written. Run once with "
+            f"dead_letter=DeadLetters(table='{dead}', stream='main-dead-letters'). To continue without them: "
             f"dagster-kafka-flip position set --table {dead} --stream main-dead-letters --bootstrap-servers "
             f"<host:port> --topic {topic} --to latest --reason <why>"
         )
@@ -484,7 +485,7 @@ def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions,
         with pytest.raises(TooManyDeadLettersError) as error:
             land(dead_letter=DeadLetters(table=dead, **limits))
         assert str(error.value) == (
-            f"2 of the batch's 4 records can't be decoded, more than {said} allows; nothing of the batch was written: "
+            f"2 of the batch's 4 records can't be decoded, which exceeds {said}; nothing of the batch was written: "
             f"{topic}-0 offset 1: not a JSON object; {topic}-0 offset 3: not a JSON object. Correct the format or its "
             "schema, or raise the limit"
         )
@@ -500,7 +501,7 @@ def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
     kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
     land()
     other = str(tmp_path / "other")
-    with pytest.raises(ConfigurationError, match=r"holds those of the table .* give this one a stream of its own"):
+    with pytest.raises(ConfigurationError, match=r"holds those of the table .* give this one its own stream"):
         land(into=other)
     assert land(into=other, dead_letter=DeadLetters(table=dead, stream="other")).dead_letters == 1
     assert offsets(dead) == [(0, 1), (0, 1)]
@@ -523,12 +524,12 @@ def test_what_can_not_be_is_told_at_once(table, topic):
         return str(error.value)
 
     assert refused(dead_letter="a/b", value_format=JsonFormat("n INT", on_error="null")) == (
-        "on_error='null' of the value format keeps rejected records in the stream's own table, and dead_letter sends "
-        "them to a/b; choose one of the two"
+        "on_error='null' of the value format keeps rejected records in the stream's own table, but dead_letter sends "
+        "them to a/b; choose one"
     )
     assert "the key format" in refused(dead_letter="a/b", key_format=StringFormat(on_error="null"))
     assert refused(dead_letter=table) == (
-        f"the dead-letter table is the stream's own table {table}; give it a table of its own"
+        f"the dead-letter table is the stream's own table {table}; use a separate table"
     )
     wrong: dict[str, Any]
     for wrong in (
@@ -539,7 +540,7 @@ def test_what_can_not_be_is_told_at_once(table, topic):
     ):
         with pytest.raises(ConfigurationError, match="invalid DeadLetters"):
             DeadLetters(**wrong)
-    with pytest.raises(ConfigurationError, match="the stream id"):
+    with pytest.raises(ConfigurationError, match="invalid stream id"):
         DeadLetters(table="a/b", stream="no spaces").target(DeltaTarget(table="a/b"))
 
 
@@ -625,11 +626,11 @@ def test_dead_letters_of_a_topic_that_is_gone_stop_the_stream_until_that_is_tole
         land(source=source)
     kafka.delete(f"{topic}.a")
     # Not to be seen is not to be gone: the client may have lost the right to describe the topic.
-    with pytest.raises(DeadLetterLostError, match=r"let one run tolerate TopicNotFoundError to go on without them"):
+    with pytest.raises(DeadLetterLostError, match=r"tolerate TopicNotFoundError in one run to continue without them"):
         land(source=source)
     result = land(source=source, tolerate=[TopicNotFoundError])
     assert result.dead_letters == 1
-    assert [incident.message.rpartition(": ")[2] for incident in result.incidents] == ["its dead letters are left out."]
+    assert [incident.message.rpartition(": ")[2] for incident in result.incidents] == ["its dead letters are skipped."]
     assert offsets(dead) == [(0, 0)]
     assert land(source=source).is_idle
 
@@ -734,8 +735,8 @@ def test_a_dead_letter_table_that_was_set_back_is_noticed(kafka, land, whole, to
         with pytest.raises(TableReplacedError) as error:
             land(**options)
     found = re.search(
-        r"was set back: it has had the rejected records of .* up to version 2, and now \(version \d+\) it has those up "
-        r"to version 1\. Nothing was written\. RESTORE it to version (\d+), the last one that a run wrote",
+        r"was rolled back: it had the rejected records of .* up to version 2, and now \(version \d+\) it has those up "
+        r"to version 1\. Nothing was written\. RESTORE it to version (\d+), the last one written by a run",
         str(error.value),
     )
     assert found is not None, error.value
@@ -763,7 +764,7 @@ def test_a_dead_letter_table_that_is_not_found_settles_nothing(
     Path(dead).rename(away)
     before = versions(table)
     for options in ({}, {"dead_letter": None}, {"dead_letter": str(tmp_path / "another")}):
-        with pytest.raises(DeadLetterTableMissingError, match="is not there, so nobody can tell whether it has"):
+        with pytest.raises(DeadLetterTableMissingError, match="does not exist, so it is unknown whether it has"):
             land(**options)
     assert versions(table) == before
     assert not Path(dead).exists(), "no empty one is made in its place"

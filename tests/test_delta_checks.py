@@ -191,7 +191,7 @@ def test_commits_that_join_pass_and_a_gap_that_nobody_explains_fails(kafka, land
     passed = checked.one("no_gap")
     assert passed.passed
     assert passed.description == (
-        "The 2 commits of the stream 'main' in versions 0 to 2 join: each begins where the one before it ended."
+        "No gaps in 2 commits of the stream 'main' in versions 0 to 2: each begins where the previous one ended."
     )
     assert values(passed)["commits"] == 2
 
@@ -221,7 +221,7 @@ def test_a_position_that_was_moved_by_hand_is_told_and_does_not_fail(
     evaluation = checked.one("no_gap")
     assert evaluation.passed
     assert "3 offsets skipped since version 1" in said(evaluation)
-    assert "(moved by hand: a bad batch)" in said(evaluation)
+    assert "(position moved manually: a bad batch)" in said(evaluation)
     found = values(evaluation)
     assert (found["explained"], found["explained_skipped_offsets"], found["gaps"]) == (1, 3, 0)
 
@@ -229,7 +229,7 @@ def test_a_position_that_was_moved_by_hand_is_told_and_does_not_fail(
     void_record(instance, checked.asset.key, "a bad batch", 2)
     untold = checked.one("lag_below")
     assert (untold.passed, untold.severity) == (False, AssetCheckSeverity.WARN)
-    assert "its position was moved by hand" in said(untold)
+    assert "its position was moved manually" in said(untold)
 
 
 @needs_both
@@ -238,7 +238,7 @@ def test_a_table_that_was_wiped_fails_and_a_restore_mends_it(landed, spark, tabl
     spark.sql(f"DELETE FROM delta.`{table}`")
     failed = checked.one("no_gap")
     assert not failed.passed
-    assert "version 2: a DELETE, after which rows that the stream landed up to version 1" in said(failed)
+    assert "version 2: a DELETE; rows that the stream wrote up to version 1" in said(failed)
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
     mended = checked.one("no_gap")
     assert mended.passed
@@ -265,7 +265,7 @@ def test_rows_that_are_there_twice_fail(kafka, landed, spark, topic, table):
     spark.sql(insert)
     failed = checked.one("no_duplicate")
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.ERROR)
-    assert f"1 records are there more than once, 3 rows too many, such as {topic}-0 offset 2" in said(failed)
+    assert f"1 records are duplicated, 3 rows too many, such as {topic}-0 offset 2" in said(failed)
     assert (values(failed)["duplicate_records"], values(failed)["surplus_rows"]) == (1, 3)
 
 
@@ -285,7 +285,7 @@ def test_only_offsets_of_the_last_commits_are_looked_for_unless_it_is_told_to_lo
     ).one("no_duplicate")
     assert not everything.passed
     assert values(everything)["rows_compared"] == 8
-    assert "8 rows in the whole table were compared" in said(everything)
+    assert "compared 8 rows in the whole table" in said(everything)
 
 
 @needs_both
@@ -301,7 +301,7 @@ def test_a_function_that_drops_the_offset_is_told_as_such(kafka, instance, resou
     before = checked.check("no_duplicate", "no_gap")
     for each in before:
         assert (each.passed, each.severity) == (False, AssetCheckSeverity.WARN)
-        assert "There is no table" in said(each)
+        assert "does not exist yet" in said(each)
         assert "nothing was checked" in said(each)
     checked.land()
     untold = checked.one("no_duplicate")
@@ -310,7 +310,7 @@ def test_a_function_that_drops_the_offset_is_told_as_such(kafka, instance, resou
     shutil.rmtree(table)
     for each in checked.check("no_duplicate", "no_gap"):
         assert (each.passed, each.severity) == (False, AssetCheckSeverity.ERROR)
-        assert "although Dagster has a materialization of it" in said(each)
+        assert "but Dagster has a materialization of it" in said(each)
 
 
 @needs_both
@@ -365,13 +365,13 @@ def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spar
     no_spark()
     passed = checked.one("lag_below")
     assert passed.passed
-    assert passed.description == "0 offsets are left to read, and 3 may be."
+    assert passed.description == "Lag is 0 offsets; the limit is 3."
 
     kafka.produce(topic, [(None, "new")] * 3)
     kafka.produce(topic, [(None, "new")], partition=1)
     failed = checked.one("lag_below")
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
-    assert failed.description == f"4 offsets are left to read, and 3 may be; most of them on {topic}-0, 3."
+    assert failed.description == f"Lag is 4 offsets; the limit is 3; largest: {topic}-0 with 3."
     found = values(failed)
     assert (found["lag"], found["max_lag"], found["largest_lag"], found["largest_lag_at"]) == (4, 3, 3, f"{topic}-0")
     assert [tuple(record.data.values()) for record in found["by_topic_partition"].records] == [
@@ -382,7 +382,7 @@ def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spar
     kafka.trim(topic, 0, 6)
     lost = checked.one("lag_below")
     assert (lost.passed, lost.severity) == (False, AssetCheckSeverity.ERROR)
-    assert "Retention has taken 2 offsets on 1 topic partitions unread" in said(lost)
+    assert "Retention deleted 2 unread offsets on 1 topic partitions" in said(lost)
     assert (values(lost)["lag"], values(lost)["lost_offsets"]) == (2, 2)
 
 
@@ -396,7 +396,7 @@ def test_the_watermark_counts_while_something_is_left_to_read(kafka, instance, r
     no_spark()
     fresh = checked.one("watermark_fresh")
     assert fresh.passed
-    assert fresh.description == "Nothing is left to read, so that the table is as fresh as the topic."
+    assert fresh.description == "Lag is 0 offsets, so the table is as fresh as the topic."
     assert values(fresh)["watermark"] == pytest.approx(1_700_000_000)
 
     # Nothing new, and so nothing that starts Spark: all up to now is in the table.
@@ -428,7 +428,7 @@ def test_a_watermark_that_is_too_old_fails_on_a_cluster_that_goes_by_a_name_too(
     kafka.produce(topic, [(None, "new")])
     stale = checked.one("watermark_fresh")
     assert (stale.passed, stale.severity) == (False, AssetCheckSeverity.WARN)
-    assert "the table has got to 2023-11-14T22:13:20Z" in said(stale)
+    assert "the table's watermark is 2023-11-14T22:13:20Z" in said(stale)
     assert values(stale)["delay_seconds"] == pytest.approx(time.time() - 1_700_000_000, abs=3600)
     assert values(stale)["max_delay_seconds"] == 3600
     with pytest.raises(ClusterUnreachableError):
@@ -446,12 +446,12 @@ def test_a_topic_that_was_made_again_is_told_without_spark(kafka, landed, topic,
     kafka.delete(topic)
     gone = checked.one("same_log")
     assert (gone.passed, gone.severity) == (False, AssetCheckSeverity.ERROR)
-    assert gone.description == f"{topic}: not there, or this client may not describe it."
+    assert gone.description == f"{topic}: topic does not exist, or this client may not describe it."
 
     kafka.create(topic)
     again = {each.check_name: each for each in checked.check("same_log", "lag_below", "watermark_fresh")}
     assert not any(each.passed for each in again.values()), "a lag of another log would say nothing"
-    assert f"the topic {topic} was deleted and made again" in said(again["same_log"])
+    assert f"the topic {topic} was deleted and recreated" in said(again["same_log"])
     assert again["same_log"].severity is AssetCheckSeverity.ERROR
     assert again["lag_below"].severity is AssetCheckSeverity.WARN
 
@@ -479,9 +479,7 @@ def test_rejected_records_of_the_last_runs_are_counted(kafka, instance, resource
     no_spark()
     _, failed = check(2)
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
-    assert failed.description == (
-        "3 records could not be decoded in the last 1 day, 0:00:00, in 2 of 2 runs; 2 may be."
-    )
+    assert failed.description == ("3 records were rejected in the last 1 day, 0:00:00, in 2 of 2 runs; the limit is 2.")
     assert values(failed) == {"rejected_records": 3, "max_rejected": 2, "runs": 2, "runs_with_any": 2, "runs_untold": 0}
     assert check(3)[1].passed
 
@@ -584,16 +582,16 @@ def test_the_jobs_in_the_guide_are_of_what_they_say(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_lag": -1}, "max_lag=-1: at least 0, or None"),
-        ({"max_rejected": -1}, "max_rejected=-1: at least 0, or None"),
-        ({"duplicate_commits": 0}, "duplicate_commits=0: at least 1, or None"),
-        ({"max_delay": timedelta(0)}, "max_delay=0:00:00: give a time that is longer than nothing"),
-        ({"duplicates": False, "duplicate_commits": 5}, "duplicates=False leaves it out"),
-        ({"rejected_within": timedelta(hours=1)}, "there is no max_rejected; give both"),
-        ({"max_rejected": 1}, "a record that can't be decoded ends a run of the asset some"),
+        ({"max_lag": -1}, "max_lag=-1: must be at least 0, or None"),
+        ({"max_rejected": -1}, "max_rejected=-1: must be at least 0, or None"),
+        ({"duplicate_commits": 0}, "duplicate_commits=0: must be at least 1, or None"),
+        ({"max_delay": timedelta(0)}, "max_delay=0:00:00: must be greater than 0"),
+        ({"duplicates": False, "duplicate_commits": 5}, "duplicates=False disables the check"),
+        ({"rejected_within": timedelta(hours=1)}, "max_rejected is not set; set both"),
+        ({"max_rejected": 1}, "an undecodable record fails a run of the asset some"),
         (
             {"gaps": False, "duplicates": False, "identity": False, "schema": False},
-            "every check is switched off",
+            "every check is disabled",
         ),
     ],
 )
@@ -604,7 +602,7 @@ def test_bounds_that_can_not_be_are_refused(options, message):
 
 def test_an_asset_that_keeps_no_offset_can_not_be_checked_for_duplicates():
     narrow = _asset(columns=KafkaColumns(fields=("key", "topic", "timestamp")))
-    with pytest.raises(ConfigurationError, match="the asset some keeps no offset, partition"):
+    with pytest.raises(ConfigurationError, match="the asset some has no column offset, partition"):
         kafka_delta_checks(narrow)
     assert kafka_delta_checks(narrow, duplicates=False)
 
@@ -616,7 +614,7 @@ def test_only_an_asset_that_was_made_here_has_these_checks():
 
     wrong: list[Any] = [other, AssetKey("some"), "some", kafka_topic_asset(KafkaSource(topics=("t",)))]
     for each in wrong:
-        with pytest.raises(ConfigurationError, match="is no asset that lands a topic in a table; give it the one"):
+        with pytest.raises(ConfigurationError, match="is not a Kafka Delta asset; pass the definition"):
             kafka_delta_checks(each)
 
 
@@ -627,7 +625,7 @@ def test_of_several_assets_one_is_named():
     checks = kafka_delta_checks(both, key="typed")
     assert {key.asset_key.to_user_string() for each in checks for key in each.check_keys} == {"typed"}
     for key, which in ((None, "several assets"), ("other", "no asset other")):
-        with pytest.raises(ConfigurationError, match=f"the definition has {which}; give key= one of raw, typed"):
+        with pytest.raises(ConfigurationError, match=f"the definition has {which}; set key= to one of raw, typed"):
             kafka_delta_checks(both, key=key)
 
 

@@ -69,7 +69,7 @@ def test_the_tables_hold_what_the_topic_holds_and_nothing_is_left_behind(tmp_pat
 def test_without_java_the_demo_says_what_to_do(tmp_path: Path):
     output = finish(start(tmp_path / "demo", JAVA_HOME=str(tmp_path / "nowhere")), code=1)
     assert output.endswith("\ndemo: FAILED JavaNotFoundError\n")
-    assert "set JAVA_HOME to the folder of one that is there" in output
+    assert "set JAVA_HOME to an installed one" in output
     assert "Traceback" not in output
     assert str(tmp_path / "demo" / "demo.log") in output
 
@@ -78,7 +78,7 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("years of work")
     output = finish(start(tmp_path), code=1)
     assert output.endswith("\ndemo: FAILED DemoError\n")
-    assert "is not empty, and no demo made what is in it" in output.replace("\n", " ")
+    assert "is not empty, and its content is not from a demo" in output.replace("\n", " ")
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 

@@ -64,7 +64,7 @@ def running(folder: Path, output: Path) -> Generator[Dev]:
     ):
         try:
             wait_until(
-                lambda: process.poll() is not None or "Ctrl-C ends everything" in output.read_text(),
+                lambda: process.poll() is not None or "Ctrl-C stops everything" in output.read_text(),
                 seconds=300,
             )
             assert process.poll() is None, output.read_text()
@@ -127,4 +127,4 @@ def test_a_second_one_on_the_same_data_is_refused(tmp_path: Path):
             timeout=120,
         )
     assert finished.returncode == 1
-    assert finished.stdout.startswith(f"a broker is running in {tmp_path} already")
+    assert finished.stdout.startswith(f"a broker is already running in {tmp_path}, as process")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from dagster_kafka_flip import errors
 from tests.document_tests import ROOT, missing_tests, named_tests, written_tests
 
 DOCUMENT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NAMED = named_tests(DOCUMENT)
 
 # The base class, and what only the development broker raises.
@@ -38,13 +35,6 @@ def test_every_test_of_a_fault_is_named():
 def test_every_error_that_a_run_can_end_with_is_named():
     classes = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
     assert {name for name in classes - _NO_END_OF_A_RUN if f"`{name}`" not in DOCUMENT} == set()
-
-
-def test_every_condition_of_the_architecture_is_named():
-    section = ARCHITECTURE.partition("## 7. ")[2].partition("\n## 8. ")[0]
-    named = set(re.findall(r"`(\w+Error)`", section))
-    assert len(named) > 15
-    assert {name for name in named if f"`{name}`" not in DOCUMENT} == set()
 
 
 def test_every_row_of_a_table_names_a_test():

@@ -103,7 +103,7 @@ class _Server:
         def status() -> str:
             return self.ask(_STATUS, id=launched["run"]["runId"])["runOrError"]["status"]
 
-        wait_until(lambda: status() in {"SUCCESS", "FAILURE", "CANCELED"}, seconds=240)
+        wait_until(lambda: status() in {"SUCCESS", "FAILURE", "CANCELED"}, seconds=240, every=0.5)
         assert status() == "SUCCESS", self.log.read_text()[-4000:]
 
 
@@ -126,7 +126,7 @@ def _serving(definitions: Path, environment: Mapping[str, str]) -> Generator[_Se
     ):
         server = _Server(process, f"http://127.0.0.1:{port}", log)
         try:
-            wait_until(server.is_up, seconds=180)
+            wait_until(server.is_up, seconds=180, every=0.5)
             yield server
         finally:
             process.terminate()

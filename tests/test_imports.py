@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -153,3 +154,9 @@ def test_loading_every_module_loads_no_spark():
     assert "pyspark" not in by_the_package_alone
     assert by_its_modules == ""
     assert found_modules == "True"
+
+
+def test_what_is_private_in_dagster_is_imported_by_one_module():
+    private = re.compile(r"dagster\._|dagster_shared")
+    importing = {path.name for path in _ROOT.rglob("*.py") if any(private.match(name) for name in _imported(path))}
+    assert importing == {"dagster_internals.py"}

@@ -158,20 +158,24 @@ def test_where_a_version_can_not_be_had_an_older_patch_stands_in_with_a_warning(
 ):
     # The last of its minor version, and an artifact without dependencies.
     newest, unreleased = "org.slf4j:slf4j-api:1.7.36", "org.slf4j:slf4j-api:1.7.37"
-    with pytest.raises(JarDownloadError, match=r"don't have all of it: org\.slf4j:slf4j-api:1\.7\.37\. Correct"):
+    with pytest.raises(JarDownloadError, match=r"don't have all of them: org\.slf4j:slf4j-api:1\.7\.37\. Correct"):
         retrieve([unreleased], cache_dir=tmp_path)
     for _ in range(2):
         caplog.clear()
         (found,) = retrieve([unreleased], older=[unreleased], cache_dir=tmp_path)
         assert found.name == "org.slf4j_slf4j-api-1.7.36.jar"
         (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-        assert warning.startswith(f"No repository has {unreleased} with all that it needs; {newest} stands in for it.")
+        assert warning.startswith(f"No repository has {unreleased} with all dependencies; using {newest} instead.")
         assert str(found.parent) in warning
 
 
 def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(JarDownloadError, match=rf"could not be put into the cache {tmp_path}/file.*name another one"):
+    with pytest.raises(
+        JarDownloadError,
+        match=rf"could not be written to the cache {tmp_path}/file.*set another "
+        "folder",
+    ):
         retrieve(["org.example:nothing:1"], cache_dir=tmp_path / "file")
 
 

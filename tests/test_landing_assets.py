@@ -31,10 +31,14 @@ A0, A1 = ({"partitions": (TopicPartition("a", partition),)} for partition in (0,
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
-        ({"source": A}, {"source": B}, r"both feed the stream 'main' of \S+lake/t"),
-        ({"source": A}, {"source": B, "partitions_def": DAILY}, r"one of them as a stream and one by partitions"),
+        ({"source": A}, {"source": B}, r"both write to the stream 'main' of \S+lake/t"),
+        ({"source": A}, {"source": B, "partitions_def": DAILY}, r"one as a stream and one by partitions"),
         *(
-            ({"source": one, "partitions_def": DAILY}, {"source": other, "partitions_def": DAILY}, r"both land windows")
+            (
+                {"source": one, "partitions_def": DAILY},
+                {"source": other, "partitions_def": DAILY},
+                r"both write windows",
+            )
             for one, other in ((A, A), (A, PATTERN), (PATTERN, ELSEWHERE), (A0, A0), (A, A0))
         ),
     ],

@@ -96,7 +96,7 @@ def test_tables_share_a_read_and_one_that_is_behind_catches_up_first(
     kafka.produce(topic, [("e", '{"n": 5}')] * 3, partition=1)
     result = _run(assets, instance, resources)
     lines = [event.user_message for event in instance.all_logs(result.run_id) if event.dagster_event is None]
-    assert "typed: behind raw, and catching up first" in lines
+    assert "typed: behind raw, catching up first" in lines
     assert [line for line in lines if line.startswith("typed: planned 2 splits of ")], lines
     both = _told(result)
     assert {key: (told["kafka/records_read"], told["delta/commits"]) for key, told in both.items()} == {
@@ -216,18 +216,18 @@ def source_of_no_topic():
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ([], "many lands no table; give it at least one KafkaDeltaTable"),
+        ([], "many has no table; add at least one KafkaDeltaTable"),
         (
             [KafkaDeltaTable("a", table="w/a"), KafkaDeltaTable("a", table="w/b")],
-            "many has two tables of the asset a",
+            "many has two tables for the asset a",
         ),
         (
             [KafkaDeltaTable("a", table="lake.a"), KafkaDeltaTable("b", table=DeltaTarget(table="lake.a", stream="2"))],
-            "many: the assets a and b are both landed in lake.a; give each a table of its own",
+            "many: the assets a and b both write to lake.a; give each its own table",
         ),
         (
             [KafkaDeltaTable("a", table="w/a", transform=lambda rows: rows)],
-            ("<lambda>() has to take an argument `records`, the DataFrame of the run's records; it takes rows"),
+            ("<lambda>() must take an argument `records`, the DataFrame of the run's records; its arguments are rows"),
         ),
     ],
 )
@@ -271,7 +271,7 @@ def test_a_range_that_can_not_be_replaced_in_one_table_is_replaced_in_the_others
     spark.sql(f"DELETE FROM delta.`{table}/typed` WHERE kafka_offset = 0")
     failed = _run(assets, instance, resources, **REPLACE_ALL)
     (step,) = failed.get_step_failure_events()
-    assert "KafkaColumns leaves out topic" in str(step.step_failure_data.error)
+    assert "KafkaColumns excludes topic" in str(step.step_failure_data.error)
     assert list(_told(failed)) == [TYPED]
     assert _offsets(f"{table}/typed") == [(0, 0), (0, 1), (1, 0)]
 
@@ -282,7 +282,7 @@ def test_a_mode_that_is_none_ends_the_run_at_once(source_of_no_topic, instance, 
     )
     failed = _run(assets, instance, unused_resources, mode="overwrite")
     (step,) = failed.get_step_failure_events()
-    assert "mode: 'overwrite' is neither append nor replace" in str(step.step_failure_data.error)
+    assert "mode: 'overwrite' is not append or replace" in str(step.step_failure_data.error)
 
 
 @pytest.fixture
@@ -319,6 +319,6 @@ def test_two_assets_of_one_stream_of_one_table_are_refused_before_anything_runs(
     assert done.returncode == 1
     output = done.stdout + done.stderr
     assert re.search(
-        r"the assets (one and two|two and one) both feed the stream 'main' of /\S+/warehouse/shared", output
+        r"the assets (one and two|two and one) both write to the stream 'main' of /\S+/warehouse/shared", output
     )
-    assert "so that each would land a part of the records" in output
+    assert "so each would get only some of the records" in output

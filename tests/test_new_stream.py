@@ -30,16 +30,16 @@ def test_a_new_stream_that_would_leave_records_out_is_refused_with_both_ways_on(
     with pytest.raises(PositionLostError) as error:
         _check({0: 20, 1: 7}, {0: (30, 30), 1: (7, 9)})
     assert str(error.value) == (
-        "s3a://lake/t holds no position of the stream 'main', and by the record of its last run it had one: the table "
-        "was dropped, or made anew. A new stream starts at latest, and would leave out up to 10 records that were "
-        "never landed: t-0 [20, 30). Nothing was written. To land them first, run once with start set to "
-        'offsets:{"t": {"0": 20, "1": 7, "99": 5}}; to go on without them, run once with start set to latest; or '
-        "bring the table back, or correct its name"
+        "s3a://lake/t holds no position of the stream 'main', but the record of its last run had one: the table was "
+        "dropped or recreated. A new stream starts at latest and would skip up to 10 records that were never written: "
+        "t-0 [20, 30). Nothing was written. To write them first, run once with start set to "
+        'offsets:{"t": {"0": 20, "1": 7, "99": 5}}; to continue without them, run once with start set to latest; or '
+        "restore the table, or correct its name"
     )
 
 
 def test_a_partition_that_has_come_since_is_read_from_its_beginning():
-    with pytest.raises(PositionLostError, match=r"up to 4 records that were never landed: t-1 \[0, 4\)"):
+    with pytest.raises(PositionLostError, match=r"up to 4 records that were never written: t-1 \[0, 4\)"):
         _check({0: 20}, {0: (20, 20), 1: (4, 4)})
 
 

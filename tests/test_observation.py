@@ -32,7 +32,7 @@ _SPLITS = (
 
 
 def _answer(offsets, planned_at=100):
-    return {"counted": len(offsets), "offsets": sum(o & 0xFFFFF for o in offsets), "planned_at": planned_at}
+    return {"counted": len(offsets), "offsets": sum(o & 0xFFFFF for o in offsets), "planned_at": str(planned_at)}
 
 
 def _whole(splits=_SPLITS, asked_at: int | None = None) -> WholeBatch:
@@ -129,7 +129,7 @@ def test_a_check_of_what_is_unknown_does_not_pass_and_says_why():
     names = (NO_RECORDS_REJECTED, NO_STRAGGLERS)
     unknown = Findings((), rejected_records=None, stragglers=None, unknown="by hand")
     for result in check_results(names, AssetKey("a"), unknown):
-        assert (result.passed, result.description) == (False, "It is unknown how many there were: by hand.")
+        assert (result.passed, result.description) == (False, "The number is unknown: by hand.")
         assert not result.metadata
     known = Findings((), rejected_records=0, stragglers=0)
     assert all(result.passed for result in check_results(names, AssetKey("a"), known))

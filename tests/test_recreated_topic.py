@@ -82,7 +82,7 @@ def test_a_topic_that_is_made_again_while_a_run_reads_stops_it_and_the_printed_w
     with pytest.raises(LogChangedError) as stopped:
         land(made_again_before=3)
     message = str(stopped.value)
-    assert f"the topic {topic} was deleted and made again" in message
+    assert f"the topic {topic} was deleted and recreated" in message
     assert f"version 2 of {table}" in message
     assert f"{topic}-0 [50, 100)" in message
     assert f"{other}-0" not in message, "it is the same, and no doubt is about it"
@@ -224,13 +224,13 @@ def test_a_topic_that_is_made_again_while_a_window_is_read_is_told_and_the_print
     with pytest.raises(LogChangedError) as stopped:
         land_day(lambda: make_again(["new"] * 3))
     message = str(stopped.value)
-    assert message.startswith(f"the topic {topic} was deleted and made again: the position is of topic id")
+    assert message.startswith(f"the topic {topic} was deleted and recreated: the position belongs to topic id")
     restore = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", message)
     assert restore is not None
     assert landed(table) == ["new"] * 3, "under the ids of the old topic"
     spark.sql(restore[0])
     assert landed(table) == ["old"] * 3
-    with pytest.raises(TopicRecreatedError, match=r"the rows that the table has stay. Land the new topic in another"):
+    with pytest.raises(TopicRecreatedError, match=r"the table's rows are unchanged. Write the new topic to another"):
         land_day()
     land_day(tolerate=(TopicRecreatedError,))
     assert landed(table) == ["new"] * 3

@@ -126,5 +126,5 @@ def test_how_many_records_were_rejected_is_unknown_where_the_dead_letters_are(ba
     )
     assert check.passed == (rejected == 0)
     if dead_letters is None:
-        assert metadata["kafka/unknown"].startswith("the history of lake.dead does not tell")
-        assert "the history of lake.dead does not tell" in str(check.description)
+        assert metadata["kafka/unknown"].startswith("the history of lake.dead does not record")
+        assert "the history of lake.dead does not record" in str(check.description)

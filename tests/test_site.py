@@ -9,12 +9,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import click
 import pytest
 from pydantic import BaseModel
 
 import dagster_kafka_flip
+from dagster_kafka_flip.cli.app import main
 from scripts.configuration_reference import DOCUMENT, reference
-from tests.document_tests import ROOT
+from tests.document_tests import ROOT, documented_options, options_of
 
 REPOSITORY = "https://github.com/dagster-kafka-flip/dagster-kafka-flip/"
 
@@ -115,3 +117,19 @@ def test_the_configuration_reference_has_everything_that_is_configured():
     }
     assert {"KafkaSource", "KafkaResource", "IngestRunConfig"} <= models
     assert {name for name in models if f"### `{name}`\n" not in reference()} == set()
+
+
+def _commands(command: click.Command, name: str = "") -> dict[str, click.Command]:
+    if not isinstance(command, click.Group):
+        return {name: command}
+    return {
+        path: found
+        for word, inner in command.commands.items()
+        for path, found in _commands(inner, f"{name} {word}".strip()).items()
+    }
+
+
+def test_the_configuration_reference_has_every_option_of_every_command():
+    commands = _commands(main)
+    assert {"plan", "position set", "broker start"} <= commands.keys()
+    assert {name for name, command in commands.items() if not options_of(command) <= documented_options(name)} == set()

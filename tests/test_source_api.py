@@ -87,13 +87,13 @@ def test_a_source_that_never_ends_is_refused(table):
     with pytest.raises(ConfigurationError) as error:
         ingest(Numbers(7, Boundedness.CONTINUOUS_UNBOUNDED), table, spark=pytest.fail)
     assert str(error.value).startswith("the source of Numbers(end=7")
-    assert str(error.value).endswith("never ends, and a batch has to; give it a stop")
+    assert str(error.value).endswith("is unbounded, but a batch must end; set a stop")
 
 
 def test_what_is_kafkas_is_refused_for_another_source(table):
     with pytest.raises(ConfigurationError) as error:
         ingest(Numbers(7), table, spark=pytest.fail, connection=KafkaConnection(bootstrap_servers="h:1"))
-    assert str(error.value) == "connection and starting_offsets are for a KafkaSource, and Numbers is none"
+    assert str(error.value) == "connection and starting_offsets require a KafkaSource, not a Numbers"
 
 
 def test_a_source_without_a_reader_is_refused():

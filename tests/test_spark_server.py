@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -24,9 +25,9 @@ import json, sys
 from dagster_kafka_flip import KafkaSource, SparkResource, ingest
 
 servers, topic, table, remote = sys.argv[1:]
-spark = SparkResource(remote=remote)
+spark = SparkResource(remote=remote or None)
 source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
-print(ingest(source, table, spark=spark.session).rows)
+print(ingest(source, table, spark=spark.session).rows, type(spark.session()).__module__)
 """
 
 
@@ -50,15 +51,24 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
         assert {**status, "uptime_seconds": 0} == {**shown, "uptime_seconds": 0}
         assert json.loads(run("start", "--port", "0", "--json", *here).stdout)["pid"] == shown["pid"]
         refused = run("start", "--port", "9", *here, code=1)
-        assert refused.stderr.startswith(f"Error: A Spark server is running on {tmp_path / 'server'} already")
+        assert refused.stderr.startswith(f"Error: A Spark server is already running on {tmp_path / 'server'}")
 
         table = tmp_path / "table"
-        arguments = [broker, topic, str(table), shown["remote"]]
-        landed = subprocess.run(
-            [sys.executable, "-c", LANDS, *arguments], check=True, capture_output=True, text=True, timeout=180
-        )
-        assert landed.stdout.split() == ["3"]
-        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 3
+
+        def land(remote: str, **environment: str) -> list[str]:
+            return subprocess.run(
+                [sys.executable, "-c", LANDS, broker, topic, str(table), remote],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=180,
+                env={**os.environ, **environment},
+            ).stdout.split()
+
+        assert land(shown["remote"]) == ["3", "pyspark.sql.connect.session"]
+        kafka.produce(topic, [(None, "d")])
+        assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session"]
+        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 4
         # Of the table, everybody may see the files who may see those of a session in a run; of the log, nobody.
         assert {path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*") if path.is_file()} == {0}
         assert all(path.stat().st_mode & 0o004 for path in table.glob("*.parquet"))
@@ -85,7 +95,7 @@ def test_a_signal_ends_the_foreground_and_the_server(tmp_path):
 
 def test_a_server_that_does_not_start_shows_its_own_words(tmp_path):
     failed = run("start", "--port", "0", "--conf", "spark.driver.memory=much", "--data-dir", str(tmp_path), code=1)
-    assert failed.stderr.startswith(f"Error: The Spark server on {tmp_path} ended before it answered.")
+    assert failed.stderr.startswith(f"Error: The Spark server on {tmp_path} ended during its start.")
     assert "much" in failed.stderr
     assert SparkServer(tmp_path).status() is None
 
@@ -103,5 +113,5 @@ def test_what_was_never_started_is_not_there(tmp_path):
     assert server.status() is None
     assert not server.stop()
     assert not (tmp_path / "none").exists()
-    with pytest.raises(ConfigurationError, match="70000 is not a port"):
+    with pytest.raises(ConfigurationError, match="Invalid port 70000"):
         SparkServer(tmp_path, port=70_000)

@@ -117,7 +117,7 @@ def test_retention_before_the_plan(kafka, landed, topic):
     kafka.trim(topic, 0, 12)
     message = landed.refused(RetentionOvertookPositionError)
     assert f"{topic}-0: " in message
-    assert "The next offset to read is 5, and the log begins at 12: up to 7 records are gone" in message
+    assert "The next offset to read is 5, but the log begins at 12: up to 7 unread records are gone" in message
 
     metadata, failed = landed.run()
 
@@ -154,7 +154,7 @@ def test_retention_while_spark_reads(kafka, landed, connection, spark_of, topic,
             value_format=StringFormat(),
             transform=_trims_while_read(kafka, topic, 8),
         )
-    assert "The next offset to read is 5, and the log begins at 8: up to 3 records are gone" in str(error.value)
+    assert "The next offset to read is 5, but the log begins at 8: up to 3 unread records are gone" in str(error.value)
     assert landed.history() == history
 
     result = ingest(
@@ -177,7 +177,7 @@ def test_a_topic_made_again(kafka, landed, topic, records):
     kafka.delete(topic)
     kafka.create(topic)
     kafka.produce(topic, [(None, f"new{number}") for number in range(records)])
-    assert f"the topic {topic} was deleted and made again: " in landed.refused(TopicRecreatedError)
+    assert f"the topic {topic} was deleted and recreated: " in landed.refused(TopicRecreatedError)
 
     metadata, failed = landed.run()
 
@@ -219,7 +219,7 @@ def test_a_wiped_table(kafka, landed, topic, spark, wipe):
     spark.sql(wipe.format(table=f"delta.`{landed.table}`"))
     kafka.produce(topic, [(None, "b")])
     message = landed.refused(TableReplacedError)
-    assert "was replaced or wiped: version 2 is a " in message
+    assert "was replaced or its rows were deleted: version 2 is a " in message
     assert "after version 1, the last commit of the stream 'main'" in message
 
     metadata, failed = landed.run()
@@ -304,7 +304,7 @@ def test_another_cluster_under_the_address_and_a_log_that_was_cut_off(spark, top
         made = _Landed(spark, one.bootstrap_servers, (topic,), table)
         made.run()
         message = made.refused(ClusterChangedError, address=two.bootstrap_servers)
-        assert message.startswith("the position is of the Kafka cluster ")
+        assert message.startswith("the position belongs to the Kafka cluster ")
 
         # The log's files are gone, as after an unclean leader election on a disk that was empty; the topic's id stays.
         one.stop()

@@ -75,10 +75,10 @@ def test_records_beyond_what_spark_can_hold_are_named_and_landed_without_their_t
     with pytest.raises(TimestampOutOfRangeError) as refused:
         land()
     assert str(refused.value) == (
-        f"{topic}-0: the record at offset 2 has the timestamp {LATEST_MS + 1} ms (and the like at {topic}-0 offset 5, "
-        f"{topic}-1 offset 0). Spark can't read a record whose timestamp is beyond {LATEST_MS} ms before or after "
-        "1970. Nothing of the batch was written. Correct the producer: it may write microseconds or nanoseconds where "
-        "milliseconds belong. To land such records with a null timestamp, tolerate TimestampOutOfRangeError"
+        f"{topic}-0: the record at offset 2 has the timestamp {LATEST_MS + 1} ms (also at {topic}-0 offset 5, "
+        f"{topic}-1 offset 0). Spark can't read timestamps more than {LATEST_MS} ms before or after 1970. Nothing of "
+        "the batch was written. Correct the producer: it may write microseconds or nanoseconds instead of "
+        "milliseconds. To write such records with a null timestamp, tolerate TimestampOutOfRangeError"
     )
     assert rows("kafka_offset") == []
 
@@ -98,7 +98,7 @@ def test_records_beyond_what_spark_can_hold_are_named_and_landed_without_their_t
     assert set(rows("kafka_timestamp_type", "kafka_topic")) == {(0, topic)}
     [incident] = result.incidents
     assert (incident.error, incident.lost_offsets) == ("TimestampOutOfRangeError", 0)
-    assert incident.message.endswith("1970. The run landed such records with a null timestamp.")
+    assert incident.message.endswith("1970. The run wrote such records with a null timestamp.")
     [batch] = result.batches
     assert (batch.observed.records, batch.observed.is_whole, batch.committed.rows) == (9, True, 9)
     assert newest(spark, table)["incidents"] == [incident.to_json()]

@@ -40,20 +40,20 @@ def refusal(**files: str) -> str:
 @pytest.mark.parametrize(
     ("attribute", "message"),
     [
-        ("tabel: x", "attributes.tabel: there is no such attribute; did you mean table?"),
+        ("tabel: x", "attributes.tabel: unknown attribute; did you mean table?"),
         (
             "stream: 'a b'",
-            "attributes.stream: invalid DeltaTarget: the stream id 'a b' can't be: 1 to 100 letters, digits, '.', '_' ",
+            "attributes.stream: invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 letters, digits, '.', '_' ",
         ),
-        ("stream: [a]", "attributes.stream: expected a text, and not a list"),
+        ("stream: [a]", "attributes.stream: expected a string, got a list"),
         (
             "value_format: avro",
-            "attributes.value_format: 'avro' is no format; give its type (raw, string or json) below it",
+            "attributes.value_format: invalid format 'avro'; set its type (raw, string or json) below it",
         ),
-        ("value_format: {type: json}", "attributes.value_format.schema: is missing"),
+        ("value_format: {type: json}", "attributes.value_format.schema: missing"),
         (
             "value_format: {type: json, schema: 'id strin'}",
-            "attributes.value_format: schema: id: 'strin' is not a type of Spark; did you mean STRING?",
+            "attributes.value_format: schema: id: 'strin' is not a Spark type; did you mean STRING?",
         ),
         (
             "value_format: {type: json, schema: ''}",
@@ -61,96 +61,99 @@ def refusal(**files: str) -> str:
         ),
         (
             "value_format: {type: json, schema: {id: INT}}",
-            "attributes.value_format.schema: expected a text, and not names with values",
+            "attributes.value_format.schema: expected a string, got a mapping",
         ),
         (
             "value_format: {type: json, schema: 'id INT', on_eror: fail}",
-            "attributes.value_format.on_eror: there is no such attribute; did you mean on_error?",
+            "attributes.value_format.on_eror: unknown attribute; did you mean on_error?",
         ),
         (
             "value_format: {type: json, schema: 'id INT', on_error: skip}",
             "attributes.value_format.on_error: expected 'fail' or 'null'",
         ),
-        ("value_format: {schema: 'id INT'}", "attributes.value_format: type is missing"),
+        ("value_format: {schema: 'id INT'}", "attributes.value_format: type: missing"),
         (
             "value_format: {type: string, encoding: latin1}",
-            "attributes.value_format.encoding: there is no such attribute; there are on_error, schema, show_values",
+            "attributes.value_format.encoding: unknown attribute; valid names: on_error, schema, show_values",
         ),
-        ("value_format: [json]", "attributes.value_format: expected names with values below it, and not a list"),
-        ("key_format: 5", "attributes.key_format: expected names with values below it, and not a number"),
-        ("columns: [key]", "attributes.columns: expected names with values below it, and not a list"),
-        ("columns: {prefx: k}", "attributes.columns.prefx: there is no such attribute; did you mean prefix?"),
+        ("value_format: [json]", "attributes.value_format: expected a mapping, got a list"),
+        ("key_format: 5", "attributes.key_format: expected a mapping, got a number"),
+        ("columns: [key]", "attributes.columns: expected a mapping, got a list"),
+        ("columns: {prefx: k}", "attributes.columns.prefx: unknown attribute; did you mean prefix?"),
         (
             "columns: {fields: [ofset]}",
             "attributes.columns.fields.0: expected 'key', 'value', 'topic', 'partition', 'offset', 'timestamp', 'times",
         ),
-        ("columns: {fields: offset}", "attributes.columns.fields: expected a list, and not a text"),
-        ("dead_letter: 5", "attributes.dead_letter: expected names with values below it, and not a number"),
-        ("dead_letter: {}", "attributes.dead_letter.table: is missing"),
+        ("columns: {fields: offset}", "attributes.columns.fields: expected a list, got a string"),
+        ("dead_letter: 5", "attributes.dead_letter: expected a mapping, got a number"),
+        ("dead_letter: {}", "attributes.dead_letter.table: missing"),
         (
             "dead_letter: {table: x, max_share: 2}",
-            "attributes.dead_letter: invalid DeadLetters: max_share: has to be less than or equal to 1",
+            "attributes.dead_letter: invalid DeadLetters: max_share: must be less than or equal to 1",
         ),
         ("partition_by: day", "attributes.partition_by: partition_by"),
-        ("partition_by: {a: b}", "attributes.partition_by: expected a list, and not names with values"),
-        ("partition_by: [5]", "attributes.partition_by.0: expected a text, and not a number"),
-        ("cluster_by: 5", "attributes.cluster_by: expected a list, and not a number"),
+        ("partition_by: {a: b}", "attributes.partition_by: expected a list, got a mapping"),
+        ("partition_by: [5]", "attributes.partition_by.0: expected a string, got a number"),
+        ("cluster_by: 5", "attributes.cluster_by: expected a list, got a number"),
         ("cluster_by: [nope]", "attributes.cluster_by: cluster_by"),
-        ("properties: [a]", "attributes.properties: expected names with values below it, and not a list"),
-        ("properties: {a: [b]}", "attributes.properties.a: expected a text, and not a list"),
-        ("properties: text", "attributes.properties: names with values are needed here, and not 'text'"),
-        ("schema_evolution: maybe", "attributes.schema_evolution: true or false is needed here, and not 'maybe'"),
-        ("schema_evolution: 5", "attributes.schema_evolution: expected true or false, and not a number"),
-        ("single_writer: {}", "attributes.single_writer: expected true or false, and not names with values"),
+        ("properties: [a]", "attributes.properties: expected a mapping, got a list"),
+        ("properties: {a: [b]}", "attributes.properties.a: expected a string, got a list"),
+        ("properties: text", "attributes.properties: expected a mapping, got 'text'"),
+        ("schema_evolution: maybe", "attributes.schema_evolution: expected true or false, got 'maybe'"),
+        ("schema_evolution: 5", "attributes.schema_evolution: expected true or false, got a number"),
+        ("single_writer: {}", "attributes.single_writer: expected true or false, got a mapping"),
         (
             "max_records_per_batch: 0",
-            "attributes.max_records_per_batch: invalid Limits: max_records_per_batch: has to be greater than or equal ",
+            "attributes.max_records_per_batch: invalid Limits: max_records_per_batch: must be greater than or equal ",
         ),
         (
             "max_records_per_batch: many",
-            "attributes.max_records_per_batch: a whole number is needed here, and not 'many'",
+            "attributes.max_records_per_batch: expected a whole number, got 'many'",
         ),
-        ("max_records_per_batch: 1.5", "attributes.max_records_per_batch: expected a whole number, and not a number"),
-        ("max_bytes_per_batch: 1GB", "attributes.max_bytes_per_batch: a whole number is needed here, and not '1GB'"),
+        ("max_records_per_batch: 1.5", "attributes.max_records_per_batch: expected a whole number, got a number"),
+        ("max_bytes_per_batch: 1GB", "attributes.max_bytes_per_batch: expected a whole number, got '1GB'"),
         (
             "max_batches: -1",
-            "attributes.max_batches: invalid Limits: max_batches: has to be greater than or equal to 1",
+            "attributes.max_batches: invalid Limits: max_batches: must be greater than or equal to 1",
         ),
-        ("max_batches: [1]", "attributes.max_batches: expected a whole number, and not a list"),
-        ("spread: evenly", "attributes.spread: backlog or time is needed here, and not 'evenly'"),
+        ("max_batches: [1]", "attributes.max_batches: expected a whole number, got a list"),
+        ("spread: evenly", "attributes.spread: expected backlog or time, got 'evenly'"),
         ("spread: 5", "attributes.spread: expected 'backlog' or 'time'"),
-        ("on_idle: sleep", "attributes.on_idle: materialize or skip is needed here, and not 'sleep'"),
+        ("on_idle: sleep", "attributes.on_idle: expected materialize or skip, got 'sleep'"),
         ("on_idle: true", "attributes.on_idle: expected 'materialize' or 'skip'"),
         (
             "verify_after: soon",
-            "attributes.verify_after: 'soon' is no duration; write it as PT1H (ISO 8601), 01:00:00, or in seconds",
+            "attributes.verify_after: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or seconds",
         ),
         ("verify_after: -5", "attributes.verify_after: verify_after: -1 day, 23:59:55 is negative"),
-        ("verify_after: [5]", "attributes.verify_after: expected a number, and not a list"),
-        ("verify_after: {hours: 1}", "attributes.verify_after: expected a number, and not names with values"),
+        ("verify_after: [5]", "attributes.verify_after: expected a number, got a list"),
+        ("verify_after: {hours: 1}", "attributes.verify_after: expected a number, got a mapping"),
         (
             "verify_after: 99999999999999",
-            "attributes.verify_after: 99999999999999.0 is no duration; write it as PT1H (ISO 8601), 01:00:00, or in se",
+            "attributes.verify_after: invalid duration 99999999999999.0; write PT1H (ISO 8601), 01:00:00, or sec",
         ),
         (
             "tolerate: FooError",
-            "attributes.tolerate: tolerate: there is no error 'FooError'; did you mean ForeignRowsError?",
+            "attributes.tolerate: tolerate: unknown error 'FooError'; did you mean ForeignRowsError?",
         ),
         (
             "tolerate: [KafkaFlipError]",
-            "attributes.tolerate: tolerate: KafkaFlipError can't be tolerated; those that can are ClusterChangedError,",
+            "attributes.tolerate: tolerate: KafkaFlipError can't be tolerated; allowed: ClusterChangedError,",
         ),
-        ("tolerate: {a: b}", "attributes.tolerate: expected a list, and not names with values"),
-        ("tolerate: [5]", "attributes.tolerate.0: expected a text, and not a number"),
+        ("tolerate: {a: b}", "attributes.tolerate: expected a list, got a mapping"),
+        ("tolerate: [5]", "attributes.tolerate.0: expected a string, got a number"),
         (
             "tolerate: [TableError]",
-            "attributes.tolerate: tolerate: TableError can't be tolerated; those that can are ClusterChangedError, Con",
+            "attributes.tolerate: tolerate: TableError can't be tolerated; allowed: ClusterChangedError, Con",
         ),
         (
             "partitions_def: daily",
-            "attributes.partitions_def: 'daily' is no PartitionsDefinition; write {{ dg.DailyPartitionsDefinition(star",
+            (
+                "attributes.partitions_def: invalid PartitionsDefinition 'daily'; write {{ "
+                "dg.DailyPartitionsDefinition(star"
+            ),
         ),
-        ("partitions_def: {type: daily}", "attributes.partitions_def.start_date: is missing"),
+        ("partitions_def: {type: daily}", "attributes.partitions_def.start_date: missing"),
         (
             "partitions_def: {type: yearly, start_date: '2026-01-01'}",
             "attributes.partitions_def.type: expected 'hourly', 'daily', 'weekly', 'monthly', 'time_window', 'static',",
@@ -165,11 +168,11 @@ def refusal(**files: str) -> str:
         ),
         (
             "partitions_def: {type: static, partition_keys: [a]}",
-            "attributes.source.topics: StaticPartitionsDefinition: an asset that lands a topic has partitions of time ",
+            "attributes.source.topics: StaticPartitionsDefinition: not supported; use time partitions ",
         ),
         (
             "partitions_def: {type: daily, start_date: '2026-01-01', strt: x}",
-            "attributes.partitions_def.strt: there is no such attribute; there are cron_schedule, day_offset, dimensio",
+            "attributes.partitions_def.strt: unknown attribute; valid names: cron_schedule, day_offset, dimensio",
         ),
         (
             "partitions_def: {type: multi, dimensions: {}}",
@@ -177,11 +180,11 @@ def refusal(**files: str) -> str:
         ),
         (
             "partitions_def: {type: multi, dimensions: [a]}",
-            "attributes.partitions_def.dimensions: expected names with values below it, and not a list",
+            "attributes.partitions_def.dimensions: expected a mapping, got a list",
         ),
         (
             "partitions_def: {type: multi, dimensions: {a: {type: daily, start_date: '2026-01-01'}, b: {type: static, partition_keys: [nope]}}}",  # noqa: E501
-            "attributes.source: the source reads flights, and not nope",
+            "attributes.source: the source reads flights, not nope",
         ),
         (
             "partitions_def: {type: time_window, start_date: '2026-01-01', fmt: '%Y-%m-%d', cron_schedule: 'nope'}",
@@ -189,128 +192,149 @@ def refusal(**files: str) -> str:
         ),
         (
             "partitions_def: '{{ 5 }}'",
-            "attributes.partitions_def: 5 is no PartitionsDefinition; write {{ dg.DailyPartitionsDefinition(start_date",
+            (
+                "attributes.partitions_def: invalid PartitionsDefinition 5; write {{ "
+                "dg.DailyPartitionsDefinition(start_date"
+            ),
         ),
         (
             "backfill_policy: single_run",
-            "attributes.backfill_policy: 'single_run' is no BackfillPolicy; write type: single_run, or multi_run, belo",
+            (
+                "attributes.backfill_policy: invalid BackfillPolicy 'single_run'; write type: single_run, or "
+                "multi_run, "
+                "belo"
+            ),
         ),
         ("backfill_policy: {type: single}", "attributes.backfill_policy.type: expected 'single_run', 'multi_run'"),
         (
             "backfill_policy: {type: multi_run}",
-            "attributes.backfill_policy: backfill_policy is for an asset with partitions; give it a partitions_def",
+            "attributes.backfill_policy: backfill_policy is for an asset with partitions; set partitions_def",
         ),
-        ("windows: exact", "attributes.windows: 'exact' is no Windows; give its fields below it"),
+        ("windows: exact", "attributes.windows: invalid Windows 'exact'; write its fields as a mapping"),
         ("windows: {mode: fuzzy}", "attributes.windows.mode: expected 'exact' or 'offset'"),
         (
             "windows: {max_latenes: PT1H}",
-            "attributes.windows.max_latenes: there is no such attribute; did you mean max_lateness?",
+            "attributes.windows.max_latenes: unknown attribute; did you mean max_lateness?",
         ),
         (
             "windows: {max_lateness: soon}",
-            "attributes.windows.max_lateness: 'soon' is no duration; write it as PT1H (ISO 8601), 01:00:00, or in seco",
+            "attributes.windows.max_lateness: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or sec",
         ),
         (
             "topics_of: {a: [b]}",
-            "attributes.topics_of: windows and topics_of are for an asset with partitions; give it a partitions_def",
+            "attributes.topics_of: windows and topics_of are for an asset with partitions; set partitions_def",
         ),
-        ("topics_of: [a]", "attributes.topics_of: expected names with values below it, and not a list"),
-        ("kafka: [a]", "attributes.kafka: expected a text, and not a list"),
-        ("kafka: {bootstrap_servers: a}", "attributes.kafka: expected a text, and not names with values"),
+        ("topics_of: [a]", "attributes.topics_of: expected a mapping, got a list"),
+        ("kafka: [a]", "attributes.kafka: expected a string, got a list"),
+        ("kafka: {bootstrap_servers: a}", "attributes.kafka: expected a string, got a mapping"),
         (
             "name: 'a b'",
-            "attributes.name: name: 'a b' can't be the name of an asset; write letters, digits and '_' alone, or give ",
+            "attributes.name: name: invalid asset name 'a b'; use letters, digits and '_' only, or set ",
         ),
-        ("name: [a]", "attributes.name: expected a text, and not a list"),
-        ("key: [a, 5]", "attributes.key.1: expected a text, and not a number"),
-        ("key: {a: b}", "attributes.key: expected a list, and not names with values"),
-        ("key: 5", "attributes.key: expected a list, and not a number"),
-        ("key_prefix: 5", "attributes.key_prefix: expected a list, and not a number"),
-        ("key_prefix: {a: b}", "attributes.key_prefix: expected a list, and not names with values"),
-        ("deps: 5", "attributes.deps: expected a list, and not a number"),
-        ("deps: {a: b}", "attributes.deps: expected a list, and not names with values"),
-        ("deps: [5]", "attributes.deps.0: expected a text, and not a number"),
-        ("deps: [[a, b]]", "attributes.deps.0: expected a text, and not a list"),
-        ("description: [a]", "attributes.description: expected a text, and not a list"),
+        ("name: [a]", "attributes.name: expected a string, got a list"),
+        ("key: [a, 5]", "attributes.key.1: expected a string, got a number"),
+        ("key: {a: b}", "attributes.key: expected a list, got a mapping"),
+        ("key: 5", "attributes.key: expected a list, got a number"),
+        ("key_prefix: 5", "attributes.key_prefix: expected a list, got a number"),
+        ("key_prefix: {a: b}", "attributes.key_prefix: expected a list, got a mapping"),
+        ("deps: 5", "attributes.deps: expected a list, got a number"),
+        ("deps: {a: b}", "attributes.deps: expected a list, got a mapping"),
+        ("deps: [5]", "attributes.deps.0: expected a string, got a number"),
+        ("deps: [[a, b]]", "attributes.deps.0: expected a string, got a list"),
+        ("description: [a]", "attributes.description: expected a string, got a list"),
         (
             "group_name: 'a b'",
-            'attributes.group_name: group_name: Dagster can\'t make the asset landed: "a b" is not a valid asset',
+            'attributes.group_name: group_name: Dagster can\'t create the asset landed: "a b" is not a valid asset',
         ),
         (
             "owners: me",
-            "attributes.owners: owners: Dagster can't make the asset landed: Invalid owner 'me' for asset 'AssetKey(['",
+            (
+                "attributes.owners: owners: Dagster can't create the asset landed: Invalid owner 'me' for asset "
+                "'AssetKey(['"
+            ),
         ),
         (
             "owners: [nobody]",
-            "attributes.owners: owners: Dagster can't make the asset landed: Invalid owner 'nobody' for asset 'AssetKe",
+            (
+                "attributes.owners: owners: Dagster can't create the asset landed: Invalid owner 'nobody' for asset "
+                "'AssetKe"
+            ),
         ),
-        ("owners: {a: b}", "attributes.owners: expected a list, and not names with values"),
-        ("owners: 5", "attributes.owners: expected a list, and not a number"),
-        ("tags: [a]", "attributes.tags: expected names with values below it, and not a list"),
+        ("owners: {a: b}", "attributes.owners: expected a list, got a mapping"),
+        ("owners: 5", "attributes.owners: expected a list, got a number"),
+        ("tags: [a]", "attributes.tags: expected a mapping, got a list"),
         (
             "tags: {'a b c': x}",
-            "attributes.tags: tags: Dagster can't make the asset landed: Found invalid tag keys: ['a b c']. Allowed ch",
+            (
+                "attributes.tags: tags: Dagster can't create the asset landed: Found invalid tag keys: ['a b c']. "
+                "Allowed "
+                "ch"
+            ),
         ),
-        ("tags: {a: [b]}", "attributes.tags.a: expected a text, and not a list"),
-        ("metadata: [a]", "attributes.metadata: expected names with values below it, and not a list"),
-        ("kinds: 5", "attributes.kinds: expected a list, and not a number"),
-        ("kinds: {a: b}", "attributes.kinds: expected a list, and not names with values"),
+        ("tags: {a: [b]}", "attributes.tags.a: expected a string, got a list"),
+        ("metadata: [a]", "attributes.metadata: expected a mapping, got a list"),
+        ("kinds: 5", "attributes.kinds: expected a list, got a number"),
+        ("kinds: {a: b}", "attributes.kinds: expected a list, got a mapping"),
         (
             "automation_condition: eager",
-            "attributes.automation_condition: 'eager' is no AutomationCondition; write ",
+            "attributes.automation_condition: invalid AutomationCondition 'eager'; write ",
         ),
-        ("automation_condition: 5", "attributes.automation_condition: expected a text, and not a number"),
+        ("automation_condition: 5", "attributes.automation_condition: expected a string, got a number"),
         (
             "freshness_policy: PT1H",
-            "attributes.freshness_policy: 'PT1H' is no FreshnessPolicy; write ",
+            "attributes.freshness_policy: invalid FreshnessPolicy 'PT1H'; write ",
         ),
-        ("op_tags: [a]", "attributes.op_tags: expected names with values below it, and not a list"),
-        ("retry_policy: 3", "attributes.retry_policy: expected names with values below it, and not a number"),
+        ("op_tags: [a]", "attributes.op_tags: expected a mapping, got a list"),
+        ("retry_policy: 3", "attributes.retry_policy: expected a mapping, got a number"),
         (
             "retry_policy: {max_retrys: 3}",
-            "attributes.retry_policy.max_retrys: there is no such attribute; did you mean max_retries?",
+            "attributes.retry_policy.max_retrys: unknown attribute; did you mean max_retries?",
         ),
         (
             "retry_policy: {max_retries: many}",
-            "attributes.retry_policy.max_retries: expected a whole number, and not a text",
+            "attributes.retry_policy.max_retries: expected a whole number, got a string",
         ),
         ("retry_policy: {backoff: slow}", "attributes.retry_policy.backoff: expected 'linear' or 'exponential'"),
         (
             "pool: 'a b'",
-            'attributes.pool: pool: Dagster can\'t make the asset landed: Pool "a b" is not a valid pool name',
+            'attributes.pool: pool: Dagster can\'t create the asset landed: Pool "a b" is not a valid pool name',
         ),
-        ("pool: [a]", "attributes.pool: expected a text, and not a list"),
-        ("code_version: [1]", "attributes.code_version: expected a text, and not a list"),
-        ("checks: true", "attributes.checks: expected names with values below it, and not true or false"),
+        ("pool: [a]", "attributes.pool: expected a string, got a list"),
+        ("code_version: [1]", "attributes.code_version: expected a string, got a list"),
+        ("checks: true", "attributes.checks: expected a mapping, got true or false"),
         (
             "checks: {max_lagg: 5}",
-            "attributes.checks.max_lagg: there is no such attribute; did you mean max_lag or max_delay?",
+            "attributes.checks.max_lagg: unknown attribute; did you mean max_lag or max_delay?",
         ),
-        ("checks: {max_lag: many}", "attributes.checks.max_lag: expected a whole number, and not a text"),
+        ("checks: {max_lag: many}", "attributes.checks.max_lag: expected a whole number, got a string"),
         (
             "checks: {max_delay: soon}",
-            "attributes.checks.max_delay: 'soon' is no duration; write it as PT1H (ISO 8601), 01:00:00, or in seconds",
+            "attributes.checks.max_delay: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or seconds",
         ),
         (
             "checks: {max_delay: -5}",
-            "attributes.checks.max_delay: max_delay=-1 day, 23:59:55: give a time that is longer than nothing",
+            "attributes.checks.max_delay: max_delay=-1 day, 23:59:55: must be greater than 0",
         ),
         (
             "checks: {max_rejected: 5}",
-            "attributes.checks.max_rejected: max_rejected: a record that can't be decoded ends a run of the asset land",
+            "attributes.checks.max_rejected: max_rejected: an undecodable record fails a run of the asset land",
         ),
-        ("checks: {gaps: 5}", "attributes.checks.gaps: expected true or false, and not a number"),
-        ("observe_topics: maybe", "attributes.observe_topics: true or false is needed here, and not 'maybe'"),
-        ("connection: 'a:1'", "attributes.connection: 'a:1' is no KafkaResource"),
+        ("checks: {gaps: 5}", "attributes.checks.gaps: expected true or false, got a number"),
+        ("observe_topics: maybe", "attributes.observe_topics: expected true or false, got 'maybe'"),
+        ("connection: 'a:1'", "attributes.connection: invalid KafkaResource 'a:1'"),
         (
             "connection: {bootstrap_servers: a}",
-            "attributes.connection: invalid KafkaConnection: 'a' is no address: bootstrap servers are host:port, sever",
+            (
+                "attributes.connection: invalid KafkaConnection: invalid bootstrap server 'a': expected "
+                "comma-separated "
+                "host:port"
+            ),
         ),
         (
             "connection: {bootstrap_server: 'a:1'}",
-            "attributes.connection.bootstrap_server: there is no such attribute; did you mean bootstrap_servers?",
+            "attributes.connection.bootstrap_server: unknown attribute; did you mean bootstrap_servers?",
         ),
-        ("max_batches: '{{ \"a\" }}'", "attributes.max_batches: a whole number is needed here, and not 'a'"),
+        ("max_batches: '{{ \"a\" }}'", "attributes.max_batches: expected a whole number, got 'a'"),
     ],
 )
 def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
@@ -322,33 +346,33 @@ def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
 @pytest.mark.parametrize(
     ("attributes", "line", "message"),
     [
-        ("", 2, "attributes.source: is missing"),
+        ("", 2, "attributes.source: missing"),
         (
             "  source: flights\n  table: t\n",
             3,
-            "attributes.source: 'flights' is no source; name its topics, topic_pattern or partitions below it",
+            "attributes.source: invalid source 'flights'; set topics, topic_pattern or partitions below it",
         ),
         (
             "  source: [flights]\n  table: t\n",
             3,
-            "attributes.source: expected names with values below it, and not a list",
+            "attributes.source: expected a mapping, got a list",
         ),
         (
             "  source: {topic: [a]}\n  table: t\n",
             3,
-            "attributes.source.topic: there is no such attribute; did you mean topics?",
+            "attributes.source.topic: unknown attribute; did you mean topics?",
         ),
         (
             "  source: {topics: {a: b}}\n  table: t\n",
             3,
-            "attributes.source.topics: expected a list, and not names with values",
+            "attributes.source.topics: expected a list, got a mapping",
         ),
-        ("  source: {topics: [5]}\n  table: t\n", 3, "attributes.source.topics.0: expected a text, and not a number"),
-        ("  source: {topics: 5}\n  table: t\n", 3, "attributes.source.topics: expected a list, and not a number"),
+        ("  source: {topics: [5]}\n  table: t\n", 3, "attributes.source.topics.0: expected a string, got a number"),
+        ("  source: {topics: 5}\n  table: t\n", 3, "attributes.source.topics: expected a list, got a number"),
         (
             "  source: {topics: [null]}\n  table: t\n",
             3,
-            "attributes.source.topics.0: is empty; write a value, or leave it out",
+            "attributes.source.topics.0: empty; write a value, or remove",
         ),
         (
             "  source: {topics: []}\n  table: t\n",
@@ -358,87 +382,87 @@ def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
         (
             "  source: {topics: ['a b']}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: 'a b' can't be a topic's name: Kafka allows 1 to 249 letters, dig",
+            "attributes.source: invalid KafkaSource: invalid topic name 'a b': Kafka allows 1 to 249 letters, dig",
         ),
         (
             "  source: {topic_pattern: '['}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: the topic pattern '[' is no regular expression: unterminated char",
+            "attributes.source: invalid KafkaSource: the topic pattern '[' is not a valid regular expression",
         ),
         (
             "  source: {partitions: [a-0]}\n  table: t\n",
             3,
-            "attributes.source.partitions: expected names with values below it, and not a list",
+            "attributes.source.partitions: expected a mapping, got a list",
         ),
         (
             "  source: {partitions: {a: 0}}\n  table: t\n",
             3,
-            "attributes.source.partitions.a: expected a list, and not a number",
+            "attributes.source.partitions.a: expected a list, got a number",
         ),
         (
             "  source: {partitions: {a: [x]}}\n  table: t\n",
             3,
-            "attributes.source.partitions.a.0: expected a whole number, and not a text",
+            "attributes.source.partitions.a.0: expected a whole number, got a string",
         ),
         (
             "  source: {partitions: {a: [-1]}}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: a: partitions are numbered from 0, not -1",
+            "attributes.source: invalid KafkaSource: a: invalid partition -1; partition numbers start at 0",
         ),
         (
             "  source: {topics: [a], starting_offsets: {a: 5}}\n  table: t\n",
             3,
-            "attributes.source.starting_offsets: expected a text, and not names with values",
+            "attributes.source.starting_offsets: expected a string, got a mapping",
         ),
         (
             "  source: {topics: [a], starting_offsets: 5}\n  table: t\n",
             3,
-            "attributes.source.starting_offsets: expected a text, and not a number",
+            "attributes.source.starting_offsets: expected a string, got a number",
         ),
         (
             "  source: {topics: [a], starting_offsets: committed}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: committed offsets are asked for, but the source has no group id; ",
+            "attributes.source: invalid KafkaSource: committed offsets need a group id; ",
         ),
         (
             "  source: {topics: [a], starting_offsets: 'timestamp:2026-01-01'}\n  table: t\n",
             3,
-            "attributes.source.starting_offsets: the time 2026-01-01T00:00:00 has no offset from UTC; write one, such ",
+            "attributes.source.starting_offsets: the timestamp 2026-01-01T00:00:00 has no UTC offset; write one, such ",
         ),
         (
             "  source: {topics: [a], starting_offsets: 'offsets:{'}\n  table: t\n",
             3,
-            'attributes.source.starting_offsets: \'{\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}',
+            "attributes.source.starting_offsets: invalid offsets '{'; write a map such as ",
         ),
         (
             "  source: {topics: [a], stopping_offsets: earliest}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: earliest can't be a stop: nothing would ever be read",
+            "attributes.source: invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
         ),
         (
             "  source: {topics: [a], starting_offsets: 2026-01-01}\n  table: t\n",
             3,
-            "attributes.source.starting_offsets: '2026-01-01' names no offsets; write earliest, latest, committed, com",
+            "attributes.source.starting_offsets: invalid offsets '2026-01-01'; write earliest, latest, committed, com",
         ),
         (
             "  source: {topics: [a], max_drift: soon}\n  table: t\n",
             3,
-            "attributes.source.max_drift: 'soon' is no duration; write it as PT1H (ISO 8601), 01:00:00, or in seconds",
+            "attributes.source.max_drift: invalid duration 'soon'; write PT1H (ISO 8601), 01:00:00, or seconds",
         ),
         (
             "  source: {topics: [a], max_drift: [5]}\n  table: t\n",
             3,
-            "attributes.source.max_drift: expected a number, and not a list",
+            "attributes.source.max_drift: expected a number, got a list",
         ),
         (
             "  source: {topics: [a], max_drift: -5}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: the maximum drift is -1 day, 23:59:55; it is at least a milliseco",
+            "attributes.source: invalid KafkaSource: the maximum drift is -1 day, 23:59:55; the minimum is",
         ),
         (
             "  source: {topics: [a], properties: [a]}\n  table: t\n",
             3,
-            "attributes.source.properties: expected names with values below it, and not a list",
+            "attributes.source.properties: expected a mapping, got a list",
         ),
         (
             "  source: {topics: [a], properties: {fetch.min.bytess: 5}}\n  table: t\n",
@@ -453,7 +477,7 @@ def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
         (
             "  source: {topics: [a], properties: {fetch.min.bytes: [5]}}\n  table: t\n",
             3,
-            "attributes.source.properties.fetch.min.bytes: expected a text, and not a list",
+            "attributes.source.properties.fetch.min.bytes: expected a string, got a list",
         ),
         (
             "  source: {topics: [a], isolation_level: committed}\n  table: t\n",
@@ -463,33 +487,33 @@ def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
         (
             "  source: {topics: [a], commit_offsets: maybe}\n  table: t\n",
             3,
-            "attributes.source.commit_offsets: expected true or false, and not a text",
+            "attributes.source.commit_offsets: expected true or false, got a string",
         ),
         (
             "  source: {topics: [a], commit_offsets: true}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: offsets are to be committed, but the source has no group id; call",
+            "attributes.source: invalid KafkaSource: committing offsets needs a group id; call",
         ),
         (
             "  source: {topics: [a], connection: x}\n  table: t\n",
             3,
-            "attributes.source.connection: there is no such attribute; there are client_id_prefix, client_rack, cluste",
+            "attributes.source.connection: unknown attribute; valid names: client_id_prefix, client_rack, cluste",
         ),
         (
             "  source: {topics: [a], cluster: 'a b'}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: the cluster's name 'a b' can't be: letters, digits, '.', '_' and ",
+            "attributes.source: invalid KafkaSource: invalid cluster name 'a b': use letters, digits, '.', '_' and ",
         ),
-        ("  source: {topics: [a]}\n", 2, "attributes.table: is missing"),
-        ("  table: t\n", 2, "attributes.source: is missing"),
-        ("  source: null\n  table: t\n", 3, "attributes.source: is empty; write a value, or leave it out"),
-        ("  source: {topics: [a]}\n  table: null\n", 4, "attributes.table: is empty; write a value, or leave it out"),
-        ("  source: {topics: [a]}\n  table: ''\n", 4, "attributes.table: invalid DeltaTarget: table: is empty"),
-        ("  source: {topics: [a]}\n  table: [a]\n", 4, "attributes.table: expected a text, and not a list"),
+        ("  source: {topics: [a]}\n", 2, "attributes.table: missing"),
+        ("  table: t\n", 2, "attributes.source: missing"),
+        ("  source: null\n  table: t\n", 3, "attributes.source: empty; write a value, or remove"),
+        ("  source: {topics: [a]}\n  table: null\n", 4, "attributes.table: empty; write a value, or remove"),
+        ("  source: {topics: [a]}\n  table: ''\n", 4, "attributes.table: invalid DeltaTarget: table: empty"),
+        ("  source: {topics: [a]}\n  table: [a]\n", 4, "attributes.table: expected a string, got a list"),
         (
             "  source: {topics: [a]}\n  table: {a: b}\n",
             4,
-            "attributes.table: expected a text, and not names with values",
+            "attributes.table: expected a string, got a mapping",
         ),
     ],
 )
@@ -503,54 +527,57 @@ def test_a_wrong_source_or_table_is_told_with_its_file_and_line(attributes, line
         (
             'bootstrap_server: "a:1"',
             "",
-            "attributes.kafka.bootstrap_server: there is no such attribute; did you mean bootstrap_servers?",
+            "attributes.kafka.bootstrap_server: unknown attribute; did you mean bootstrap_servers?",
         ),
         (
             "bootstrap_servers: localhost",
             "",
-            "attributes.kafka: invalid KafkaConnection: 'localhost' is no address: bootstrap servers are host:port, se",
+            (
+                "attributes.kafka: invalid KafkaConnection: invalid bootstrap server 'localhost': expected "
+                "comma-separated host:port"
+            ),
         ),
-        ("bootstrap_servers: 5", "", "attributes.kafka.bootstrap_servers: expected a text, and not a number"),
-        ("bootstrap_servers: [a]", "", "attributes.kafka.bootstrap_servers: expected a text, and not a list"),
+        ("bootstrap_servers: 5", "", "attributes.kafka.bootstrap_servers: expected a string, got a number"),
+        ("bootstrap_servers: [a]", "", "attributes.kafka.bootstrap_servers: expected a string, got a list"),
         (
             "",
             "",
-            "attributes.kafka: KafkaResource: bootstrap_servers is missing; give the addresses of the cluster, or `clu",
+            "attributes.kafka: KafkaResource: missing bootstrap_servers; set the cluster's addresses",
         ),
         (
             'bootstrap_servers: "a:1", security_protocol: ssl',
             "",
-            "attributes.kafka: invalid KafkaConnection: security_protocol: has to be 'PLAINTEXT', 'SSL', 'SASL_PLAINTE",
+            "attributes.kafka: invalid KafkaConnection: security_protocol: must be 'PLAINTEXT', 'SSL', 'SASL_PLAINTE",
         ),
         (
             'bootstrap_servers: "a:1", sasl_username: ann',
             "",
-            "attributes.kafka: SASL credentials are given but security_protocol is PLAINTEXT, which would not use them",
+            "attributes.kafka: SASL credentials are given, but security_protocol PLAINTEXT does not use them",
         ),
         (
             'bootstrap_servers: "a:1", sasl_password: hunter2',
             "",
-            'attributes.kafka.sasl_password: a password is written as "{{ env.NAME }}", so that it stands in no file a',
+            'attributes.kafka.sasl_password: write a password as "{{ env.NAME }}", to keep it out of',
         ),
         (
             'bootstrap_servers: "a:1", sasl_pasword: hunter2',
             "",
-            "attributes.kafka.sasl_pasword: there is no such attribute; did you mean sasl_password or ssl_key_password",
+            "attributes.kafka.sasl_pasword: unknown attribute; did you mean sasl_password or ssl_key_password",
         ),
         (
             'bootstrap_servers: "a:1", request_timeout: soon',
             "",
-            "attributes.kafka.request_timeout: expected a number, and not a text",
+            "attributes.kafka.request_timeout: expected a number, got a string",
         ),
         (
             'bootstrap_servers: "a:1", request_timeout: -1',
             "",
-            "attributes.kafka: invalid KafkaConnection: request_timeout: has to be greater than 0",
+            "attributes.kafka: invalid KafkaConnection: request_timeout: must be greater than 0",
         ),
         (
             'bootstrap_servers: "a:1", properties: [a]',
             "",
-            "attributes.kafka.properties: expected names with values below it, and not a list",
+            "attributes.kafka.properties: expected a mapping, got a list",
         ),
         (
             'bootstrap_servers: "a:1", properties: {fetch.min.bytess: 1}',
@@ -560,68 +587,76 @@ def test_a_wrong_source_or_table_is_told_with_its_file_and_line(attributes, line
         (
             'bootstrap_servers: "a:1", clusters: [eu]',
             "",
-            "attributes.kafka.clusters: expected names with values below it, and not a list",
+            "attributes.kafka.clusters: expected a mapping, got a list",
         ),
         (
             'bootstrap_servers: "a:1", clusters: {eu: "b:1"}',
             "",
-            "attributes.kafka.clusters.eu: expected names with values below it, and not a text",
+            "attributes.kafka.clusters.eu: expected a mapping, got a string",
         ),
         (
             'bootstrap_servers: "a:1", clusters: {eu: {bootstrap_servers: b}}',
             "",
-            "attributes.kafka.clusters.eu: invalid KafkaConnection: 'b' is no address: bootstrap servers are host:port",
+            "attributes.kafka.clusters.eu: invalid KafkaConnection: invalid bootstrap server 'b': expected",
         ),
         (
             'bootstrap_servers: "a:1", clusters: {eu: {bootstrap_server: "b:1"}}',
             "",
-            "attributes.kafka.clusters.eu.bootstrap_servers: is missing",
+            "attributes.kafka.clusters.eu.bootstrap_servers: missing",
         ),
         (
             'bootstrap_servers: "a:1"',
             "nonsense: 1",
-            "attributes.spark.nonsense: there is no such attribute; there are app_name, config, master, packages, remo",
+            "attributes.spark.nonsense: unknown attribute; valid names: app_name, config, master, packages, remo",
         ),
         (
             'bootstrap_servers: "a:1"',
             "masster: local",
-            "attributes.spark.masster: there is no such attribute; did you mean master?",
+            "attributes.spark.masster: unknown attribute; did you mean master?",
         ),
         (
             'bootstrap_servers: "a:1"',
             "master: lokal",
-            "attributes.spark: SparkResource: master 'lokal' is no master of Spark; write local[*], local[4], spark://",
+            "attributes.spark: SparkResource: invalid Spark master 'lokal'; write local[*], local[4], spark://",
         ),
-        ('bootstrap_servers: "a:1"', "master: [a]", "attributes.spark.master: expected a text, and not a list"),
+        ('bootstrap_servers: "a:1"', "master: [a]", "attributes.spark.master: expected a string, got a list"),
         (
             'bootstrap_servers: "a:1"',
             "master: 'local[2]', remote: 'sc://a:1'",
-            "attributes.spark: SparkResource: master and remote are both given; a Spark Connect server has its own mas",
+            "attributes.spark: SparkResource: master and remote are both set; a Spark Connect server has its own mas",
         ),
         (
             'bootstrap_servers: "a:1"',
             "remote: 'a:1'",
-            "attributes.spark: SparkResource: remote is no address of a Spark Connect server; write sc://host:15002",
+            "attributes.spark: SparkResource: remote is not a Spark Connect address; write sc://host:15002",
         ),
         (
             'bootstrap_servers: "a:1"',
             "config: [a]",
-            "attributes.spark.config: expected names with values below it, and not a list",
+            "attributes.spark.config: expected a mapping, got a list",
         ),
-        ('bootstrap_servers: "a:1"', "config: {a: [b]}", "attributes.spark.config.a: expected a text, and not a list"),
+        (
+            'bootstrap_servers: "a:1"',
+            "config: {a: [b]}",
+            "attributes.spark.config.a: expected a string, got a list",
+        ),
         (
             'bootstrap_servers: "a:1"',
             "config: text",
-            "attributes.spark.config: expected names with values below it, and not a text",
+            "attributes.spark.config: expected a mapping, got a string",
         ),
-        ('bootstrap_servers: "a:1"', "packages: a", "attributes.spark.packages: expected a list, and not a text"),
-        ('bootstrap_servers: "a:1"', "packages: [5]", "attributes.spark.packages.0: expected a text, and not a number"),
+        ('bootstrap_servers: "a:1"', "packages: a", "attributes.spark.packages: expected a list, got a string"),
+        (
+            'bootstrap_servers: "a:1"',
+            "packages: [5]",
+            "attributes.spark.packages.0: expected a string, got a number",
+        ),
         (
             'bootstrap_servers: "a:1"',
             "packages: [hadoop-aws]",
-            "attributes.spark: SparkResource: packages: 'hadoop-aws' names no Maven artifact; write it as group:name:v",
+            "attributes.spark: SparkResource: packages: invalid Maven coordinate 'hadoop-aws'; write group:name:v",
         ),
-        ('bootstrap_servers: "a:1"', "app_name: [a]", "attributes.spark.app_name: expected a text, and not a list"),
+        ('bootstrap_servers: "a:1"', "app_name: [a]", "attributes.spark.app_name: expected a string, got a list"),
     ],
 )
 def test_a_wrong_resource_is_told_with_its_file_and_line_and_no_password(kafka, spark, message):
@@ -635,7 +670,7 @@ def test_a_wrong_resource_is_told_with_its_file_and_line_and_no_password(kafka, 
     [
         ("", "No components found in YAML file"),
         ("# nothing\n", "No components found in YAML file"),
-        ("type: dagster_kafka_flip.KafkaDeltaComponent\n", "defs.yaml:1: attributes.source: is missing"),
+        ("type: dagster_kafka_flip.KafkaDeltaComponent\n", "defs.yaml:1: attributes.source: missing"),
         ("type: dagster_kafka_flip.KafkaDeltaComponnt\nattributes: {}\n", "no attribute `KafkaDeltaComponnt`"),
         ("type: dagster_kafka_flp.KafkaDeltaComponent\nattributes: {}\n", "No module named 'dagster_kafka_flp'"),
         ("type: dagster_kafka_flip.KafkaSource\nattributes: {}\n", "must be a subclass of dagster.Component"),
@@ -647,10 +682,10 @@ def test_a_wrong_resource_is_told_with_its_file_and_line_and_no_password(kafka, 
             f"{TABLE}{FLIGHTS}  automation_condition: '{{{{ dg.nope }}}}'\n",
             "defs.yaml:5 - attributes.automation_condition",
         ),
-        (f"{RESOURCES}  kafka: [a]\n", "defs.yaml:3: attributes.kafka: expected names with values below it"),
-        (f"{RESOURCES}  kafka: 'a:1'\n", "defs.yaml:3: attributes.kafka: 'a:1' is no KafkaResource"),
-        (f"{RESOURCES}  spark: local\n", "defs.yaml:3: attributes.spark: 'local' is no SparkResource"),
-        (f"{RESOURCES}  kafak: {{}}\n", "attributes.kafak: there is no such attribute; did you mean kafka?"),
+        (f"{RESOURCES}  kafka: [a]\n", "defs.yaml:3: attributes.kafka: expected a mapping"),
+        (f"{RESOURCES}  kafka: 'a:1'\n", "defs.yaml:3: attributes.kafka: invalid KafkaResource 'a:1'"),
+        (f"{RESOURCES}  spark: local\n", "defs.yaml:3: attributes.spark: invalid SparkResource 'local'"),
+        (f"{RESOURCES}  kafak: {{}}\n", "attributes.kafak: unknown attribute; did you mean kafka?"),
     ],
 )
 def test_a_file_that_is_wrong_as_a_whole_says_so(text, message):
@@ -660,7 +695,7 @@ def test_a_file_that_is_wrong_as_a_whole_says_so(text, message):
 def test_each_of_several_wrong_attributes_is_told():
     said = refusal(landed=f"{TABLE}  source: {{topic: [a]}}\n  tabel: x\n").splitlines()
     assert [line.partition("defs.yaml:")[2] for line in said] == [
-        "3: attributes.source.topic: there is no such attribute; did you mean topics?",
-        "2: attributes.table: is missing",
-        "4: attributes.tabel: there is no such attribute; did you mean table?",
+        "3: attributes.source.topic: unknown attribute; did you mean topics?",
+        "2: attributes.table: missing",
+        "4: attributes.tabel: unknown attribute; did you mean table?",
     ]

@@ -133,7 +133,7 @@ def test_dg_check_defs_names_the_file_the_line_and_the_field(project):
     assert dg(project, "check", "defs").returncode == 0
     wrong = [
         # `dg check yaml` passes over this file, and `dg check defs` does not.
-        ("landed", "table: ", "tabel: ", "8: attributes.tabel: there is no such attribute; did you mean table?"),
+        ("landed", "table: ", "tabel: ", "8: attributes.tabel: unknown attribute; did you mean table?"),
         (
             "orders_by_customer",
             "max_share: 0.5",

@@ -1,1 +1,1 @@
-"""Dagster assets that run an ingestion, and what they record."""
+"""Dagster assets that ingest Kafka topics, and their metadata."""

@@ -1,4 +1,4 @@
-"""What an asset does when it is materialized: a stream goes on, partitions are landed, or a range is replaced."""
+"""Implements an asset's materialization: continues a stream, writes partitions, or replaces a time range."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OnIdle = Literal["materialize", "skip"]
 
 @dataclass(frozen=True)
 class Ingestion:
-    """What an asset lands, and where."""
+    """The source, target and options of an asset's ingestion."""
 
     source: KafkaSource
     target: DeltaTarget
@@ -77,10 +77,10 @@ class Ingestion:
     partitions: AssetPartitions | None = None
 
     def __post_init__(self) -> None:
-        """Checks what no type checker has looked at.
+        """Validates values at run time.
 
         Raises:
-            ConfigurationError: A value has another type, or there is no such `on_idle`.
+            ConfigurationError: A value has the wrong type, or `on_idle` is unknown.
         """
         expect("source", self.source, KafkaSource, 'KafkaSource(topics=("orders",))')
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
@@ -88,14 +88,14 @@ class Ingestion:
             msg = f"verify_after: {self.verify_after} is negative"
             raise ConfigurationError(msg)
         if self.on_idle not in (choices := get_args(OnIdle)):
-            msg = f"on_idle: {self.on_idle!r} is neither {' nor '.join(choices)}"
+            msg = f"on_idle: {self.on_idle!r} is not {' or '.join(choices)}"
             raise ConfigurationError(msg)
 
     def check_layout(self) -> None:
-        """Checks the table's layout against the columns of its rows, where these are known before a run.
+        """Validates the table's layout against the columns of its rows, if these are known before a run.
 
         Raises:
-            ConfigurationError: The table is to be partitioned or clustered by a column that it won't have.
+            ConfigurationError: A partition or clustering column is not among the columns.
         """
         columns = self.decoder.landed_names
         if self.transform is not None or columns is None:
@@ -107,12 +107,12 @@ class Ingestion:
 
     @property
     def config(self) -> type[IngestRunConfig | WindowsRunConfig]:
-        """What can be set for one run."""
+        """The run config class."""
         return IngestRunConfig if self.partitions is None else WindowsRunConfig
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The checks that a run can fail."""
+        """The asset checks that a run can fail."""
         formats = (self.decoder.key_format, self.decoder.value_format)
         keeps_rejected = self.dead_letter is not None or any(one.on_error == "null" for one in formats)
         rules = None if self.partitions is None else self.partitions.rules
@@ -120,11 +120,11 @@ class Ingestion:
         return check_names(self.tolerated, keeps_rejected=keeps_rejected, rules=rules, has_fields=has_fields)
 
     def spec(self, context: AssetExecutionContext, config: IngestRunConfig | WindowsRunConfig) -> RunSpec[KafkaSource]:
-        """A run of it.
+        """Creates the ingestion spec of a run.
 
         Args:
-            context: Of the run.
-            config: What is set for it; where a stream starts and stops is not in here.
+            context: Context of the run.
+            config: Run config, without start and stop.
         """
         return RunSpec(
             source=self.source.connected(kafka_of(context, self.kafka, self.source.cluster)),
@@ -140,22 +140,22 @@ class Ingestion:
         )
 
     def stream_spec(self, context: AssetExecutionContext, config: IngestRunConfig) -> RunSpec[KafkaSource]:
-        """As `spec`, of a stream that goes on to where the run is to stop."""
+        """Like `spec`, for a stream with the run's start and stop."""
         spec = self.spec(context, config)
         return replace(spec, source=config.overridden(spec.source))
 
     def run(
         self, context: AssetExecutionContext, values: dict[str, Any]
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        """One materialization.
+        """Materializes the asset.
 
         Args:
-            context: Of the run.
-            values: What is set for it.
+            context: Context of the run.
+            values: The run config.
 
         Raises:
-            ConfigurationError: What is set can't be.
-            KafkaFlipError: Whatever else is in the way.
+            ConfigurationError: The run config is invalid.
+            KafkaFlipError: The ingestion failed.
         """
         if self.partitions is not None:
             yield from self._land_partitions(context, self.partitions, WindowsRunConfig(**values))
@@ -182,21 +182,22 @@ class Ingestion:
     def tell(
         self, key: AssetKey, result: IngestResult, record: Record
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        """What Dagster is told of a run of the stream.
+        """Returns the Dagster events of a stream's run.
 
         Args:
             key: The asset.
-            result: What was done.
-            record: What Dagster knew of the asset when the run began.
+            result: Result of the run.
+            record: Dagster's record of the asset at the start of the run.
         """
-        # A look at the table is worth a record even then: without one, every later idle run would have to look again.
+        # Even an idle run that read the table records a materialization: otherwise, every later idle run would read the
+        # table again.
         if not result.is_idle or result.started_spark or self.on_idle == "materialize":
             yield MaterializeResult(
                 asset_key=key,
                 metadata=self._with_columns(result_metadata(record.noted_in(result), record.materialization)),
                 data_version=data_version(result.state),
             )
-        # After it: Dagster takes a check to be about the newest materialization.
+        # After the materialization: Dagster attaches a check to the newest one.
         yield from check_results(
             self.checks,
             key,
@@ -206,16 +207,16 @@ class Ingestion:
     def replace(
         self, context: AssetExecutionContext, key: AssetKey, window: Window, config: IngestRunConfig
     ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-        """A range of time of a stream's table, read again; the position stays.
+        """Replaces a time range of a stream's table; the position does not change.
 
         Args:
-            context: Of the run.
-            key: The asset.
+            context: Context of the run.
+            key: The asset's key.
             window: The range.
-            config: What else is set for the run.
+            config: The run config.
 
         Raises:
-            KafkaFlipError: Whatever is in the way.
+            KafkaFlipError: The ingestion failed.
         """
         rules = Windows(repair=True, time_column=config.time_column)
         results = tuple(run_windows(self.spec(context, config), [window], rules))
@@ -239,17 +240,17 @@ class Ingestion:
                 ):
                     results.append(result)
                     left -= len(result.plan.windows)
-                    # With the last commit, the run itself is about to say so.
+                    # The run itself reports the last commit.
                     _tell(context, group, result, at_once=left > 0)
         except GeneratorExit:
             raise
         except BaseException:
-            # What was met while the windows were landed that stay must not be forgotten with the run. That nothing was
-            # met, a run that failed can't say.
+            # A failed run must still report incidents of the windows that it committed. It can't report that there were
+            # none.
             if results:
                 yield from failed_checks(self.checks, context.asset_key, _findings(results))
             raise
-        # Behind what each partition has of its own, and not before it, as the result's would be.
+        # After each partition's own metadata, because the result's metadata would come first.
         of_the_run = self._with_columns(windows_metadata(results))
         if len(context.partition_keys) > 1:
             of_the_run = shared(of_the_run)
@@ -259,7 +260,7 @@ class Ingestion:
         yield from check_results(self.checks, context.asset_key, _findings(results))
 
     def _with_columns(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """The same, with what Dagster shows of the columns; where they come from only without a transform."""
+        """Adds column metadata; column lineage only without a transform."""
         schema = metadata.get(COLUMN_SCHEMA)
         if isinstance(schema, TableSchemaMetadataValue):
             schema = schema.schema
@@ -273,15 +274,15 @@ class Ingestion:
 
     @property
     def transform_resources(self) -> tuple[str, ...]:
-        """Keys of the resources that the transform asks for."""
+        """Resource keys that the transform needs."""
         names = () if self.transform is None else _parameters(self.transform)
         return tuple(name for name in names if name not in {"context", "records"})
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
-        """The transform as a function of the records alone.
+        """Binds context and resources to the transform.
 
         Args:
-            context: With the resources that it asks for.
+            context: Context with the transform's resources.
         """
         transform = self.transform
         if transform is None:
@@ -292,10 +293,10 @@ class Ingestion:
         return lambda records: transform(records=records, **arguments)
 
     def with_partitions(self, partitions: AssetPartitions) -> Ingestion:
-        """The same in partitions; a table that is not there yet is laid out by them.
+        """Returns the ingestion with partitions; a new table gets a matching layout.
 
         Raises:
-            ConfigurationError: Something of it is for a stream alone.
+            ConfigurationError: An option is only for streams.
         """
         for_streams = {
             "dead_letter": self.dead_letter is not None,
@@ -306,7 +307,10 @@ class Ingestion:
         }
         wrong = [name for name, is_set in for_streams.items() if is_set]
         if wrong:
-            msg = f"{', '.join(wrong)}: not for an asset with partitions, where the partitions say what is read"
+            msg = (
+                f"{', '.join(wrong)}: not allowed for an asset with partitions, because the partitions select what "
+                "is read"
+            )
             raise ConfigurationError(msg)
         target = self.target
         if not (target.partition_by or target.cluster_by or partitions.rules.repair):
@@ -318,10 +322,10 @@ class Ingestion:
 
 
 def check_transform(transform: Callable[..., DataFrame]) -> None:
-    """Makes sure that a function can be given the records.
+    """Checks that a function accepts the records.
 
     Raises:
-        ConfigurationError: It takes no argument of that name, or is async or a generator.
+        ConfigurationError: The function has no `records` argument, or is async or a generator.
     """
     if not callable(transform):
         expect("transform", transform, FunctionType, "a function of `records`")
@@ -329,12 +333,12 @@ def check_transform(transform: Callable[..., DataFrame]) -> None:
     name = getattr(transform, "__name__", "the transform")
     if inspect.iscoroutinefunction(transform) or inspect.isgeneratorfunction(transform):
         kind, word = ("async", "async") if inspect.iscoroutinefunction(transform) else ("a generator", "yield")
-        msg = f"{name}() is {kind}, and has to return a Spark DataFrame; write it without {word}, with return"
+        msg = f"{name}() is {kind}, but must return a Spark DataFrame; remove {word} and use return"
         raise ConfigurationError(msg)
     if "records" not in names:
         msg = (
-            f"{name}() has to take an argument `records`, the DataFrame of the run's records; it "
-            f"takes {', '.join(names) or 'none'}"
+            f"{name}() must take an argument `records`, the DataFrame of the run's records; its arguments are "
+            f"{', '.join(names) or 'none'}"
         )
         raise ConfigurationError(msg)
 
@@ -343,12 +347,12 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     try:
         return tuple(inspect.signature(function).parameters)
     except ValueError:
-        # Of a type that Python brings itself, such as int.
+        # A built-in type, such as int.
         return ()
 
 
 def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:
-    """Tells Dagster of the partitions that a commit has landed: now, if the run goes on and may yet fail."""
+    """Reports the partitions of a commit to Dagster at once if the run continues and may fail later."""
     for planned in result.plan.windows:
         for partition_key, topics in group.partition_keys[planned.window.key].items():
             metadata = window_metadata(result, planned, topics)
@@ -364,20 +368,20 @@ def _findings(results: Sequence[WindowsResult]) -> Findings:
 
 
 def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
-    """The error classes of some names.
+    """Returns error classes by name.
 
     Args:
-        names: As in `errors`.
+        names: Class names from `errors`.
 
     Raises:
-        ConfigurationError: There is no such error.
+        ConfigurationError: Unknown error.
     """
     found: list[type[KafkaFlipError]] = []
     can_be = sorted(each.__name__ for each in CHECKS)
     for name in names:
         error = getattr(errors, str(name), None)
         if not (isinstance(error, type) and issubclass(error, errors.KafkaFlipError)):
-            msg = f"tolerate: there is no error {name!r}; {near_names(str(name), can_be)}"
+            msg = f"tolerate: unknown error {name!r}; {near_names(str(name), can_be)}"
             raise ConfigurationError(msg)
         found.append(error)
     return found

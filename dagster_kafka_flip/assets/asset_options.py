@@ -1,4 +1,4 @@
-"""Checks the options of an asset that are Dagster's, where they are given: Dagster's own errors name no option."""
+"""Validates an asset's Dagster options where they are set, because Dagster's own errors do not name the option."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dagster import (
     FreshnessPolicy,
     RetryPolicy,
 )
-from dagster._check import CheckError
 
+from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import expect
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _LIST = "a list"
-# What an option may be, and how it is written. A text is no list, although Python takes it apart into letters.
+# Type and example of each option. A string is not accepted as a list, although Python could iterate over it.
 _KINDS: Mapping[str, tuple[type | tuple[type, ...] | str, str]] = {
     "automation_condition": (AutomationCondition, "AutomationCondition.eager()"),
     "backfill_policy": (BackfillPolicy, "BackfillPolicy.single_run()"),
@@ -47,7 +47,7 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...] | str, str]] = {
     "tags": (Mapping, '{"tier": "1"}'),
     "topics_of": (Mapping, '{"sales": ["orders", "returns"]}'),
 }
-# By which its errors tell what they are about.
+# Words in Dagster's errors that identify the option.
 _DAGSTERS_WORDS = {
     "group name": "group_name",
     "owner": "owners",
@@ -61,13 +61,13 @@ _REQUIRED = frozenset({"kafka", "spark"})
 
 
 def check_asset_options(**options: Any) -> None:
-    """Checks what they are; what they say is checked by Dagster.
+    """Checks the types of options; Dagster validates the values.
 
     Args:
-        **options: By name; None for those that are not given.
+        **options: Options by name; None if not set.
 
     Raises:
-        ConfigurationError: One of them is something else.
+        ConfigurationError: An option has the wrong type.
     """
     for option, value in options.items():
         if value is None and option not in _REQUIRED:
@@ -80,7 +80,7 @@ def check_asset_options(**options: Any) -> None:
             expect(option, value, kind, example)
     name = options.get("name")
     if name is not None and not _PLAIN_NAME.fullmatch(name):
-        msg = f"name: {name!r} can't be the name of an asset; write letters, digits and '_' alone, or give key="
+        msg = f"name: invalid asset name {name!r}; use letters, digits and '_' only, or set key="
         raise ConfigurationError(msg)
     _check_topics_of(options.get("topics_of"))
 
@@ -93,18 +93,18 @@ def _check_topics_of(topics_of: Mapping[str, object] | None) -> None:
 
 @contextlib.contextmanager
 def dagsters_errors(name: str) -> Generator[None, None, None]:
-    """Has what Dagster refuses in a definition told as an error of a configuration.
+    """Context manager: converts Dagster's definition errors to ConfigurationError.
 
     Args:
-        name: The asset.
+        name: The asset's name.
 
     Raises:
-        ConfigurationError: Dagster has refused it.
+        ConfigurationError: Dagster rejected the definition.
     """
     try:
         yield
     except (CheckError, DagsterInvalidDefinitionError) as error:
         said = (str(error).strip().splitlines() or ["no message"])[0]
         option = next((f"{each}: " for word, each in _DAGSTERS_WORDS.items() if word in said), "")
-        msg = f"{option}Dagster can't make the asset {name}: {said}"
+        msg = f"{option}Dagster can't create the asset {name}: {said}"
         raise ConfigurationError(msg) from error

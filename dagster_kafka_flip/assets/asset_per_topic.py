@@ -1,4 +1,4 @@
-"""One asset for each topic of a source: of a list, or of a pattern, whose topics are those of the moment of loading."""
+"""One asset per topic of a source: a list of topics, or a pattern that is resolved when definitions are loaded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from dagster import AssetKey
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
+from dagster_kafka_flip.assets.dagster_internals import DefinitionsLoadContext, DefinitionsLoadType
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.assets.resources import KafkaResource
@@ -32,27 +32,26 @@ if TYPE_CHECKING:
 TOPIC = "{topic}"
 NAME = "{name}"
 _TABLE_OPTIONS = frozenset({"table", "dead_letter"})
-# What Kafka allows. A broker's word goes into paths, and it may be anybody's broker.
+# Kafka's rule for topic names. A broker's topic names become parts of paths, and the broker may be untrusted.
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @check_arguments
 def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaResource | None = None) -> tuple[str, ...]:
-    """The topics of a source, for definitions that are made of them.
+    """Returns the topics of a source, to create definitions from them.
 
-    For a pattern, the cluster is asked once, when the code location is loaded. The processes of a run load definitions
-    again, and are told what was found then: a topic that comes up meanwhile does not change the definitions under them.
-    It is seen when the code location is loaded the next time.
+    For a pattern, queries the cluster once, when the code location is loaded. The processes of a run reuse this result,
+    so a new topic does not change their definitions. It appears when the code location is loaded the next time.
 
     Args:
         source: A list of topics, topic partitions, or a pattern.
-        connection: Where Kafka is, for a pattern; EnvVars of a resource are read at once. Default: the source's own.
+        connection: Connection for a pattern; EnvVars of a resource are read at once. Default: the source's own.
 
     Returns:
-        The topics' names, sorted.
+        Topic names, sorted.
 
     Raises:
-        ConfigurationError: It is a pattern, and nothing says where Kafka is.
+        ConfigurationError: The source has a pattern but no connection.
         TopicNotFoundError: No topic matches.
         ClusterUnreachableError: No broker answered.
     """
@@ -68,14 +67,14 @@ def matching_topics(source: KafkaSource, connection: KafkaConnection | KafkaReso
         connection = cast("KafkaResource", connection.process_config_and_initialize()).connection(source.cluster)
     if connection is None and source.connection is None:
         msg = (
-            f"the topics that match {subscription.pattern!r} are asked for when definitions are loaded: say with "
-            "connection= where Kafka is, or name them with topics="
+            f"the topics that match {subscription.pattern!r} are looked up when definitions are loaded: set "
+            "connection=, or list the topics with topics="
         )
         raise ConfigurationError(msg)
     connected = source.connected(connection)
     where = connected.required_connection()
     key = f"dagster-kafka-flip/topics/{subscription.pattern}@{where.bootstrap_servers}"
-    # As Dagster's own definitions from outside do it: what the code server found comes with the run.
+    # Like Dagster's state-backed definitions: the run gets what the code server found.
     load = DefinitionsLoadContext.get()
     is_again = load.load_type is DefinitionsLoadType.RECONSTRUCTION
     known = (load.reconstruction_metadata if is_again else load.get_pending_reconstruction_metadata()).get(key)
@@ -95,17 +94,17 @@ def build_kafka_delta_assets(
     connection: KafkaConnection | KafkaResource | None = None,
     **options: Any,
 ) -> list[AssetsDefinition]:
-    """Makes an asset for each topic of a source, which lands the topic's records as they are decoded.
+    """Creates an asset for each topic of a source, with its records as decoded.
 
-    In `table` and in every option that holds text, `{topic}` stands for the topic, and `{name}` for the topic with `_`
-    for what no asset's name may have.
+    In `table` and in all string options, `{topic}` is replaced by the topic, and `{name}` by the topic with `_` instead
+    of characters that asset names don't allow.
 
     Args:
-        source: What to read; each asset reads one topic of it.
-        table: Where to, such as `warehouse/{topic}`.
-        topics: Which topics. Default: all that the source reads; those of a pattern are found as by `matching_topics`.
-        connection: Where Kafka is, if topics of a pattern have to be found.
-        **options: All others of `kafka_delta_asset`. Default name: `{name}`.
+        source: The source; each asset reads one of its topics.
+        table: The table, such as `warehouse/{topic}`.
+        topics: The topics. Default: all topics of the source; topics of a pattern are resolved as by `matching_topics`.
+        connection: Connection to resolve the topics of a pattern.
+        **options: All other options of `kafka_delta_asset`. Default of `name`: `{name}`.
 
     Raises:
         ConfigurationError: Two topics would have the same asset or table, the source does not read one of `topics`, or
@@ -122,13 +121,13 @@ def build_kafka_delta_assets(
 def assets_by_topic(
     make: Callable[..., AssetsDefinition], source: KafkaSource, topics: Sequence[str], options: Mapping[str, Any]
 ) -> list[AssetsDefinition]:
-    """An asset for each topic.
+    """Creates an asset for each topic.
 
     Args:
-        make: Makes one, of the options of `kafka_delta_asset`.
-        source: What to read.
+        make: Creates one asset from options of `kafka_delta_asset`.
+        source: The source.
         topics: Its topics.
-        options: With `{topic}` and `{name}` in them.
+        options: Options with `{topic}` and `{name}` placeholders.
 
     Raises:
         ConfigurationError: Two topics would have the same asset or table, or the source does not read a topic.
@@ -136,8 +135,8 @@ def assets_by_topic(
     for topic in topics:
         if not _TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
             msg = (
-                f"the topic {topic!r} has a name that Kafka does not allow, and it is not put into the path or "
-                "name of a table. Look where the name comes from: topics= or the broker"
+                f"the topic {topic!r} has a name that Kafka does not allow, so it can't be part of a table's path or "
+                "name. Check where the name comes from: topics= or the broker"
             )
             raise ConfigurationError(msg)
     named = {**options} if options.get("name") or options.get("key") else {**options, "name": NAME}
@@ -149,7 +148,7 @@ def assets_by_topic(
 
 
 def has_topic(value: Any) -> bool:
-    """Whether an option has a place for the topic."""
+    """Whether an option contains a topic placeholder."""
     return any(place in text for text in _texts(value) for place in (TOPIC, NAME))
 
 
@@ -176,7 +175,7 @@ def _filled(value: Any, topic: str) -> Any:
 
 
 def _filled_table(table: str, topic: str) -> str:
-    """A table's name or path; a topic stays within its part of a catalog name, whatever dots it has."""
+    """Formats a table's name or path; quotes a topic with dots as one part of a catalog name."""
     target = DeltaTarget(table=table)
     filled: str = _filled(table, topic)
     if target.is_path or "." not in topic:
@@ -207,11 +206,11 @@ def _check_distinct(made: Mapping[str, AssetsDefinition]) -> None:
 
 
 def _things(assets_def: AssetsDefinition) -> Iterator[tuple[tuple[str, str], str]]:
-    """What no two assets may have in common, with what to do about it."""
-    # Dagster names the op by it, and takes no two ops of one name.
+    """Properties that must be unique per asset, with the fix for a conflict."""
+    # Dagster uses it as the op name, which must be unique.
     yield (
         ("asset", assets_def.key.to_python_identifier()),
-        f"put {TOPIC} into name or key, or land one of them by an asset of its own with another name",
+        f"put {TOPIC} into name or key, or define a separate asset with another name for one of them",
     )
     ingestion = ingestions_of(assets_def).get(assets_def.key)
     if ingestion is None:
@@ -219,7 +218,7 @@ def _things(assets_def: AssetsDefinition) -> Iterator[tuple[tuple[str, str], str
     target = ingestion.target
     yield (
         ("table and stream", f"{target.identity} ({target.stream})"),
-        f"put {TOPIC} into table, or into stream if one table is to hold both",
+        f"put {TOPIC} into table, or into stream if one table should hold both",
     )
     if ingestion.dead_letter is not None:
         letters = ingestion.dead_letter.target(target)

@@ -1,4 +1,4 @@
-"""What Dagster shows of a table's columns: what those of a record's own fields are, and where each comes from."""
+"""Column metadata for Dagster: descriptions of record fields, and column lineage."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _TYPES: dict[KafkaField, str] = {
 _DESCRIPTIONS: dict[str, str] = {
     "key": "The record's key.",
     "value": "The record's value.",
-    "topic": "The topic that the record is from.",
-    "partition": "Number of the record's topic partition.",
+    "topic": "The record's topic.",
+    "partition": "The number of the record's topic partition.",
     "offset": "The record's offset in its topic partition.",
     "timestamp": "The record's timestamp in Kafka.",
     "timestamp_type": "Who set the timestamp: 0 the producer, 1 the broker.",
@@ -45,17 +45,17 @@ _DESCRIPTIONS: dict[str, str] = {
 
 
 def record_schema() -> TableSchema:
-    """The fields of a record, as a topic's columns."""
+    """A topic's columns: the fields of a record."""
     fields: tuple[KafkaField, ...] = get_args(KafkaField)
     return TableSchema(columns=[TableColumn(field, _TYPES[field], _DESCRIPTIONS[field]) for field in fields])
 
 
 def described(schema: TableSchema, columns: KafkaColumns) -> TableSchema:
-    """The same schema, with descriptions of the columns that come from a record's own fields.
+    """Adds descriptions to the columns that come from a record's own fields.
 
     Args:
-        schema: The table's.
-        columns: Under which names those fields are landed.
+        schema: The table's schema.
+        columns: Names of the columns for these fields.
     """
     texts = {columns.prefix + field: text for field, text in _DESCRIPTIONS.items()}
     return TableSchema(
@@ -68,12 +68,12 @@ def described(schema: TableSchema, columns: KafkaColumns) -> TableSchema:
 
 
 def column_lineage(schema: TableSchema, columns: KafkaColumns, topics: Sequence[AssetKey]) -> TableColumnLineage:
-    """Where the columns of a table come from.
+    """Returns the column lineage of a table.
 
     Args:
-        schema: The table's.
-        columns: Which of a record's own fields are kept, and under which names.
-        topics: Asset keys of what is read.
+        schema: The table's schema.
+        columns: The record fields in the table, and their column names.
+        topics: Asset keys of the source's topics.
     """
     fields: dict[str, tuple[KafkaField, ...]] = {columns.name(field): (field,) for field in get_args(KafkaField)}
     fields |= {
@@ -83,7 +83,7 @@ def column_lineage(schema: TableSchema, columns: KafkaColumns, topics: Sequence[
     }
     return TableColumnLineage(
         {
-            # What has another name is a field of the value.
+            # All other columns are fields of the value.
             column.name: [
                 TableColumnDep(asset_key=topic, column_name=field)
                 for topic in topics

@@ -1,14 +1,14 @@
-"""KafkaClusterConfig: where one Kafka cluster is, as Dagster's configuration."""
+"""KafkaClusterConfig: connection settings of one Kafka cluster, as Dagster config."""
 
-# Without `from __future__ import annotations`: Dagster looks at the types of the fields.
+# Without `from __future__ import annotations`, because Dagster inspects the types of the fields.
 
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from dagster import Config, EnvVar
-from dagster._config.field_utils import IntEnvVar
 from pydantic import Field, SecretStr
 
+from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
 from dagster_kafka_flip.settings import CheckedModel, hidden_values
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD
@@ -17,9 +17,9 @@ _STAND_INS = {"bootstrap_servers": "host:9092", "sasl_username": "user", "sasl_p
 
 
 class KafkaClusterConfig(CheckedModel, Config):
-    """One of the clusters of a KafkaResource that knows several by name.
+    """One of several named clusters of a KafkaResource.
 
-    The fields are those of KafkaConnection. Give passwords as `EnvVar`, so that they are in no code and no run config.
+    It has the fields of KafkaConnection. Set passwords as `EnvVar`, to keep them out of code and run config.
     """
 
     bootstrap_servers: str = Field(description="Comma-separated host:port pairs.")
@@ -33,7 +33,7 @@ class KafkaClusterConfig(CheckedModel, Config):
     sasl_password: str | None = Field(
         default=None, repr=False, description="Needed with PLAIN and SCRAM. Give it as an EnvVar."
     )
-    ssl_ca_location: str | None = Field(default=None, description="PEM file of the authorities to trust.")
+    ssl_ca_location: str | None = Field(default=None, description="PEM file with the CA certificates to trust.")
     ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
     ssl_key_location: str | None = Field(default=None, description="PEM file of the client's private key.")
     ssl_key_password: str | None = Field(
@@ -46,13 +46,13 @@ class KafkaClusterConfig(CheckedModel, Config):
     )
     properties: dict[str, str] = Field(
         default_factory=dict[str, str],
-        description="Client settings without a field, for planning and reading, under the Java consumer's names.",
+        description="Client settings without a field, for planning and reading, by the Java consumer's names.",
     )
     librdkafka_properties: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Settings of the client that plans, under librdkafka's names."
+        default_factory=dict[str, str], description="Settings of the planning client, by librdkafka's names."
     )
     java_properties: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Settings of the client that reads inside Spark."
+        default_factory=dict[str, str], description="Settings of Spark's Kafka client, by the Java consumer's names."
     )
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
@@ -61,14 +61,14 @@ class KafkaClusterConfig(CheckedModel, Config):
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         super().__init__(*unnamed, **values)
-        # Nobody knows yet what an EnvVar holds; for addresses and credentials anything may stand.
+        # The value of an EnvVar is not known yet, so addresses and credentials are not validated.
         known = {name: _STAND_INS.get(name, value) if _is_env_var(value) else value for name, value in values.items()}
         if known.get("bootstrap_servers") is not None and not any(map(_is_env_var, known.values())):
             fields: dict[str, Any] = {name: known[name] for name in known if name in KafkaClusterConfig.model_fields}
             KafkaConnection(**fields)
 
     def connection(self) -> KafkaConnection:
-        """How to reach the cluster.
+        """Returns the connection to the cluster.
 
         Raises:
             ConfigurationError: A field is malformed or contradicts another.

@@ -1,4 +1,4 @@
-"""Dagster assets that land Kafka topics in Delta tables: a decorator, and the same as a plain factory."""
+"""Dagster assets that ingest Kafka topics into Delta tables: a decorator and a factory function."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
         PartitionsDefinition,
         RetryPolicy,
     )
-    from dagster._core.definitions.events import CoercibleToAssetKey
     from pyspark.sql import DataFrame
 
+    from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -101,66 +101,68 @@ def kafka_delta_asset(
     pool: str | None = None,
     code_version: str | None = None,
 ) -> Callable[[Callable[..., DataFrame]], AssetsDefinition]:
-    """Makes an asset of a transform: what a source holds, transformed, is landed in a Delta table exactly once.
+    """Creates an asset from a transform: writes the transformed records of a source to a Delta table, exactly once.
 
-    The function takes `records`, a lazy Spark DataFrame of the run's records, and returns the rows to land. It may also
-    take `context`, and any resource by its key, as under Dagster's own `@asset`. What it filters away is not
-    landed, and the position passes it all the same; so leave `limit()` to `max_records_per_batch`.
+    The function takes `records`, a lazy Spark DataFrame of the run's records, and returns the rows to write. It may
+    also take `context`, and any resource by its key, as in Dagster's `@asset`. The position also advances past records
+    that the function filters out, so use `max_records_per_batch` instead of `limit()`.
 
     Args:
-        source: What to read. Holds no connection; the KafkaResource does.
-        table: A path, a catalog name, or a DeltaTarget (then `stream` and the table's settings below are its own).
-        stream: Id of the stream, kept when the asset is renamed. Default `main`.
-        key_format: How to read keys. Default: RawFormat.
-        value_format: How to read values. Default: RawFormat.
-        columns: Which of the record's own fields are kept. Default: all but the value.
-        dead_letter: Where records go that can't be decoded: DeadLetters, or the path or name of a table. Default: they
-            stop the run, or are kept, as their format says.
-        partition_by: Partition columns of the table, when it is created.
-        cluster_by: Columns of liquid clustering, when it is created.
-        properties: Delta table properties, when it is created.
-        schema_evolution: Whether new columns may be added to the table. Default: an error.
+        source: The source. The KafkaResource provides its connection.
+        table: A path, a catalog name, or a DeltaTarget (which then contains `stream` and the table settings below).
+        stream: Id of the stream; it stays the same if the asset is renamed. Default: `main`.
+        key_format: Format of keys. Default: RawFormat.
+        value_format: Format of values. Default: RawFormat.
+        columns: The record fields to keep as columns. Default: all but the value.
+        dead_letter: Table for records that can't be decoded: DeadLetters, or a path or name. Default: the format's
+            `on_error` decides whether they fail the run or are kept.
+        partition_by: Partition columns, when the table is created.
+        cluster_by: Liquid clustering columns, when the table is created.
+        properties: Delta table properties, when the table is created.
+        schema_evolution: Whether to add new columns to the table. Default: no; they are an error.
         single_writer: See DeltaTarget.
-        max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
-        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit, by the average record
-            of the runs before or of a sample. Default: no limit.
-        max_batches: Largest number of commits in one run. Default: no limit.
-        spread: How a batch that can't hold everything is spread over the topic partitions: in proportion to their
-            `backlog` (default), or up to the same `time` on each.
-        on_idle: What a run with nothing new leaves: `materialize` (default) a materialization with an unchanged data
-            version, `skip` nothing, unless it looked at the table to verify the position.
-        verify_after: How long Dagster's record of the position is believed when it says that nothing is new. Default
-            24 hours.
-        tolerate: Errors that don't end a run, such as RetentionOvertookPositionError: it goes on, its metadata say what
-            was met and how many records are lost, and an asset check fails. Default: none.
-        partitions_def: Partitions of time, or of time and a static dimension that picks topics. Then a run lands the
-            windows of its partitions, each in the place of what the table has of it. Default: a stream, which goes on
-            from its position.
-        backfill_policy: With partitions: how many of them one run lands. Default: all that were asked for.
-        windows: With partitions: how records are put into them. Default: by their own time, up to an hour late.
+        max_records_per_batch: Maximum number of offsets in one commit. Default: no limit.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit, based on the average
+            record size of earlier runs or of a sample. Default: no limit.
+        max_batches: Maximum number of commits in one run. Default: no limit.
+        spread: How a limited batch is distributed over the topic partitions: in proportion to their `backlog`
+            (default), or up to the same `time` on each.
+        on_idle: Result of a run without new records: `materialize` (default) records a materialization with an
+            unchanged data version; `skip` records nothing, unless the run read the table to verify the position.
+        verify_after: How long a run trusts Dagster's record of the position if it shows no new records. Default: 24
+            hours.
+        tolerate: Errors that don't fail a run, such as RetentionOvertookPositionError: the run continues, its metadata
+            has the error and the number of lost records, and an asset check fails. Default: none.
+        partitions_def: Time partitions, or time partitions with a static dimension that selects topics. A run then
+            writes the windows of its partitions and replaces the table's rows of each. Default: a stream, which
+            continues from its position.
+        backfill_policy: With partitions: how many of them one run writes. Default: all requested partitions.
+        windows: With partitions: the rules that assign records to them. Default: by the record's timestamp, up to one
+            hour late.
         topics_of: With a static dimension: the topics of each of its keys. Default: the key is the topic.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
         name: The asset's name. Default: the function's.
         key: The whole asset key, instead of name and prefix.
-        key_prefix: Before the name.
-        deps: Further assets upstream; the source's topics are upstream anyway.
+        key_prefix: Prefix of the asset key.
+        deps: Additional upstream assets; the source's topics are always upstream.
         description: Default: the function's docstring.
         group_name: Asset group.
         owners: Owners.
         tags: Tags.
-        metadata: Further definition metadata.
-        kinds: Further kinds, besides `deltalake` and `spark`.
-        automation_condition: When to materialize by itself.
-        freshness_policy: How fresh it has to be.
+        metadata: Additional definition metadata.
+        kinds: Additional kinds, besides `deltalake` and `spark`.
+        automation_condition: Condition for automatic materialization.
+        freshness_policy: Required freshness.
         op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
-        retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
-        pool: Concurrency pool. Default: `delta:` and the table, so that an instance with a limit of 1 writes to a table
-            with one run at a time. Nothing rests on it, except on stores that can't keep two writers apart.
+        retry_policy: Dagster's retries of a failed step. Retries are safe: they never duplicate rows.
+        pool: Concurrency pool. Default: `delta:` and the table, so that an instance with a pool limit of 1 writes to a
+            table with one run at a time. Correctness does not depend on it, except on stores that do not support
+            concurrent writers.
         code_version: Version of the transform.
 
     Returns:
-        A decorator that gives an AssetsDefinition.
+        A decorator that returns an AssetsDefinition.
 
     Raises:
         ConfigurationError: The options contradict each other, or the function does not take `records`.
@@ -185,7 +187,7 @@ def kafka_delta_asset(
     }
     check_asset_options(backfill_policy=backfill_policy, kafka=kafka, spark=spark, topics_of=topics_of, **dagsters)
     if key is not None and (name is not None or key_prefix is not None):
-        msg = "key is the whole key of the asset; leave name and key_prefix out, or key"
+        msg = "key is the whole asset key; remove name and key_prefix, or key"
         raise ConfigurationError(msg)
     target = _target(
         table,
@@ -226,7 +228,7 @@ def kafka_delta_asset(
     if partitions is not None:
         dagsters |= {"partitions_def": partitions_def, "backfill_policy": backfill_policy or _single_run()}
     elif backfill_policy is not None:
-        msg = "backfill_policy is for an asset with partitions; give it a partitions_def"
+        msg = "backfill_policy is for an asset with partitions; set partitions_def"
         raise ConfigurationError(msg)
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
@@ -247,21 +249,21 @@ def kafka_delta_asset(
 def build_kafka_delta_asset(
     *, source: KafkaSource, table: str | PathLike[str] | DeltaTarget, name: str | None = None, **options: Any
 ) -> AssetsDefinition:
-    """Makes an asset that lands a source's records as they are decoded, without a function.
+    """Creates an asset with a source's records as decoded, without a function.
 
     Args:
-        source: What to read.
-        table: Where to.
-        name: The asset's name; or give `key`.
-        **options: All others of `kafka_delta_asset`.
+        source: The source.
+        table: The table.
+        name: The asset's name; or set `key`.
+        **options: All other options of `kafka_delta_asset`.
 
     Raises:
-        ConfigurationError: There is neither a name nor a key, or the options contradict each other.
+        ConfigurationError: Neither name nor key is set, or the options contradict each other.
     """
     if name is None and options.get("key") is None:
         msg = "build_kafka_delta_asset needs a name or a key for the asset"
         raise ConfigurationError(msg)
-    options.setdefault("description", f"Landed from Kafka as it is: {source}.")
+    options.setdefault("description", f"Unchanged records from Kafka: {source}.")
     return kafka_delta_asset(source=source, table=table, name=name, **options)(_as_it_is)
 
 
@@ -273,7 +275,7 @@ def _target(table: str | PathLike[str] | DeltaTarget, **settings: Any) -> DeltaT
     if isinstance(table, DeltaTarget):
         given = sorted(name for name, value in settings.items() if value and (name, value) != ("stream", "main"))
         if given:
-            msg = f"{', '.join(given)}: set it on the DeltaTarget, which is given as the table"
+            msg = f"{', '.join(given)}: set this on the DeltaTarget that is passed as table"
             raise ConfigurationError(msg)
         return table
     return DeltaTarget(table=DeltaTarget.of(table).table, **settings)
@@ -284,7 +286,7 @@ def _asset(ingestion: Ingestion, options: Mapping[str, Any]) -> AssetsDefinition
     asset_key = AssetKey([*_parts(options["key_prefix"]), options["name"] or ""]) if key is None else key
     named: dict[str, Any] = {**options, "key": key}
     with warnings.catch_warnings():
-        # Backfill policies are in beta; whoever uses partitions gets one, and did not ask for it.
+        # Backfill policies are in beta; hides the warning for the default policy.
         warnings.simplefilter("ignore", BetaWarning)
         make_asset: Any = asset(
             check_specs=check_specs(ingestion.checks, asset_key),
@@ -294,12 +296,12 @@ def _asset(ingestion: Ingestion, options: Mapping[str, Any]) -> AssetsDefinition
             **named,
         )
 
-    # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+    # Without annotations: Dagster inspects them, and in this module they are only strings.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from short_traces(_run(context, ingestion))
 
     if inspect.isfunction(written := inspect.unwrap(ingestion.transform or land)):
-        # Code references and stack traces lead to where an op's function says that it is written: to the user's own.
+        # Code references and stack traces use the op function's location: the user's function.
         place = written.__code__
         land.__code__ = land.__code__.replace(co_filename=place.co_filename, co_firstlineno=place.co_firstlineno)
     return register(make_asset(land), {asset_key: ingestion})
@@ -314,7 +316,7 @@ def _partitions(
     if partitions_def is not None:
         return AssetPartitions(partitions_def, windows or Windows(), source, topics_of)
     if windows is not None or topics_of is not None:
-        msg = "windows and topics_of are for an asset with partitions; give it a partitions_def"
+        msg = "windows and topics_of are for an asset with partitions; set partitions_def"
         raise ConfigurationError(msg)
     return None
 
@@ -331,7 +333,7 @@ def _single_run() -> BackfillPolicy:
 
 
 def _pool(target: DeltaTarget) -> str:
-    # Dagster allows no blanks in a pool's name.
+    # Dagster does not allow spaces in a pool's name.
     return "_".join(f"delta:{target.identity}".split())
 
 

@@ -1,4 +1,4 @@
-"""KafkaDeltaTable: one of several tables that one read of a source is landed in."""
+"""KafkaDeltaTable: one of several tables that share one read of a source."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KafkaDeltaTable:
-    """One table of `build_kafka_delta_multi_asset`, and the asset that it is.
+    """One table of `build_kafka_delta_multi_asset`, with its asset.
 
     Attributes:
-        spec: The asset: its key, and all that Dagster shows of it and goes by (description, group, owners, tags, kinds,
-            automation condition, freshness policy, further dependencies). A text stands for a spec of that key.
+        spec: The asset spec: key, description, group, owners, tags, kinds, automation condition, freshness policy and
+            additional dependencies. A string is the key of a plain spec.
         table: A path, a catalog name, or a DeltaTarget.
-        transform: From the run's records to the rows of this table, both lazy DataFrames; takes `records`, and may take
-            `context` and resources by their keys. Default: the records as they are decoded.
-        key_format: How to read keys. Default: RawFormat.
-        value_format: How to read values. Default: RawFormat.
-        columns: Which of the record's own fields are kept. Default: all but the value.
-        dead_letter: Where records go that this table's formats can't decode: DeadLetters, or the path or name of a
-            table. Default: they stop this table's run, or are kept, as their format says.
+        transform: Function from the run's records to the rows of this table, both lazy DataFrames; takes `records`, and
+            may take `context` and resources by their keys. Default: the records as decoded.
+        key_format: Format of keys. Default: RawFormat.
+        value_format: Format of values. Default: RawFormat.
+        columns: The record fields to keep as columns. Default: all but the value.
+        dead_letter: Table for records that this table's formats can't decode: DeadLetters, or a path or name. Default:
+            the format's `on_error` decides whether they fail the run or are kept.
     """
 
     spec: AssetSpec | str
@@ -48,9 +48,9 @@ class KafkaDeltaTable:
 
     @property
     def asset_spec(self) -> AssetSpec:
-        """The spec as it was given."""
+        """The spec as given."""
         return self.spec if isinstance(self.spec, AssetSpec) else AssetSpec(self.spec)
 
 
-# What is misspelt is told as by the functions, and not as a TypeError.
+# Raises a ConfigurationError with a suggestion instead of a TypeError.
 KafkaDeltaTable.__init__ = check_arguments(KafkaDeltaTable.__init__)

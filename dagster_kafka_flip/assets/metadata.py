@@ -1,4 +1,4 @@
-"""What a run tells Dagster, and what the next run reads back from it."""
+"""Metadata of a run's materializations, and how the next run reads the position back."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ COLUMN_SCHEMA = "dagster/column_schema"
 WATERMARK = "kafka/watermark"
 UNKNOWN = "kafka/unknown"
 
-# More would fill a page, and say no more than their number does.
+# More names would fill a page without adding information.
 _NAMED_PARTITIONS = 20
 
-# Each is a row in Dagster's database, for each run; `kafka/position` has all topic partitions.
+# Each is a row in Dagster's database for each run; `kafka/position` has all topic partitions.
 _SHOWN_SPLITS = 100
 
 _SPLIT_COLUMNS = (
@@ -67,23 +67,23 @@ _SPLIT_COLUMNS = (
 
 
 def table_metadata(target: DeltaTarget) -> dict[str, Any]:
-    """Definition metadata of an asset that is landed in a table."""
+    """Definition metadata of an asset with a table."""
     where = {"dagster/table_name": target.table} if target.uri is None else {"dagster/uri": target.uri}
     return {"delta/stream": target.stream, **where}
 
 
 def data_version(state: EnumeratorState) -> DataVersion:
-    """A hash of the position: unchanged when a run found nothing new."""
+    """Data version: a hash of the position, unchanged if a run found nothing new."""
     document = json.dumps(to_document(STATE_SERIALIZER, state), sort_keys=True)
     return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
 
 
 def result_metadata(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
-    """Metadata of a materialization.
+    """Returns the metadata of a materialization.
 
     Args:
-        result: What the run did.
-        previous: The asset's materialization before this one; an idle run takes from it what it did not look up.
+        result: Result of the run.
+        previous: The asset's previous materialization; an idle run copies values from it.
     """
     seconds = sum(batch.read_and_write_seconds for batch in result.batches)
     confirming = sum(batch.confirm_seconds for batch in result.batches)
@@ -110,7 +110,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "seconds/plan": round(result.plan_seconds, 3),
         "seconds/total": round(result.plan_seconds + result.spark_seconds + seconds + confirming, 3),
     }
-    # Dagster plots numbers: what an idle run did not do is no point in a plot.
+    # Dagster plots numbers, and an idle run has no values for them.
     if result.started_spark:
         metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
     if result.batches:
@@ -118,7 +118,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         metadata["seconds/commit"] = round(confirming, 3)
     if result.records:
         metadata["kafka/records_per_second"] = per_second(result.records, seconds)
-    # What nobody knows is left out: a 0 would be a number.
+    # Omits unknown values, because 0 would be a value.
     metadata["kafka/lost_offsets"] = result.lost_offsets
     metadata = {name: value for name, value in metadata.items() if value is not None}
     metadata |= _now_and_then(result)
@@ -135,13 +135,13 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in result.columns])
     elif previous is not None and COLUMN_SCHEMA in previous.metadata:
         metadata[COLUMN_SCHEMA] = previous.metadata[COLUMN_SCHEMA]
-    # What takes many lines on the page comes last.
+    # Long values come last on the page.
     metadata[POSITION] = MetadataValue.json(known_to_json(result.known))
     return metadata
 
 
 def _now_and_then(result: IngestResult) -> dict[str, Any]:
-    """What only some runs have to tell."""
+    """Metadata that only some runs have."""
     metadata: dict[str, Any] = {}
     if result.state.watermark is not None:
         metadata |= timestamp_metadata("kafka/low_watermark", result.state.watermark)
@@ -166,7 +166,7 @@ def _now_and_then(result: IngestResult) -> dict[str, Any]:
 
 
 def _unreported(result: IngestResult) -> dict[str, Any]:
-    """What earlier runs committed and did not report."""
+    """Commits of earlier runs that were not reported."""
     before = result.unreported
     if before is None:
         return {}
@@ -180,7 +180,7 @@ def _unreported(result: IngestResult) -> dict[str, Any]:
 
 
 def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
-    """How far the table has got in event time; a run that read nothing has got as far as the one before."""
+    """The table's event-time watermark; an idle run keeps the previous one."""
     watermark: float | None = result.watermark
     if watermark is None and result.is_idle and previous is not None:
         told = previous.metadata.get(WATERMARK)
@@ -195,21 +195,21 @@ def _event_time(result: IngestResult, previous: AssetMaterialization | None) -> 
 
 
 def known_metadata(numbers: Mapping[str, int | None], unknown: str | None) -> dict[str, Any]:
-    """Numbers that are known, and why the others are not: what Spark did not count is not 0.
+    """Returns known numbers, and why others are unknown: an unknown number is not 0.
 
     Args:
-        numbers: By their names; None for what is unknown.
-        unknown: Why something is unknown; None if all is known.
+        numbers: Numbers by name; None if unknown.
+        unknown: The reason; None if all are known.
     """
     known: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
     return known if unknown is None else {**known, UNKNOWN: unknown}
 
 
 def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
-    """Declared fields that no record has, and undeclared ones that some have.
+    """Returns declared fields that no record has, and undeclared fields that some have.
 
     Args:
-        fields: What was seen; None if nothing is known.
+        fields: The observed fields; None if unknown.
     """
     if fields is None:
         return {}
@@ -218,11 +218,11 @@ def fields_metadata(fields: FieldsSeen | None) -> dict[str, Any]:
 
 
 def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
-    """A point in time; as text where no calendar has it, as of a producer that writes microseconds.
+    """Returns a timestamp; as text if out of range, as from a producer that writes microseconds.
 
     Args:
-        name: Under which name.
-        milliseconds: Since the epoch.
+        name: Name of the metadata entry.
+        milliseconds: Milliseconds since the epoch.
     """
     moment = utc_time(milliseconds)
     told = MetadataValue.text(instant(round(milliseconds))) if moment is None else MetadataValue.timestamp(moment)
@@ -230,7 +230,7 @@ def timestamp_metadata(name: str, milliseconds: float) -> dict[str, Any]:
 
 
 def per_second(records: int, seconds: float) -> float:
-    """Records per second; 0 if the clock saw no time pass."""
+    """Records per second; 0 if no time passed."""
     return round(records / seconds, 3) if seconds > 0 else 0.0
 
 
@@ -241,7 +241,7 @@ def _some(partitions: Sequence[TopicPartition]) -> str:
 
 
 def known_to_json(known: KnownPosition) -> dict[str, Any]:
-    """A position as it is kept in Dagster's event log."""
+    """Serializes a position for Dagster's event log."""
     return {
         "stream": known.stream,
         "table": known.table,
@@ -260,14 +260,14 @@ def known_to_json(known: KnownPosition) -> dict[str, Any]:
 
 
 def known_position(materialization: AssetMaterialization | None) -> KnownPosition | None:
-    """The position that a materialization recorded; None if it recorded none that can be read."""
+    """Reads the position from a materialization; None if it has none that can be read."""
     if materialization is None or POSITION not in materialization.metadata:
         return None
     return position_in(materialization.metadata[POSITION].value)
 
 
 def position_in(value: Any) -> KnownPosition | None:
-    """The position in a value of metadata; None if none can be read."""
+    """Reads the position from a metadata value; None if it can't be read."""
     if not isinstance(value, Mapping):
         return None
     document: Any = value
@@ -288,12 +288,12 @@ def position_in(value: Any) -> KnownPosition | None:
             log=document["log"],
         )
     except (KeyError, TypeError, ValueError):
-        # Somebody else's metadata under our key. The table knows the position.
+        # Foreign metadata with the same key. The table has the position.
         return None
 
 
 def uri(location: str) -> str:
-    """A location as Spark and Delta write it, as a URI: `/x` and `file:/x` are `file:///x`."""
+    """Normalizes a location of Spark or Delta to a URI: `/x` and `file:/x` become `file:///x`."""
     if location.startswith("/"):
         return Path(location).as_uri()
     scheme, _, path = location.partition(":")
@@ -301,11 +301,11 @@ def uri(location: str) -> str:
 
 
 def first_splits(splits: Iterable[T], offsets: Callable[[T], int]) -> list[T]:
-    """As many splits as a page shows, in their order; of more than that the largest.
+    """Returns at most as many splits as fit on a page, in their order; if there are more, the largest.
 
     Args:
-        splits: All of them.
-        offsets: How large one is.
+        splits: All splits.
+        offsets: Returns the size of a split.
     """
     largest = heapq.nlargest(_SHOWN_SPLITS, enumerate(splits), key=lambda numbered: offsets(numbered[1]))
     return [split for _, split in sorted(largest, key=lambda numbered: numbered[0])]

@@ -1,4 +1,4 @@
-"""build_kafka_delta_multi_asset: several tables from one read of a source, each an asset with a position of its own."""
+"""build_kafka_delta_multi_asset: several tables from one read of a source, each an asset with its own position."""
 
 from __future__ import annotations
 
@@ -68,30 +68,29 @@ def build_kafka_delta_multi_asset(
     retry_policy: RetryPolicy | None = None,
     pool: str | None = None,
 ) -> AssetsDefinition:
-    """Makes one asset for each table, all landed from one read of a source.
+    """Creates an asset for each table; all tables share one read of a source.
 
-    Each table has a position of its own, in its own commits, and any of them can be materialized without the others.
-    Those that stand at the same offsets share a read; one that is behind (a table that is new, or one that failed)
-    catches up first. What fails for one table ends its part of the run and leaves the others alone; the run fails when
-    they are done.
+    Each table has its own position, in its own commits, and can be materialized without the others. Tables at the same
+    offsets share a read; a table that is behind (because it is new or failed before) catches up first. An error of one
+    table does not affect the others; the run fails after they are done.
 
     Args:
         name: The op's name.
-        source: What to read.
-        tables: Where to; at least one.
-        max_records_per_batch: Largest number of offsets in one commit. Default: no limit.
-        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit. Default: no limit.
-        max_batches: Largest number of commits in one run, in each table. Default: no limit.
-        spread: How a batch that can't hold everything is spread over the topic partitions, as in `kafka_delta_asset`.
-        on_idle: What is left of a table with nothing new: `materialize` (default) a materialization with an unchanged
-            data version, `skip` nothing.
-        verify_after: How long Dagster's record of a position is believed when it says that nothing is new. Default 24
+        source: The source.
+        tables: The tables, at least one.
+        max_records_per_batch: Maximum number of offsets in one commit. Default: no limit.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit. Default: no limit.
+        max_batches: Maximum number of commits per table in one run. Default: no limit.
+        spread: How a limited batch is distributed over the topic partitions, as in `kafka_delta_asset`.
+        on_idle: Result for a table without new records: `materialize` (default) records a materialization with an
+            unchanged data version; `skip` records nothing.
+        verify_after: How long a run trusts Dagster's record of a position if it shows no new records. Default: 24
             hours.
-        tolerate: Errors that don't end a run. Default: none.
+        tolerate: Errors that don't fail a run. Default: none.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
         op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
-        retry_policy: Dagster's retries of a failed step. Repeating is safe: nothing is landed twice.
+        retry_policy: Dagster's retries of a failed step. Retries are safe: they never duplicate rows.
         pool: Concurrency pool. Default: `delta:` and the name.
 
     Raises:
@@ -102,7 +101,7 @@ def build_kafka_delta_multi_asset(
     check_asset_options(name=name)
     expect("tables", tables or (), Iterable, '[KafkaDeltaTable(spec="orders", table="lake/orders")]')
     if not tables:
-        msg = f"{name} lands no table; give it at least one KafkaDeltaTable"
+        msg = f"{name} has no table; add at least one KafkaDeltaTable"
         raise ConfigurationError(msg)
     shared: dict[str, Any] = {
         "source": source,
@@ -126,12 +125,15 @@ def build_kafka_delta_multi_asset(
         with dagsters_errors(str(table.spec)):
             spec = table.asset_spec
         if spec.partitions_def is not None:
-            msg = f"spec: the asset {spec.key.to_user_string()} has partitions; tables of one read are streams"
+            msg = (
+                f"spec: the asset {spec.key.to_user_string()} has partitions; several tables of one read must be "
+                "streams"
+            )
             raise ConfigurationError(msg)
         ingestion = _ingestion(table, shared)
         ingestion.check_layout()
         if spec.key in ingestions:
-            msg = f"{name} has two tables of the asset {spec.key.to_user_string()}"
+            msg = f"{name} has two tables for the asset {spec.key.to_user_string()}"
             raise ConfigurationError(msg)
         ingestions[spec.key] = ingestion
         specs.append(_spec(spec, ingestion))
@@ -152,7 +154,7 @@ def build_kafka_delta_multi_asset(
             pool=pool or f"delta:{name}",
         )
 
-    # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+    # Without annotations: Dagster inspects them, and in this module they are only strings.
     def land(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from short_traces(_land(context, IngestRunConfig(**context.op_execution_context.op_config)))
 
@@ -179,7 +181,7 @@ def _spec(spec: AssetSpec, ingestion: Ingestion) -> AssetSpec:
         deps=[*upstream_asset_keys(ingestion.source), *spec.deps],
         kinds={"deltalake", "spark", *spec.kinds},
         metadata={**table_metadata(ingestion.target), **spec.metadata},
-        description=spec.description or described or f"Landed from Kafka as it is: {ingestion.source}.",
+        description=spec.description or described or f"Unchanged records from Kafka: {ingestion.source}.",
         skippable=True,
     )
 
@@ -190,8 +192,8 @@ def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
         table = str(ingestion.target)
         if table in seen:
             msg = (
-                f"{name}: the assets {seen[table].to_user_string()} and {key.to_user_string()} are both landed in "
-                f"{table}; give each a table of its own"
+                f"{name}: the assets {seen[table].to_user_string()} and {key.to_user_string()} both write to {table}; "
+                "give each its own table"
             )
             raise ConfigurationError(msg)
         seen[table] = key
@@ -200,15 +202,15 @@ def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
 def _land(
     context: AssetExecutionContext, config: IngestRunConfig
 ) -> Iterator[MaterializeResult[Any] | AssetCheckResult]:
-    """One materialization of the assets that were selected.
+    """Materializes the selected assets.
 
     Args:
-        context: Of the run.
-        config: What is set for it.
+        context: Context of the run.
+        config: The run config.
 
     Raises:
-        ConfigurationError: What is set can't be, or another asset feeds a stream of these.
-        KafkaFlipError: What was in the way of one of the tables, after the others were landed.
+        ConfigurationError: The run config is invalid, or another asset writes to one of the streams.
+        KafkaFlipError: One of the tables failed, after the others were written.
     """
     landed = ingestions_of(context.assets_def)
     chosen = {key: ingestion for key, ingestion in landed.items() if key in context.selected_asset_keys}
@@ -258,9 +260,9 @@ def _go_on(
 
 
 def _raise(failures: Mapping[str, Exception], context: AssetExecutionContext) -> None:
-    """Ends the run with the first of what was in the way of its tables, if anything was, and tells of all."""
+    """Logs all failed tables and raises the first error, if any."""
     for name, failure in failures.items():
-        context.log.error("%s is not landed as far as the others: %s", name, failure)
+        context.log.error("%s is behind the other tables: %s", name, failure)
     first = next(iter(failures.values()), None)
     if first is not None:
         raise first

@@ -1,4 +1,4 @@
-"""Asset partitions of time, and of time and topics, as windows."""
+"""Maps asset partitions (time, or time and topics) to windows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster import MultiPartitionKey, MultiPartitionsDefinition, StaticPartitionsDefinition, TimeWindow
-from dagster._core.definitions.partitions.definition.time_window import TimeWindowPartitionsDefinition
+from dagster import (
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    StaticPartitionsDefinition,
+    TimeWindow,
+    TimeWindowPartitionsDefinition,
+)
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import expect
@@ -25,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowGroup:
-    """Windows that are landed of the same topics.
+    """Windows of the same topics.
 
     Attributes:
-        topics: The topics; None for all that the source reads.
+        topics: The topics; None for all topics of the source.
         windows: The windows.
         partition_keys: The asset's partition keys of each window, by the window's key; each with its topics, or None
             for all.
@@ -40,20 +45,20 @@ class WindowGroup:
 
 
 class AssetPartitions:
-    """What an asset's partitions mean.
+    """Interprets an asset's partitions as windows.
 
     Args:
-        partitions_def: Partitions of time, or of time and a static dimension that picks topics.
-        rules: How records are put into windows.
-        source: What the asset reads.
-        topics_of: Of each key of the static dimension, the topics. Default: the key is the topic.
+        partitions_def: Time partitions, or time partitions with a static dimension that selects topics.
+        rules: The rules that assign records to windows.
+        source: The asset's source.
+        topics_of: The topics of each key of the static dimension. Default: the key is the topic.
 
     Attributes:
         rules: How records are put into windows.
-        has_topics: Whether a dimension picks topics.
+        has_topics: Whether a dimension selects topics.
 
     Raises:
-        ConfigurationError: They are no such partitions, or a key picks a topic that the source does not read.
+        ConfigurationError: The partitions are not supported, or a key selects a topic that the source does not read.
     """
 
     def __init__(
@@ -69,24 +74,24 @@ class AssetPartitions:
         self.has_topics = static is not None
         self._topics: dict[str, tuple[str, ...]] = {}
         if static is None and topics_of is not None:
-            msg = "topics_of is for partitions of time and a static dimension, and there is no such dimension"
+            msg = "topics_of needs time partitions with a static dimension, and there is no static dimension"
             raise ConfigurationError(msg)
         for key in static.get_partition_keys() if static is not None else ():
             topics = (key,) if topics_of is None else tuple(topics_of.get(key, ()))
             if not topics:
-                msg = f"topics_of names no topic for the partition key {key!r}"
+                msg = f"topics_of has no topic for the partition key {key!r}"
                 raise ConfigurationError(msg)
             source.only(topics)
             self._topics[key] = topics
         named = [topic for topics in self._topics.values() for topic in topics]
         twice = sorted({topic for topic in named if named.count(topic) > 1})
         if twice:
-            msg = f"two partition keys pick the topic {twice[0]}; its rows would be replaced by each of them"
+            msg = f"two partition keys select the topic {twice[0]}; each would replace its rows"
             raise ConfigurationError(msg)
 
     @property
     def definition(self) -> str:
-        """Which windows these are: what a table of windows keeps, so that it is not mixed with others."""
+        """Identifies the window definition, so that a table never mixes different ones."""
         return json.dumps(
             {
                 "cron": self._time.cron_schedule,
@@ -98,7 +103,7 @@ class AssetPartitions:
         )
 
     def groups(self, partition_keys: Iterable[str]) -> list[WindowGroup]:
-        """The windows of some partitions, those of the same topics together."""
+        """Groups the windows of partitions by topics."""
         keys_of: dict[str, dict[str, list[str]]] = {}
         for partition_key in partition_keys:
             time_key, topic_key = self._parts(partition_key)
@@ -123,7 +128,7 @@ class AssetPartitions:
         ]
 
     def keys_between(self, start_ms: int, stop_ms: int) -> list[str]:
-        """Partition keys of the windows that lie within a span of time, of all topics."""
+        """Partition keys of the windows within a time span, for all topics."""
         windows = {window.key: window for window in self._windows(start_ms, stop_ms)}
         within = [key for key, window in windows.items() if start_ms <= window.start_ms and window.stop_ms <= stop_ms]
         if not self.has_topics:
@@ -135,10 +140,10 @@ class AssetPartitions:
         ]
 
     def irregularities(self, windows: Sequence[Window]) -> list[str]:
-        """Where the definition's windows don't follow each other, at or between some of them: one sentence for each.
+        """Describes gaps and overlaps of the definition's windows, at or between the given ones.
 
-        Dagster's windows are as they are. Where a clock is set by less than an hour, hourly ones leave a hole; where a
-        time zone skips a day, two keys mean the same one. What is excluded on purpose is not told.
+        Dagster defines the windows. If a clock change is less than one hour, hourly windows have a gap; if a time zone
+        skips a day, two keys have the same window. Explicitly excluded windows are not reported.
         """
         if not windows:
             return []
@@ -153,19 +158,19 @@ class AssetPartitions:
                 continue
             if before.stop_ms > after.start_ms:
                 told.append(
-                    f"the partitions {before} and {after} overlap by the definition: a record dated in both is landed "
-                    "twice if both are landed. Land only one of them, and never both in one run"
+                    f"the partitions {before} and {after} overlap by definition: a record with a timestamp in both is "
+                    "written twice if both are materialized. Materialize only one of them, and never both in one run"
                 )
             elif before.stop_ms < after.start_ms and not self._time.exclusions:
                 told.append(
-                    f"records dated from {before.stop} up to {after.start} are in no partition: by the definition "
-                    f"{before.key} ends then, and {after.key} begins then. To land them, use a time zone without such "
-                    "a change of clocks, such as UTC, or longer partitions"
+                    f"records with timestamps from {before.stop} to {after.start} are in no partition: by definition "
+                    f"{before.key} ends and {after.key} begins at these times. To include them, use a time zone "
+                    "without clock changes, such as UTC, or longer partitions"
                 )
         return told
 
     def _windows(self, start_ms: int, stop_ms: int) -> list[Window]:
-        """The definition's windows within a span of time, and those that reach into it."""
+        """The definition's windows that overlap a time span."""
         first, last = self._time.get_first_partition_window(), self._time.get_last_partition_window()
         if first is None or last is None:
             return []
@@ -198,7 +203,7 @@ def _dimensions(
             ((static_name, static),) = statics.items()
             return time_name, time, static_name, static
     msg = (
-        f"{type(partitions_def).__name__}: an asset that lands a topic has partitions of time (hourly, daily, weekly, "
-        "monthly, or by a cron schedule), or of time and a static dimension that picks topics"
+        f"{type(partitions_def).__name__}: not supported; use time partitions (hourly, daily, weekly, monthly or a "
+        "cron schedule), or time partitions with a static dimension that selects topics"
     )
     raise ConfigurationError(msg)

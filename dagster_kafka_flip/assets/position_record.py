@@ -1,4 +1,4 @@
-"""Dagster's record of an asset's position, and how it becomes void when an operator moves the position."""
+"""Dagster's record of an asset's position, and how moving the position invalidates it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 _PAGE = 100
 
-# How many materializations are searched for one with a position: those that only replaced a range have none.
+# Maximum number of materializations to search for a position: those that only replaced a range have none.
 MOST_MATERIALIZATIONS = 1000
 
 
 @dataclass(frozen=True)
 class Record:
-    """What Dagster knows of an asset of a stream.
+    """Dagster's record of a stream's asset.
 
     Attributes:
-        materialization: The newest one; None if there is none.
-        storage_id: Its number in Dagster's storage; 0 if there is none.
-        position: The newest position that was recorded, also if it is void; None if none was found.
-        run_id: The run that recorded it; None if it was set by hand.
-        is_newest: Whether the newest materialization has it.
-        moved: The position that an operator has set since; None if it was not moved, or if it is not told.
-        is_void: Whether an operator has moved the position since.
+        materialization: The newest materialization; None if there is none.
+        storage_id: The materialization's storage id in Dagster; 0 if there is none.
+        position: The newest recorded position, even if invalidated; None if there is none.
+        run_id: The run that recorded the position; None if it was set manually.
+        is_newest: Whether the newest materialization has the position.
+        moved: The position that was set manually since; None if not moved or unknown.
+        is_void: Whether the position was moved manually since.
     """
 
     materialization: AssetMaterialization | None = None
@@ -47,7 +47,7 @@ class Record:
 
     @property
     def known(self) -> KnownPosition | None:
-        """The position that a run may believe; None if there is none."""
+        """The position that a run can trust; None if there is none."""
         return self.position if self.is_newest and not self.is_void else None
 
     def reported(self, target: DeltaTarget) -> int:
@@ -62,7 +62,7 @@ class Record:
         return position.table_version
 
     def noted_in(self, result: IngestResult) -> IngestResult:
-        """A run's result, with a position that says when it was looked up."""
+        """Adds the time of the lookup to a run's result."""
         if result.known.known_since is not None:
             return result
         return replace(result, known=replace(result.known, known_since=self.storage_id))
@@ -71,15 +71,15 @@ class Record:
 def void_record(
     instance: DagsterInstance, key: AssetKey, reason: str, version: int, moved: KnownPosition | None = None
 ) -> None:
-    """Notes that the position of an asset was moved, so that no run believes the record from before.
+    """Records that an asset's position was moved, which invalidates the previous record.
 
-    An observation, because nothing was materialized: nobody downstream has to do anything.
+    Uses an observation, because nothing was materialized and downstream assets are not affected.
 
     Args:
-        instance: Where the record is.
-        key: The asset.
-        reason: Why it was moved.
-        version: The table's version that moved it.
+        instance: The Dagster instance.
+        key: The asset's key.
+        reason: The reason.
+        version: The table's version with the new position.
         moved: The new position, for `plan`.
     """
     metadata: dict[str, Any] = {POSITION_SET: reason, "delta/version": version}
@@ -89,11 +89,11 @@ def void_record(
 
 
 def read_record(instance: DagsterInstance, key: AssetKey) -> Record:
-    """What Dagster knows of an asset: its newest materialization, and the newest position.
+    """Reads Dagster's record of an asset: its newest materialization and its newest position.
 
     Args:
-        instance: Where the record is.
-        key: The asset.
+        instance: The Dagster instance.
+        key: The asset's key.
     """
     newest = position = found = None
     for record in newest_materializations(instance, key):
@@ -117,24 +117,24 @@ def read_record(instance: DagsterInstance, key: AssetKey) -> Record:
 
 
 def last_known_position(instance: DagsterInstance, key: AssetKey) -> KnownPosition | None:
-    """The position that Dagster knows of an asset, also where its last materializations only replaced windows.
+    """Reads the asset's last recorded position, even if its latest materializations only replaced windows.
 
     None if none is recorded, or if it was moved since.
 
     Args:
-        instance: Where the record is.
-        key: The asset.
+        instance: The Dagster instance.
+        key: The asset's key.
     """
     record = read_record(instance, key)
     return None if record.is_void else record.position
 
 
 def newest_materializations(instance: DagsterInstance, key: AssetKey) -> Iterator[EventLogRecord]:
-    """The last materializations of an asset, newest first: a thousand, and no more are fetched than are needed.
+    """Yields the latest materializations of an asset, newest first: up to 1,000, fetched as needed.
 
     Args:
-        instance: Where they are.
-        key: The asset.
+        instance: The Dagster instance.
+        key: The asset's key.
     """
     cursor, limit, left = None, 1, MOST_MATERIALIZATIONS
     while left > 0:
@@ -146,11 +146,11 @@ def newest_materializations(instance: DagsterInstance, key: AssetKey) -> Iterato
 
 
 def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, since: int) -> Record:
-    """The record, void if an operator has moved the position and nobody has looked at the table afterwards."""
+    """The record, invalidated if the position was moved and no run has read the table since."""
     position = record.position
     for storage_id, metadata in _moves(instance, key, since):
         version = metadata.get("delta/version")
-        # A run that began before the move may have ended after it. What it saw of the table tells which came first.
+        # A run that began before the move may have ended after it. The table's version that it saw decides.
         if (
             position is not None
             and storage_id < record.storage_id
@@ -163,7 +163,7 @@ def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, sinc
 
 
 def _moves(instance: DagsterInstance, key: AssetKey, since: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """What was noted of moves, newest first; in the order of storage, because clocks differ between machines."""
+    """Recorded moves, newest first; in storage order, because clocks differ between machines."""
     cursor = None
     while True:
         page = instance.fetch_observations(

@@ -1,14 +1,14 @@
-"""Which assets land what: for whoever looks at definitions without a run, and against two that share a stream."""
+"""Registry of the assets that this package defines, used without a run and to detect conflicting assets."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from dagster import AssetKey, AssetsDefinition, OpDefinition
-from dagster_shared.check import CheckError
 
+from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import PartitionSetSubscription, TopicPatternSubscription
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from dagster import AssetExecutionContext
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
+    from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
     from dagster_kafka_flip.source.subscription import Subscription
 
-# By op: Dagster binds resources, adds tags and makes subsets in copies of an AssetsDefinition, which share their op.
+# By op: Dagster binds resources, adds tags and creates subsets in copies of an AssetsDefinition, which share their op.
 # And by output: keys may get a prefix later.
 _INGESTIONS: WeakKeyDictionary[OpDefinition, Mapping[str, Ingestion]] = WeakKeyDictionary()
 
 
 def register(assets_def: AssetsDefinition, ingestions: Mapping[AssetKey, Ingestion]) -> AssetsDefinition:
-    """Notes what a definition lands; gives it back.
+    """Registers the ingestions of a definition and returns the definition.
 
     Args:
-        assets_def: Just made here.
-        ingestions: What each of its assets lands, and where.
+        assets_def: A new definition of this package.
+        ingestions: The ingestion of each of its assets.
     """
     _INGESTIONS[assets_def.op] = {
         output: ingestions[key] for output, key in assets_def.keys_by_output_name.items() if key in ingestions
@@ -40,38 +41,68 @@ def register(assets_def: AssetsDefinition, ingestions: Mapping[AssetKey, Ingesti
 
 
 def ingestions_of(assets_def: AssetsDefinition) -> dict[AssetKey, Ingestion]:
-    """What the assets of a definition land, and where; nothing if it was not made here."""
+    """The ingestions of a definition's assets; empty if this package did not create it."""
     node = assets_def.node_def if assets_def.is_executable else None
     made = _INGESTIONS.get(node, {}) if isinstance(node, OpDefinition) else {}
     return {key: made[output] for output, key in assets_def.keys_by_output_name.items() if output in made}
 
 
-def check_alone(context: AssetExecutionContext, ingestions: Mapping[AssetKey, Ingestion]) -> None:
-    """Makes sure that no other asset gets in the way of these in the same table.
-
-    Of two that feed the same stream, each would land a part of the records. Two with partitions would replace each
-    other's rows, and a stream beside windows would land each record twice.
+def ingestion_of(asset: Any, key: CoercibleToAssetKey | None, caller: str) -> tuple[AssetKey, Ingestion]:
+    """Returns one asset of a definition and its ingestion.
 
     Args:
-        context: Of a run. Where Dagster knows no code location in it, as under `materialize()`, nothing can be told.
-        ingestions: What the run's assets land, and where.
+        asset: The definition.
+        key: Key of one of its assets; None for the only one.
+        caller: The calling function, for the error.
 
     Raises:
-        ConfigurationError: Another asset of the code location does.
+        ConfigurationError: The definition is not from this package, or does not have the asset.
+    """
+    landed = ingestions_of(asset) if isinstance(asset, AssetsDefinition) else {}
+    if not landed:
+        what = (
+            asset.key.to_user_string() if isinstance(asset, AssetsDefinition) and len(asset.keys) == 1 else repr(asset)
+        )
+        msg = (
+            f"{caller}: {what} is not a Kafka Delta asset; pass the definition that kafka_delta_asset or "
+            "build_kafka_delta_asset returned, not its key"
+        )
+        raise ConfigurationError(msg)
+    wanted = next(iter(landed)) if key is None and len(landed) == 1 else key and AssetKey.from_coercible(key)
+    if wanted not in landed:
+        which = "several assets" if key is None else f"no asset {AssetKey.from_coercible(key).to_user_string()}"
+        names = ", ".join(sorted(one.to_user_string() for one in landed))
+        msg = f"{caller}: the definition has {which}; set key= to one of {names}"
+        raise ConfigurationError(msg)
+    return wanted, landed[wanted]
+
+
+def check_alone(context: AssetExecutionContext, ingestions: Mapping[AssetKey, Ingestion]) -> None:
+    """Checks that no other asset conflicts with these in the same table.
+
+    Two assets of the same stream would each get only some of the records. Two assets with partitions would replace each
+    other's rows, and a stream and windows in one table would duplicate every record.
+
+    Args:
+        context: Context of the run. Without a code location, as with `materialize()`, the check is skipped.
+        ingestions: The ingestions of the run's assets.
+
+    Raises:
+        ConfigurationError: Another asset of the code location conflicts.
     """
     with contextlib.suppress(CheckError):
         check_streams(ingestions, context.repository_def.assets_defs_by_key)
 
 
 def check_streams(ingestions: Mapping[AssetKey, Ingestion], definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
-    """As `check_alone`, of definitions that were loaded without a run.
+    """Like `check_alone`, for definitions that were loaded without a run.
 
     Args:
-        ingestions: What they land, and where.
-        definitions: All definitions that there are.
+        ingestions: The ingestions to check.
+        definitions: All definitions of the code location.
 
     Raises:
-        ConfigurationError: Two assets get in each other's way in the same table.
+        ConfigurationError: Two assets conflict in the same table.
     """
     landed = {
         other: made
@@ -88,34 +119,33 @@ def check_streams(ingestions: Mapping[AssetKey, Ingestion], definitions: Mapping
 
 
 def _clash(one: Ingestion, other: Ingestion) -> str | None:
-    """Why two assets can't land in the same table; None if they can."""
+    """The reason why two assets can't write to the same table; None if they can."""
     target = one.target
-    # A repair lands what the stream has landed before.
+    # A repair rewrites the stream's own rows.
     if any(each.partitions is not None and each.partitions.rules.repair for each in (one, other)):
         return None
     if (one.partitions is None) != (other.partitions is None):
         return (
-            f"land in {target}, one of them as a stream and one by partitions, so that each record would be there "
-            "twice. Give one of them another table; for partitions that only read again what the stream has landed, "
-            "say Windows(repair=True)"
+            f"write to {target}, one as a stream and one by partitions, so each record would be duplicated. Give one "
+            "of them another table; if the partitions only repair the stream's rows, set Windows(repair=True)"
         )
     if other.target.stream != target.stream:
         return None
     if one.partitions is None:
         return (
-            f"feed the stream {target.stream!r} of {target}, so that each would land a part of the records. Give one "
-            "of them another table, or a stream of its own if it reads other topics"
+            f"write to the stream {target.stream!r} of {target}, so each would get only some of the records. Give one "
+            "of them another table, or its own stream if it reads other topics"
         )
     if _are_apart(one.source.subscription, other.source.subscription):
         return None
     return (
-        f"land windows in {target} under the stream {target.stream!r}, so that each would replace the rows that the "
-        "other has landed of a topic. Give one of them another table, or a stream of its own if it reads other topics"
+        f"write windows to {target} with the stream {target.stream!r}, so each would replace the other's rows of a "
+        "topic. Give one of them another table, or its own stream if it reads other topics"
     )
 
 
 def _are_apart(one: Subscription, other: Subscription) -> bool:
-    """Whether it is certain that two subscriptions have no topic partition in common."""
+    """Whether two subscriptions certainly share no topic partition."""
     if isinstance(one, TopicPatternSubscription) or isinstance(other, TopicPatternSubscription):
         patterns = [each for each in (one, other) if isinstance(each, TopicPatternSubscription)]
         named = [

@@ -1,4 +1,4 @@
-"""KafkaResource and SparkResource: where Kafka is, and what Spark to use, in one environment."""
+"""KafkaResource and SparkResource: the Kafka and Spark settings of an environment."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 
 
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
-    """One Kafka cluster, or several by name. Give passwords as `EnvVar`, so that they are in no code and no run config.
+    """One Kafka cluster, or several by name. Set passwords as `EnvVar`, to keep them out of code and run config.
 
-    The fields are those of KafkaConnection, for the cluster of sources that name none; `clusters` has one set of them
-    for each cluster that sources name with `set_cluster`.
+    Its fields are those of KafkaConnection, for sources that do not name a cluster; `clusters` has the same fields for
+    each cluster that sources name with `set_cluster`.
     """
 
     bootstrap_servers: str | None = Field(  # pyright: ignore[reportIncompatibleVariableOverride]
-        default=None, description="Comma-separated host:port pairs. Needed unless every source names its cluster."
+        default=None, description="Comma-separated host:port pairs. Required unless every source names its cluster."
     )
     clusters: dict[str, KafkaClusterConfig] = Field(
         default_factory=dict[str, KafkaClusterConfig],
-        description="Clusters by the name that sources give in set_cluster.",
+        description="Clusters by the name that sources use in set_cluster.",
     )
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
@@ -44,51 +44,58 @@ class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignor
         super().__init__(**values)
         if values.get("bootstrap_servers") is None and not values.get("clusters"):
             msg = (
-                "KafkaResource: bootstrap_servers is missing; give the addresses of the cluster, or `clusters`, if "
-                "every source names its own"
+                "KafkaResource: missing bootstrap_servers; set the cluster's addresses, or `clusters` if every source "
+                "names its cluster"
             )
             raise ConfigurationError(msg)
 
     def connection(self, cluster: str | None = None) -> KafkaConnection:
-        """How to reach a cluster.
+        """Returns the connection to a cluster.
 
         Args:
-            cluster: Its name in `clusters`. Default: the one that the resource's own fields describe.
+            cluster: Name in `clusters`. Default: the cluster of the resource's own fields.
 
         Raises:
-            ConfigurationError: There is no such cluster, or a field is malformed or contradicts another.
+            ConfigurationError: The cluster is unknown, or a field is malformed or contradicts another.
         """
         if cluster is not None and cluster not in self.clusters:
             msg = (
-                f"the source reads the cluster {cluster!r}, and the KafkaResource knows "
-                f"{', '.join(map(repr, sorted(self.clusters))) or 'no cluster by name'}: add it to `clusters`, or "
-                "leave set_cluster out of the source"
+                f"the source reads the cluster {cluster!r}, but the clusters of the KafkaResource are "
+                f"{', '.join(map(repr, sorted(self.clusters))) or 'none'}: add it to `clusters`, or remove "
+                "set_cluster from the source"
             )
             raise ConfigurationError(msg)
         if cluster is None and self.bootstrap_servers is None:
             msg = "the KafkaResource has no bootstrap_servers" + (
-                f", and the source names none of its clusters ({', '.join(map(repr, sorted(self.clusters)))}): call "
-                "set_cluster on the source, or give the resource bootstrap_servers"
+                f", and the source does not name one of its clusters ({', '.join(map(repr, sorted(self.clusters)))}): "
+                "call set_cluster on the source, or set bootstrap_servers on the resource"
                 if self.clusters
-                else ": give it the addresses of the cluster"
+                else ": set it to the addresses of the cluster"
             )
             raise ConfigurationError(msg)
         return super().connection() if cluster is None else self.clusters[cluster].connection()
 
 
 class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
-    """A Spark session, started when an asset first needs it and shared by the assets of a run in one process.
+    """A Spark session that starts when an asset first needs it; the assets of a run in one process share it.
 
-    By default a local one with all cores. If a session is active in the process already, it is used as it is, and left
-    alone at the end.
+    Default: a local session with all cores. If the process already has an active session, the resource uses it and does
+    not stop it.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     master: str | None = Field(default=None, description="Master URL of a cluster. Default: local[*].")
-    remote: str | None = Field(default=None, description="Spark Connect server, such as sc://host:15002.")
-    config: dict[str, str] = Field(default_factory=dict[str, str], description="Further Spark settings; they win.")
-    packages: list[str] = Field(default_factory=list[str], description="Further Maven coordinates, group:name:version.")
+    remote: str | None = Field(
+        default=None,
+        description="Spark Connect server, such as sc://host:15002. Default: the environment variable SPARK_REMOTE.",
+    )
+    config: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Additional Spark settings; they override the defaults."
+    )
+    packages: list[str] = Field(
+        default_factory=list[str], description="Additional Maven coordinates, group:name:version."
+    )
     app_name: str = Field(default="dagster-kafka-flip", description="The application's name in Spark's UI.")
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
@@ -101,14 +108,14 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
         known = {name: value for name, value in values.items() if not isinstance(value, EnvVar)}
         master, remote = known.get("master"), known.get("remote")
         if values.get("master") is not None and values.get("remote") is not None:
-            msg = "SparkResource: master and remote are both given; a Spark Connect server has its own master"
+            msg = "SparkResource: master and remote are both set; a Spark Connect server has its own master"
             raise ConfigurationError(msg)
         check_session_address("SparkResource: ", master, remote)
         for package in known.get("packages", ()):
             if isinstance(package, str) and not _COORDINATES.fullmatch(package):
                 msg = (
-                    f"SparkResource: packages: {package!r} names no Maven artifact; write it as group:name:version, "
-                    "such as org.apache.hadoop:hadoop-aws:3.4.1"
+                    f"SparkResource: packages: invalid Maven coordinate {package!r}; write group:name:version, such "
+                    "as org.apache.hadoop:hadoop-aws:3.4.1"
                 )
                 raise ConfigurationError(msg)
 
@@ -123,12 +130,12 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
     _is_own: bool = PrivateAttr(default=False)
 
     def session(self) -> SparkSession:
-        """The session; starts it on the first call.
+        """Returns the session; starts it on the first call.
 
         Raises:
-            SparkSessionError: Spark did not start or is gone, or the session that is there can't write Delta.
-            JarDownloadError: The jars could not be fetched.
-            ConfigurationError: Both master and remote are given.
+            SparkSessionError: Spark did not start or has died, or the active session can't write Delta.
+            JarDownloadError: The jars could not be downloaded.
+            ConfigurationError: Both master and remote are set.
         """
         if self._session is None:
             from dagster_kafka_flip.runtime.session import active_session, build_session
@@ -145,12 +152,12 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
         elif self.remote is None:
             from dagster_kafka_flip.runtime.session import check_alive
 
-            # An asset before in the same process may have used up its memory.
+            # An earlier asset in the same process may have crashed it.
             check_alive(self._session)
         return self._session
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
-        """Ends the session, if this resource started it."""
+        """Stops the session, if this resource started it."""
         del context
         if self._session is not None and self._is_own:
             from dagster_kafka_flip.runtime.session import end_session
@@ -160,29 +167,29 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
 
 
 def kafka_of(context: Any, key: str, cluster: str | None) -> KafkaConnection:
-    """How the KafkaResource of a run reaches a cluster.
+    """Returns the connection of a run's KafkaResource to a cluster.
 
     Args:
-        context: Of the run.
+        context: Context of the run.
         key: The resource's key.
-        cluster: The cluster's name in it. Default: its own fields.
+        cluster: Name of the cluster. Default: the resource's own fields.
 
     Raises:
-        ConfigurationError: The resource is something else, or can't reach it.
+        ConfigurationError: The resource has another type, or does not have the cluster.
     """
     return connection_of(getattr(context.resources, key), key, cluster)
 
 
 def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnection:
-    """How a KafkaResource reaches a cluster.
+    """Returns the connection of a KafkaResource to a cluster.
 
     Args:
-        resource: It.
-        key: Its key.
-        cluster: The cluster's name in it. Default: its own fields.
+        resource: The resource.
+        key: The resource's key.
+        cluster: Name of the cluster. Default: the resource's own fields.
 
     Raises:
-        ConfigurationError: It is something else, or can't reach it.
+        ConfigurationError: The resource has another type, or does not have the cluster.
     """
     if not hasattr(resource, "connection"):
         expect(f"the resource {key!r}", resource, KafkaResource, 'KafkaResource(bootstrap_servers="localhost:9092")')
@@ -190,27 +197,27 @@ def connection_of(resource: Any, key: str, cluster: str | None) -> KafkaConnecti
 
 
 def spark_of(context: Any, key: str) -> Callable[[], SparkSession]:
-    """What gives the Spark session of a run's SparkResource.
+    """Returns a function that provides the session of a run's SparkResource.
 
     Args:
-        context: Of the run.
+        context: Context of the run.
         key: The resource's key.
 
     Raises:
-        ConfigurationError: The resource is something else.
+        ConfigurationError: The resource has another type.
     """
     return session_of(getattr(context.resources, key), key)
 
 
 def session_of(resource: Any, key: str) -> Callable[[], SparkSession]:
-    """What gives the session of a SparkResource.
+    """Returns a function that provides the session of a SparkResource.
 
     Args:
-        resource: It.
-        key: Its key.
+        resource: The resource.
+        key: The resource's key.
 
     Raises:
-        ConfigurationError: It is something else.
+        ConfigurationError: The resource has another type.
     """
     if not hasattr(resource, "session"):
         expect(f"the resource {key!r}", resource, SparkResource, "SparkResource()")

@@ -1,4 +1,4 @@
-"""Asset checks that come with an asset: what a run was told to go on in spite of fails one of them."""
+"""Asset checks of a run: each tolerated error fails one of them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ NO_STRAGGLERS = "no_stragglers"
 SCHEMA_FITS = "schema_fits"
 
 _DESCRIPTIONS = {
-    NO_RECORDS_LOST: "The run found every record it had to read: no retention, truncation or other log in between.",
-    ALL_TOPICS_THERE: "The run found every topic and topic partition that the source names.",
-    TABLE_AS_LEFT: "The run found the table as the stream had left it: not wiped, not replaced, not filled by others.",
-    WINDOWS_COMPLETE: "Every window that the run landed was over, and no open transaction held records of it back.",
-    TIMES_PLAUSIBLE: "No record in the way of a window was dated in the future.",
-    NO_STRAGGLERS: "Every record that the run read came in time for its window: none is left out of the table.",
-    NO_RECORDS_REJECTED: "The run could decode every record.",
+    NO_RECORDS_LOST: "The run found every planned record: no retention, truncation or other log in between.",
+    ALL_TOPICS_THERE: "Every topic and topic partition of the source exists.",
+    TABLE_AS_LEFT: "The table is as the stream left it: no rows deleted, not replaced, no foreign rows.",
+    WINDOWS_COMPLETE: "Every window of the run was over, and no open transaction held back its records.",
+    TIMES_PLAUSIBLE: "No record that the windows depend on has a timestamp in the future.",
+    NO_STRAGGLERS: "Every record that the run read arrived in time for its window: none is missing from the table.",
+    NO_RECORDS_REJECTED: "The run decoded every record.",
     SCHEMA_FITS: "The run's records have the fields that the schema declares.",
 }
 
@@ -50,38 +50,38 @@ def check_names(
     rules: Windows | None,
     has_fields: bool = False,
 ) -> tuple[str, ...]:
-    """The checks that can fail, in the order of their descriptions; what is not tolerated ends the run instead.
+    """Names of the checks that can fail, in the order of their descriptions; other errors fail the run.
 
     Args:
-        tolerated: Errors that don't end a run.
-        keeps_rejected: Whether records that can't be decoded don't end it either.
-        rules: How records are put into windows; None for a stream.
-        has_fields: Whether a format declares fields, which the records may not have.
+        tolerated: Errors that don't fail a run.
+        keeps_rejected: Whether undecodable records don't fail a run.
+        rules: The rules that assign records to windows; None for a stream.
+        has_fields: Whether a format declares fields.
     """
     names = {CHECKS[error] for error in tolerated} | ({NO_RECORDS_REJECTED} if keeps_rejected else set())
     if has_fields:
         names |= {SCHEMA_FITS}
-    # Where windows lie between offsets, and in a repair, no record can miss its window.
+    # In offset mode and in a repair, no record can miss its window.
     if rules is not None and rules.mode == "exact" and not rules.repair:
         names |= {NO_STRAGGLERS}
     return tuple(name for name in _DESCRIPTIONS if name in names)
 
 
 def check_specs(names: Collection[str], key: AssetKey) -> list[AssetCheckSpec]:
-    """The checks as Dagster is told of them."""
+    """The check specs for Dagster."""
     return [AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name]) for name in names]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a run found that a check tells.
+    """Findings of a run for the checks.
 
     Attributes:
-        incidents: What would have ended the run, had it not been told to go on.
-        rejected_records: Records that could not be decoded; None if that is unknown.
-        stragglers: Records that are in no window, because they came too late or have no time; None if that is unknown.
-        unknown: Why something is unknown.
-        fields: Which fields the records have; None if that is unknown.
+        incidents: Tolerated errors.
+        rejected_records: Number of undecodable records; None if unknown.
+        stragglers: Number of records in no window, because they were too late or have no timestamp; None if unknown.
+        unknown: Reason for unknown values.
+        fields: Fields of the records; None if unknown.
     """
 
     incidents: tuple[Incident, ...]
@@ -92,12 +92,12 @@ class Findings:
 
 
 def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
-    """What a run found, check by check.
+    """Returns a result for each check.
 
     Args:
         names: From `check_names`.
-        key: The asset.
-        findings: What the run found.
+        key: The asset's key.
+        findings: Findings of the run.
     """
     counted = {
         NO_RECORDS_REJECTED: ("rejected_records", findings.rejected_records),
@@ -109,13 +109,13 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
             continue
         if name in counted:
             what, number = counted[name]
-            why = findings.unknown or "Spark told nothing of the records that the write read"
+            why = findings.unknown or "Spark reported nothing about the records that the write read"
             yield AssetCheckResult(
                 check_name=name,
                 asset_key=key,
                 passed=number == 0,
                 severity=AssetCheckSeverity.WARN,
-                description=f"It is unknown how many there were: {why}." if number is None else None,
+                description=f"The number is unknown: {why}." if number is None else None,
                 metadata={} if number is None else {what: number},
             )
             continue
@@ -133,12 +133,12 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
 
 
 def failed_checks(names: Collection[str], key: AssetKey, findings: Findings) -> Iterator[AssetCheckResult]:
-    """What a run found that failed later: only the checks that fail, since it did not look at everything.
+    """Returns results of a run that failed later: only failed checks, because the run is incomplete.
 
     Args:
         names: From `check_names`.
-        key: The asset.
-        findings: What the run found before it failed.
+        key: The asset's key.
+        findings: Findings before the failure.
     """
     yield from (result for result in check_results(names, key, findings) if not result.passed)
 
@@ -146,9 +146,9 @@ def failed_checks(names: Collection[str], key: AssetKey, findings: Findings) -> 
 def _schema_fits(key: AssetKey, findings: Findings) -> AssetCheckResult:
     fields = findings.fields
     if fields is None and findings.unknown is not None:
-        passed, description = False, f"It is unknown which fields the records have: {findings.unknown}."
+        passed, description = False, f"The fields of the records are unknown: {findings.unknown}."
     else:
-        # An optional field that no record has is nothing wrong, unless some have one of another name.
+        # An optional field that no record has only fails if some records have an undeclared one.
         passed = fields is None or not fields.is_suspicious
         description = "Nothing was read." if fields is None else f"{fields}."
     told = {} if fields is None else {"fields_never_seen": fields.never, "undeclared_fields": fields.undeclared}

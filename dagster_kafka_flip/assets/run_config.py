@@ -1,15 +1,15 @@
-"""What can be set for one run of an asset, in Dagster's launchpad or a run's config."""
+"""Run config of an asset, in Dagster's launchpad or a job's config."""
 
-# Without `from __future__ import annotations`: Dagster looks at the types of the fields.
+# Without `from __future__ import annotations`, because Dagster inspects the types of the fields.
 
 import contextlib
 from collections.abc import Generator
 from typing import Any, NoReturn
 
 from dagster import Config, EnvVar
-from dagster._config.field_utils import IntEnvVar
 from pydantic import Field
 
+from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import CheckedModel
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -19,13 +19,13 @@ from dagster_kafka_flip.source.window import Window
 
 _MODES = ("append", "replace")
 _LIMITS = ("max_records_per_batch", "max_bytes_per_batch", "max_batches")
-# What a range of time has no use for; none of it may be passed over in silence.
+# Options that mode replace does not use; setting one is an error.
 _FOR_APPEND = ("max_bytes_per_batch", "max_batches")
 
 
 @contextlib.contextmanager
-def _told_of(field: str) -> Generator[None, None, None]:
-    """Puts a field's name before what is wrong with its value."""
+def _naming_field(field: str) -> Generator[None, None, None]:
+    """Prefixes an error with the field's name."""
     try:
         yield
     except ConfigurationError as error:
@@ -34,14 +34,14 @@ def _told_of(field: str) -> Generator[None, None, None]:
 
 
 class _RunConfig(CheckedModel, Config):
-    """Checked when it is made: in Python where it is written, and else when the run begins."""
+    """Validated when created in Python, or else when the run begins."""
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         super().__init__(*unnamed, **values)
         self._check()
 
     def _known(self, field: str) -> Any:
-        """A field; None if it is not set, or nobody knows yet what an environment variable holds."""
+        """A field's value; None if not set, or if it is an environment variable without a known value."""
         value = getattr(self, field)
         return None if isinstance(value, (EnvVar, IntEnvVar)) else value
 
@@ -49,10 +49,10 @@ class _RunConfig(CheckedModel, Config):
         self.limited(Limits())
 
     def limited(self, limits: Limits) -> Limits:
-        """Limits, with what is set for this run.
+        """Returns the limits with the run's overrides.
 
         Args:
-            limits: The asset's.
+            limits: The asset's limits.
 
         Raises:
             ConfigurationError: A limit is less than 1.
@@ -66,101 +66,101 @@ class IngestRunConfig(_RunConfig):
     """Overrides for one run, in Dagster's launchpad or a run's config.
 
     Attributes:
-        start: Start here instead of at the position; records in between are read again or skipped.
-        stop: Stop here instead of at the source's stop.
-        max_records_per_batch: Largest number of offsets in one commit.
-        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit.
-        max_batches: Largest number of commits.
-        verify: Look at the table even if Dagster's record says that there is nothing new.
-        mode: `append` (default) lands what is read, and the position moves. `replace` reads a range of time again and
-            puts it in the place of the rows that the table has of it; both start and stop are timestamps then, and the
-            position stays.
-        time_column: Under `replace`, the table's column with the record's time, if it has another name by now.
+        start: Start that overrides the position; records in between are read again or skipped.
+        stop: Stop that overrides the source's stop.
+        max_records_per_batch: Maximum number of offsets in one commit.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit.
+        max_batches: Maximum number of commits.
+        verify: Read the table even if Dagster's record shows nothing new.
+        mode: `append` (default) adds the records and advances the position. `replace` reads a time range again and
+            replaces the table's rows of it; start and stop must be timestamps, and the position does not change.
+        time_column: With `replace`, the table's column with the record's timestamp, if the transform renamed it.
     """
 
     start: str | None = Field(
         default=None,
-        description="earliest, latest, committed, timestamp:2026-01-31T00:00:00Z or offsets:{...}. Instead of the "
-        "position, for this run: records in between are read again or skipped.",
+        description="earliest, latest, committed, timestamp:2026-01-31T00:00:00Z or offsets:{...}. Overrides the "
+        "position for this run: records in between are read again or skipped.",
     )
     stop: str | None = Field(default=None, description="latest, committed, timestamp:... or offsets:{...}.")
-    max_records_per_batch: int | None = Field(default=None, description="Largest number of offsets in one commit.")
+    max_records_per_batch: int | None = Field(default=None, description="Maximum number of offsets in one commit.")
     max_bytes_per_batch: int | None = Field(
-        default=None, description="About the largest number of bytes of keys and values in one commit; an estimate."
+        default=None, description="Approximate maximum number of bytes of keys and values in one commit."
     )
-    max_batches: int | None = Field(default=None, description="Largest number of commits in this run.")
-    verify: bool = Field(default=False, description="Look at the table even if nothing seems to be new.")
+    max_batches: int | None = Field(default=None, description="Maximum number of commits in this run.")
+    verify: bool = Field(default=False, description="Check the table even if nothing seems to be new.")
     mode: str = Field(
         default="append",
-        description="append: land what is read. replace: read a range of time (start and stop as timestamp:...) again, "
-        "in the place of the rows that the table has of it; the position stays.",
+        description="append: add the records. replace: read a time range (start and stop as timestamp:...) again and "
+        "replace the table's rows of it; the position does not change.",
     )
     time_column: str | None = Field(
-        default=None, description="Under replace: the table's column with the record's time. Default: kafka_timestamp."
+        default=None,
+        description="With mode replace: the table's column with the record's timestamp. Default: kafka_timestamp.",
     )
 
     @property
     def replaces(self) -> bool:
-        """Whether a range of time is replaced, instead of going on from the position."""
+        """Whether a time range is replaced, instead of continuing from the position."""
         return self.mode == "replace"
 
     @property
     def starting_offsets(self) -> OffsetsInitializer | None:
-        """Where to start instead of at the position.
+        """The start that overrides the position.
 
         Raises:
-            ConfigurationError: The text names no offsets.
+            ConfigurationError: The text is not a valid start.
         """
         return self._offsets("start")
 
     def overridden(self, source: KafkaSource) -> KafkaSource:
-        """A source, stopping where this run is to stop.
+        """Returns the source with this run's stop.
 
         Args:
-            source: The asset's.
+            source: The asset's source.
 
         Raises:
-            ConfigurationError: Start or stop does not fit the source.
+            ConfigurationError: Start or stop is invalid for the source.
         """
-        with _told_of("stop"):
+        with _naming_field("stop"):
             source = source.with_overrides(stopping_offsets=self._offsets("stop"))
-        with _told_of("start"):
+        with _naming_field("start"):
             source.with_overrides(starting_offsets=self.starting_offsets)
         return source
 
     def window(self) -> Window:
-        """The range of time to replace.
+        """The time range to replace.
 
         Raises:
-            ConfigurationError: Start or stop is no timestamp, or the stop is not after the start.
+            ConfigurationError: Start or stop is not a timestamp, or the stop is not after the start.
         """
         start, stop = (None if each is None else each.timestamp_ms for each in map(self._offsets, ("start", "stop")))
         if start is None or stop is None:
             msg = (
-                "mode: replace needs start and stop as timestamps, such as timestamp:2026-01-31T00:00:00Z; what it "
-                "replaces is a range of time"
+                "mode: replace needs start and stop as timestamps, such as timestamp:2026-01-31T00:00:00Z, because it "
+                "replaces a time range"
             )
             raise ConfigurationError(msg)
-        with _told_of("stop"):
+        with _naming_field("stop"):
             return Window.between(start, stop)
 
     def _check(self) -> None:
         super()._check()
         mode = self._known("mode")
         if mode is not None and mode not in _MODES:
-            msg = f"mode: {mode!r} is neither {' nor '.join(_MODES)}"
+            msg = f"mode: {mode!r} is not {' or '.join(_MODES)}"
             raise ConfigurationError(msg)
         ends = [self._offsets(field) for field in ("start", "stop")]
         if mode == "append" and self.time_column is not None:
-            msg = "time_column: it is for mode: replace alone; leave it out, or set the mode"
+            msg = "time_column: only for mode: replace; remove it, or set the mode"
             raise ConfigurationError(msg)
         if mode != "replace":
             return
         unused = [name for name in _FOR_APPEND if getattr(self, name) is not None]
         if unused:
-            msg = f"{', '.join(unused)}: not for mode: replace, which lands its range of time in one commit"
+            msg = f"{', '.join(unused)}: not allowed with mode: replace, which writes its time range in one commit"
             raise ConfigurationError(msg)
-        # An end in an environment variable is looked at when the run begins.
+        # A value from an environment variable is validated when the run begins.
         if None not in ends or (self.start is None or self.stop is None):
             self.window()
 
@@ -168,21 +168,21 @@ class IngestRunConfig(_RunConfig):
         text = self._known(field)
         if text is None:
             return None
-        with _told_of(field):
+        with _naming_field(field):
             return OffsetsInitializer.parse(text)
 
 
 class WindowsRunConfig(_RunConfig):
-    """Overrides for one run of an asset with partitions of time.
+    """Overrides for one run of an asset with time partitions.
 
     Attributes:
-        max_records_per_batch: Largest number of offsets in one commit; windows are not cut.
-        tolerate: Names of errors that don't end this run, such as WindowBeyondRetentionError.
+        max_records_per_batch: Maximum number of offsets in one commit; windows are never split.
+        tolerate: Names of errors that this run tolerates, such as WindowBeyondRetentionError.
     """
 
     max_records_per_batch: int | None = Field(
-        default=None, description="Largest number of offsets in one commit; a window is not cut."
+        default=None, description="Maximum number of offsets in one commit; a window is never split."
     )
     tolerate: list[str] = Field(
-        default_factory=list, description="Names of errors that don't end this run, such as WindowBeyondRetentionError."
+        default_factory=list, description="Names of errors that this run tolerates, such as WindowBeyondRetentionError."
     )

@@ -1,4 +1,4 @@
-"""Errors of this package leave a run without stack traces that say less than their messages."""
+"""Shortens stack traces of this package's errors in a run, because their messages are complete."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What the message has already told of, in hundreds of lines of Python's and the JVM's frames.
+# Causes that the message already describes, with hundreds of lines of Python and JVM frames.
 _TOLD = frozenset({"py4j", "pyspark", "grpc", "confluent_kafka", "cimpl", "tenacity"})
-# The exception to it: where a user's own function failed on an executor.
+# Exception: a user's function failed on an executor.
 _OF_USERS = "PythonException"
 
 _logger = logging.getLogger(__name__)
 
 
 def short_traces(events: Iterator[T]) -> Iterator[T]:
-    """Drops the frames between an asset and an error of this package, and causes that its message has told.
+    """Removes the frames between an asset and this package's error, and causes that the message already describes.
 
-    The whole trace goes to the logger `dagster_kafka_flip` at DEBUG. Other exceptions, such as those of a transform,
-    are left alone.
+    The full trace goes to the logger `dagster_kafka_flip` at DEBUG. Other exceptions, such as a transform's, are not
+    changed.
 
     Args:
-        events: Of a run.
+        events: Events of a run.
     """
     try:
         yield from events
     except KafkaFlipError as error:
-        _logger.debug("the whole trace of what ended the run", exc_info=error)
+        _logger.debug("full traceback of the error that ended the run", exc_info=error)
         cause = error.__cause__
-        if cause is None or _is_told(cause):
+        if cause is None or _is_in_message(cause):
             raise error.with_traceback(None) from None
         raise error.with_traceback(None) from cause.with_traceback(None)
 
 
-def _is_told(cause: BaseException) -> bool:
+def _is_in_message(cause: BaseException) -> bool:
     kind = type(cause)
     if kind.__name__ == _OF_USERS:
         return False

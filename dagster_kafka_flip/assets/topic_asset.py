@@ -1,4 +1,4 @@
-"""Kafka topics as Dagster assets: where the lineage of a table begins."""
+"""Kafka topics as Dagster assets: the start of a table's lineage."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.subscription import TopicMetadata
 
 
-# Of an op's name: it is a column of Dagster's tables, and stands in the run's log.
+# Maximum length of an op name, which is a column in Dagster's database and part of the run log.
 _LONGEST_NAME = 60
 
 
 def topic_asset_key(topic: str, cluster: str | None = None) -> AssetKey:
-    """The asset key of a topic: `kafka/<topic>`, or `kafka/<cluster>/<topic>` where a source names its cluster.
+    """Returns the asset key of a topic: `kafka/<topic>`, or `kafka/<cluster>/<topic>` if the source names its cluster.
 
     Args:
-        topic: Its name.
-        cluster: What the source gives in `set_cluster`. Default: nothing.
+        topic: The topic.
+        cluster: The cluster from `set_cluster`. Default: none.
     """
     return AssetKey(["kafka", *([] if cluster is None else [cluster]), topic])
 
 
 def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
-    """The asset keys of what a source reads: one for each topic, or one for a pattern, whose topics come and go."""
+    """The asset keys of a source: one per topic, or one for a pattern, whose topics may change."""
     expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
     subscription = source.subscription
     if isinstance(subscription, TopicPatternSubscription):
@@ -78,22 +78,22 @@ def kafka_topic_asset(
     automation_condition: AutomationCondition[Any] | None = None,
     kafka: str = "kafka",
 ) -> AssetsDefinition:
-    """An observable asset for each topic of a source; for a pattern, one for all the topics that match it.
+    """Creates an observable asset for each topic of a source; for a pattern, one asset for all matching topics.
 
-    Observing it asks the cluster for the end offsets, which are its data version, so that automation conditions
-    downstream can tell whether there is something new. All topics are asked for at once: a run takes as many requests
-    for one topic as for a hundred. A run may also observe some of them.
+    An observation reads the end offsets, which are the data version, so that downstream automation conditions see new
+    records. The number of requests does not depend on the number of topics. A run can also observe a subset of the
+    topics.
 
-    What is missing does not keep the others from being observed: the run tells what it found of them, and fails then.
+    If a topic is missing, the run observes the others, and then fails.
 
     Args:
-        source: Whose topics. `source.only(topics)` gives topics of a pattern an asset each.
-        description: What is in the topics. Default: their names.
+        source: The source. `source.only(topics)` creates an asset for each topic of a pattern.
+        description: Description of the assets. Default: the topics' names.
         group_name: Asset group. Default: Dagster's default group.
         owners: Owners.
         tags: Tags.
         metadata: Definition metadata.
-        automation_condition: When to observe by itself.
+        automation_condition: Condition for automatic observation.
         kafka: Key of the KafkaResource.
     """
     check_asset_options(
@@ -129,7 +129,7 @@ def kafka_topic_asset(
             can_subset=True,
             required_resource_keys={kafka},
         )
-        # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+        # Without annotations: Dagster inspects them, and in this module they are only strings.
         def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
             connection = kafka_of(context, kafka, source.cluster)
             wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
@@ -150,8 +150,9 @@ def kafka_topic_asset(
             missing = wanted.subscription.missing(described)
             if missing:
                 msg = (
-                    f"not on {connection.bootstrap_servers}, or this client may not describe it: {', '.join(missing)}; "
-                    f"{len(observed)} other topics were observed. Create it, or take it out of the source"
+                    f"topic does not exist on {connection.bootstrap_servers}, or this client may not describe it: "
+                    f"{', '.join(missing)}; {len(observed)} other topics were observed. Create it, or remove it from "
+                    "the source"
                 )
                 raise TopicNotFoundError(msg)
 
@@ -159,7 +160,7 @@ def kafka_topic_asset(
 
 
 def _op_name(keys: Sequence[AssetKey]) -> str:
-    """A name that no other topics have, also where only what a name of an op can't hold tells them apart."""
+    """Returns a unique name, even if topics only differ in characters that op names don't allow."""
     names = ["/".join(key.path[1:]) for key in keys]
     name = re.sub(r"[^A-Za-z0-9_]", "_", names[0])[:_LONGEST_NAME]
     if names == [name]:
@@ -169,7 +170,7 @@ def _op_name(keys: Sequence[AssetKey]) -> str:
 
 @dataclass(frozen=True)
 class _Topics:
-    """What was found of the topics of one asset."""
+    """Observed metadata of one asset's topics."""
 
     topics: Sequence[TopicMetadata]
     beginning: Position
@@ -177,11 +178,11 @@ class _Topics:
     settings: Mapping[str, TopicSettings]
 
     def observation(self, key: AssetKey, last: tuple[float, Mapping[str, Any]] | None) -> ObserveResult:
-        """What Dagster is told.
+        """Returns the observation for Dagster.
 
         Args:
-            key: The asset.
-            last: When it was last observed, in seconds since the epoch, and what was told then; None if it never was.
+            key: The asset's key.
+            last: Time in seconds since the epoch and metadata of the last observation; None if there is none.
         """
         partitions = [tp for topic in self.topics for tp in topic.partitions]
         beginning_offsets = {tp: self.beginning[tp] for tp in partitions}
@@ -203,7 +204,7 @@ class _Topics:
         limits = [settings.retention_ms for settings in known if settings.retention_ms is not None]
         if limits:
             metadata["kafka/retention_hours"] = round(min(limits) / 3_600_000, 3)
-        # What takes many lines on the page comes last.
+        # Long values come last on the page.
         metadata |= {
             "kafka/topic_id": identity,
             "kafka/end_offsets": ends,
@@ -221,7 +222,7 @@ def _last_observation(instance: DagsterInstance, key: AssetKey) -> tuple[float, 
 
 
 def _rate(last: tuple[float, Mapping[str, Any]], topic_ids: str, end_offsets: Position) -> float | None:
-    """Offsets written per second since the last observation; None if that was of other logs, or of this moment."""
+    """Offsets written per second since the last observation; None if the logs changed or no time passed."""
     then, known = last
     seconds = time.time() - then
     ends = known.get("kafka/end_offsets")
@@ -229,7 +230,7 @@ def _rate(last: tuple[float, Mapping[str, Any]], topic_ids: str, end_offsets: Po
         return None
     before = position_from_json(ends)
     grown = [offset - before.get(tp, 0) for tp, offset in end_offsets.items()]
-    # A log that became shorter is another one, even where the cluster tells no ids.
+    # A log with a lower end offset is a different one, even without topic ids.
     if not grown or min(grown) < 0:
         return None
     return round(sum(grown) / seconds, 3)

@@ -1,4 +1,4 @@
-"""What a run tells Dagster of the windows that it landed: of each partition, and of all of them."""
+"""Metadata of the windows of a run: per partition, and for the whole run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPLIT_COLUMNS = (("topic", "string"), ("partition", "int"), ("start", "int"), (
 _SHOWN_KEPT = 100
 
 _RUN = "run/"
-# What a run counts of all its windows together, or measures of itself.
+# Metrics of the whole run, across its windows.
 _OF_THE_RUN = (
     "kafka/records_read",
     "kafka/bytes_read",
@@ -49,12 +49,12 @@ _OF_THE_RUN = (
 def window_metadata(
     result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Metadata of one partition.
+    """Returns the metadata of one partition.
 
     Args:
-        result: The commit that landed it.
-        planned: Its window.
-        topics: Its topics; None for all that were read.
+        result: The commit that wrote the window.
+        planned: The partition's window.
+        topics: The partition's topics; None for all.
     """
     splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
     read = {split.topic_partition.topic for split in planned.splits}
@@ -70,21 +70,21 @@ def window_metadata(
     kept = [str(tp) for tp in result.kept if topics is None or tp.topic in topics]
     if kept:
         metadata["kafka/kept_topic_partitions"] = MetadataValue.json(kept[:_SHOWN_KEPT])
-    # Late records are counted of all topics that were read together.
+    # Late records are only counted for all topics together.
     is_all = topics is None or read <= set(topics)
     if is_all and (late := result.late_records(planned)) is not None:
         metadata["kafka/late_records"] = late
     if planned.is_complete:
-        # All up to its end is in the table, as far as records are not later than they may be.
+        # All records up to the window's end are in the table, except those beyond the maximum lateness.
         metadata["kafka/watermark"] = _timestamp(planned.window.stop_ms)
     return metadata
 
 
 def shared(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a run of several partitions, each of which gets it: what is not its own says so by its name.
+    """Returns the metadata for a run of several partitions, each of which gets it; names mark values of the whole run.
 
     Args:
-        metadata: Of the run.
+        metadata: Metadata of the run.
     """
     return {
         f"{_RUN}{name}" if name in _OF_THE_RUN or name.startswith("seconds/") else name: value
@@ -93,20 +93,20 @@ def shared(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_run(metadata: Mapping[str, Any], name: str) -> Any:
-    """What a run has counted, by a materialization of one of its partitions; None if it does not say.
+    """Returns a count of the run from a materialization of one of its partitions; None if missing.
 
     Args:
-        metadata: Of the materialization.
-        name: What is asked for, such as `delta/rows_written`.
+        metadata: Metadata of the materialization.
+        name: Name of the count, such as `delta/rows_written`.
     """
     return metadata.get(f"{_RUN}{name}", metadata.get(name))
 
 
 def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    """Metadata of a run, which Dagster shows at each of its partitions.
+    """Returns the metadata of a run, which Dagster shows for each of its partitions.
 
     Args:
-        results: Its commits, at least one.
+        results: The run's commits, at least one.
     """
     commits = [result.committed for result in results if result.committed is not None]
     records = total(result.observed.records for result in results)
@@ -156,27 +156,27 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
 
 
 def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:
-    """What would have ended the run, had it not been told to go on; each once."""
+    """Tolerated errors, without duplicates."""
     return tuple({incident.message: incident for result in results for incident in result.plan.incidents}.values())
 
 
 def stragglers(results: Sequence[WindowsResult]) -> int | None:
-    """Records that were read and are in no window, because they came too late or have no time; None if unknown."""
+    """Number of records in no window, because they were too late or have no timestamp; None if unknown."""
     return total(result.stragglers for result in results)
 
 
 def rejected_records(results: Sequence[WindowsResult]) -> int | None:
-    """Records that could not be decoded and were kept; None if that is unknown."""
+    """Number of undecodable records that were kept; None if unknown."""
     return total(result.observed.rejected for result in results)
 
 
 def fields(results: Sequence[WindowsResult]) -> FieldsSeen | None:
-    """Which fields the records have; None if that is unknown, or if none are declared."""
+    """Fields of the records; None if unknown, or if none are declared."""
     return together(result.observed.fields for result in results if result.plan.splits)
 
 
 def unknown(results: Sequence[WindowsResult]) -> str | None:
-    """Why something of the records is unknown, by the first commit of which that is so; None if all is known."""
+    """Reason why a value is unknown, from the first commit with one; None if all are known."""
     return next((why for result in results if (why := result.observed.unknown) is not None), None)
 
 

@@ -1,1 +1,1 @@
-"""A Kafka broker on this machine, for development and tests."""
+"""A local Kafka broker for development and tests."""

@@ -1,6 +1,6 @@
 """A real Apache Kafka broker on this machine, without Docker, for development and tests.
 
-One process in KRaft mode is broker and controller at once. It listens on 127.0.0.1 only, without authentication.
+One process in KRaft mode is both broker and controller. It only listens on 127.0.0.1, without authentication.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
-from dagster_kafka_flip.runtime.jars import retrieve
+from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.server_folder import (
     LOCALHOST,
@@ -38,22 +40,22 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 KAFKA_VERSION = "4.2.1"
-"""The version of Apache Kafka that is run."""
+"""The version of Apache Kafka."""
 
 KAFKA_JARS = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-    # Kafka's own jar names no backend for its log, and would write none.
+    # Kafka's own jar has no log backend, and would write no log.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
-"""The Maven coordinates of what is run; `retrieve(KAFKA_JARS)` downloads it ahead of time (44 MB)."""
+"""Maven coordinates of Kafka; `retrieve(KAFKA_JARS)` downloads them ahead of time (44 MB)."""
 
 _PORTS = ("port", "controller_port")
 _NODE_ID = 1
 _PORT_ATTEMPTS = 4
 _FORMAT_TIMEOUT_SECONDS = 60.0
 
-# Over a broker's short life start-up time counts for more than peak throughput. It halves with the simple collector and
-# the first compiler only, and a JVM out of memory is better dead than half alive.
+# For a short-lived broker, start-up time matters more than peak throughput. The serial collector and the first compiler
+# halve it, and a JVM out of memory should exit.
 _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -63,7 +65,7 @@ _JVM_OPTIONS = (
     "-Xmx512m",
 )
 
-# A record of 10 MB with its overhead; the limit is on a batch, and a producer raises its own `message.max.bytes` too.
+# A record of 10 MB with overhead; the limit is per batch, and producers raise their own `message.max.bytes` too.
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 _DEFAULT_PROPERTIES = {
@@ -71,7 +73,7 @@ _DEFAULT_PROPERTIES = {
     "message.max.bytes": str(_MAX_MESSAGE_BYTES),
     "replica.fetch.max.bytes": str(_MAX_MESSAGE_BYTES),
     "group.initial.rebalance.delay.ms": "0",
-    # Internal topics for one node, with few topic partitions: they are made when the first group or transaction comes.
+    # Internal topics for one node, with few partitions: the first group or transaction creates them.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
@@ -82,11 +84,14 @@ _DEFAULT_PROPERTIES = {
     "share.coordinator.state.topic.num.partitions": "4",
     # Timed-out transactions hold back the last stable offset until they are aborted.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    # The log cleaner takes 128 MiB of the heap at start by default.
+    # By default, the log cleaner allocates 128 MiB of the heap at the start.
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     "num.network.threads": "2",
     "num.io.threads": "4",
 }
+
+# What formatting makes besides `meta.properties`.
+_CHECKPOINT = "bootstrap.checkpoint"
 
 _LOGGING = """\
 status = error
@@ -101,7 +106,7 @@ logger.configs.level = warn
 """
 
 
-# Records may be anybody's secrets, and so nobody else on this machine gets to see the files.
+# Records may contain secrets, so other users must not read the files.
 _PRIVATE_UMASK = 0o077
 
 
@@ -135,22 +140,22 @@ class BrokerStatus:
 
 
 class LocalBroker:
-    """An Apache Kafka broker of one node, on a data folder of its own.
+    """A single-node Apache Kafka broker with its own data folder.
 
-    As a context manager it is started on entering and stopped on leaving; a broker that was running before is used, and
-    left running. Started again on the same folder, it has its topics, its cluster id, and its port if that is free.
+    As a context manager, it starts the broker on entry and stops it on exit; a broker that was running before is used
+    and keeps running. After a restart on the same folder, it has the same topics, cluster id, and port if free.
 
     Args:
-        data_dir: The folder for topics, settings and logs; made if it isn't there.
-        port: The port for clients. 0, the default, takes the port of the last time, or a free one.
-        controller_port: The port on which the node talks to itself as the controller; 0 as above.
-        properties: Broker settings that are added to, or replace, those for development.
-        jvm_options: Options for the JVM, which win over the defaults; `["-Xmx2g"]` makes the heap larger than 512 MiB.
-        cache_dir: The cache folder for Kafka's jars; by default `jars.default_cache_dir()`.
-        timeout: How many seconds the broker may take until it answers.
+        data_dir: The folder for topics, settings and logs; created if it does not exist.
+        port: The port for clients. 0, the default, reuses the last port, or takes a free one.
+        controller_port: The controller's port; 0 as above.
+        properties: Broker settings that add to or override the development settings.
+        jvm_options: JVM options that override the defaults; `["-Xmx2g"]` sets a heap larger than 512 MiB.
+        cache_dir: The cache folder for Kafka's jars. Default: `jars.default_cache_dir()`.
+        timeout: Seconds to wait for the broker's answer.
 
     Raises:
-        ConfigurationError: A setting among `properties` follows from the other arguments, or a port is out of range.
+        ConfigurationError: A setting in `properties` is determined by other arguments, or a port is out of range.
     """
 
     def __init__(
@@ -167,16 +172,16 @@ class LocalBroker:
         expect("data_dir", data_dir, (str, Path), '".kafka"')
         expect("timeout", timeout, (int, float), "60.0")
         if not timeout > 0:
-            raise ConfigurationError(f"timeout: {timeout!r} is no time to wait; give a number of seconds above 0.")
+            raise ConfigurationError(f"timeout: invalid value {timeout!r}; use a number of seconds above 0.")
         for option, number in (("port", port), ("controller_port", controller_port)):
             expect(option, number, int, "9092")
             if not 0 <= number <= 65535:  # noqa: PLR2004
-                raise ConfigurationError(f"{number} is not a port: take one from 1 to 65535, or 0 for a free one.")
+                raise ConfigurationError(f"Invalid port {number}: use 1 to 65535, or 0 for a free port.")
         taken = sorted(set(properties or {}) & set(self._addressing(port, controller_port)))
         if taken:
             raise ConfigurationError(
-                f"{', '.join(taken)} can't be set as broker properties: they follow from data_dir, port and "
-                "controller_port."
+                f"{', '.join(taken)} can't be set as broker properties: data_dir, port and controller_port determine "
+                "them."
             )
         self._folder = ServerFolder(Path(data_dir).expanduser().absolute(), "broker", "broker", _PORTS, BrokerError)
         self._port = port
@@ -195,7 +200,7 @@ class LocalBroker:
 
     @property
     def log_path(self) -> Path:
-        """The broker's log of this run; that of the run before lies beside it as `broker.previous.log`."""
+        """The broker's log of this run; the previous run's is `broker.previous.log`."""
         return self._folder.log_path
 
     @property
@@ -208,21 +213,21 @@ class LocalBroker:
         return self._running().bootstrap_servers
 
     def start(self, *, daemon: bool = False) -> BrokerStatus:
-        """Starts the broker and waits until it answers; one that is running already is returned as it is.
+        """Starts the broker and waits until it answers; returns a running one unchanged.
 
-        The first start ever downloads Kafka (44 MB), the first start on a data folder formats it.
+        The very first start downloads Kafka (44 MB); the first start on a data folder formats it.
 
         Args:
-            daemon: Whether the broker goes on when this process ends. Otherwise it ends with this object at the latest,
-                also when this process is killed.
+            daemon: Whether the broker keeps running when this process ends. Otherwise it ends with this object at the
+                latest, even if this process is killed.
 
         Returns:
             The running broker.
 
         Raises:
             BrokerError: The port is in use, the folder can't be written, the broker ended or did not answer in time, or
-                it runs already on another port than the one asked for.
-            JavaNotFoundError: There is no Java, or it is too old.
+            it already runs on another port.
+            JavaNotFoundError: Java was not found, or is too old.
             JarDownloadError: Kafka could not be downloaded.
         """
         java, jars = find_java(), retrieve(KAFKA_JARS, cache_dir=self._cache_dir)
@@ -233,35 +238,35 @@ class LocalBroker:
                 return self._launch(self._command(java, jars), daemon=daemon)
             if self._port not in (0, running.port):
                 raise BrokerError(
-                    f"A broker is running on {self._folder.path} already, at {running.bootstrap_servers} and not on "
+                    f"A broker is already running on {self._folder.path}, at {running.bootstrap_servers} and not on "
                     f"port {self._port}: stop it first, or use that address."
                 )
             self._wait_until_ready(running.port)
             return running
 
     def stop(self, *, timeout: float = 30.0) -> bool:
-        """Stops the broker, whichever process started it; topics and settings stay.
+        """Stops the broker, started by any process; keeps topics and settings.
 
         Args:
-            timeout: How many seconds the broker has to shut down before it is killed.
+            timeout: Seconds for the shutdown before the broker is killed.
 
         Returns:
-            Whether there was a broker to stop.
+            Whether a broker was running.
 
         Raises:
-            BrokerError: The process did not end, or another process is starting the broker and does not get done.
+            BrokerError: The process did not end, or another process is still starting the broker.
         """
-        # Where the folder was deleted there is nobody to keep out, and it is not to come back.
+        # If the folder was deleted, no lock is needed, and it must not be created again.
         with self._lock() if self._folder.path.is_dir() else contextlib.nullcontext():
             return self._folder.stop(timeout)
 
     def status(self) -> BrokerStatus | None:
-        """Returns the running broker, whichever process started it, or None.
+        """Returns the running broker, started by any process, or None.
 
-        It looks at the process only: a broker that has just been started may not answer yet.
+        Only checks the process: a broker that was just started may not answer yet.
 
         Raises:
-            BrokerError: The record of the last start can't be read.
+            BrokerError: The state of the last start can't be read.
         """
         state = self._folder.running()
         cluster_id = self._cluster_id()
@@ -279,12 +284,12 @@ class LocalBroker:
         """Waits until the broker that this object started has ended.
 
         Raises:
-            BrokerError: This object did not start it, or it ended by itself and not because it was stopped.
+            BrokerError: This object did not start it, or it ended without being stopped.
         """
         code = self._folder.wait()
         with self._lock():
             self._folder.forget()
-        # A JVM that was asked to end by SIGTERM says 128 + 15.
+        # A JVM that ends by SIGTERM exits with 128 + 15.
         if code not in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
             raise BrokerError(f"The broker on {self._folder.path} ended with {code}. {self._folder.last_words()}")
 
@@ -323,7 +328,7 @@ class LocalBroker:
             try:
                 return self._launch_once(command, ports, daemon=daemon)
             except BrokerError:
-                # Between choosing a free port and binding it, another program can have taken it.
+                # Another program can take a free port before the broker binds it.
                 attempts -= 1
                 taken = {port for port in ports.values() if not is_free(port)}
                 if not taken or taken & {self._port, self._controller_port} or not attempts:
@@ -354,18 +359,18 @@ class LocalBroker:
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"{_NODE_ID}@{LOCALHOST}:{controller_port}",
-            # Relative to the working directory, because a path with a comma in it would be taken for two.
+            # Relative to the working directory, because a comma in a path would separate two paths.
             "log.dirs": "data",
         }
 
     def _write_properties(self, port: int, controller_port: int) -> None:
         settings = {**_DEFAULT_PROPERTIES, **self._properties, **self._addressing(port, controller_port)}
-        # JSON escapes what Java's properties escape, in the same way.
+        # JSON escapes are valid in Java properties.
         lines = [f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items()]
         write_private(self._folder.path / "server.properties", "".join(lines))
 
     def _cluster_id(self) -> str | None:
-        """Reads the cluster id; Kafka writes that file last when it formats, so without it there is more to do."""
+        """Reads the cluster id; formatting writes this file last, so without it formatting is incomplete."""
         try:
             text = (self._folder.path / "data" / "meta.properties").read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -376,11 +381,13 @@ class LocalBroker:
     def _format(self, command: Sequence[str]) -> None:
         if self._cluster_id() is not None:
             return
-        # The leading letter keeps Kafka's command line from taking the id for an option.
-        cluster_id = "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        kept = self._kept_checkpoint()
+        with contextlib.suppress(OSError):
+            self._format_with(kept.read_bytes())
+            return
         try:
             finished = subprocess.run(
-                [*command, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties"],
+                [*command, "kafka.tools.StorageTool", "format", "-t", _random_id(), "-c", "server.properties"],
                 cwd=self._folder.path,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -393,12 +400,30 @@ class LocalBroker:
             )
         except subprocess.TimeoutExpired as error:
             raise BrokerError(
-                f"{self._folder.path} was not formatted within {_FORMAT_TIMEOUT_SECONDS:.0f} s: try again when the "
+                f"Formatting {self._folder.path} took more than {_FORMAT_TIMEOUT_SECONDS:.0f} s: try again when the "
                 "machine is less busy."
             ) from error
         if finished.returncode != 0:
             said = telling_lines(finished.stdout)
-            raise BrokerError(f"Kafka could not format {self._folder.path}. The last that it said:\n{said}")
+            raise BrokerError(f"Kafka could not format {self._folder.path}. Last output:\n{said}")
+        _keep(self._folder.path / "data" / _CHECKPOINT, kept)
+
+    def _kept_checkpoint(self) -> Path:
+        """The cached file with a new broker's features, which only depend on Kafka's version."""
+        return (self._cache_dir or default_cache_dir()) / "formatted" / f"kafka-{KAFKA_VERSION}.checkpoint"
+
+    def _format_with(self, features: bytes) -> None:
+        """Formats like Kafka's own tool, which takes a second, from the cached result of another folder."""
+        data = self._folder.path / "data"
+        data.mkdir(mode=0o700, exist_ok=True)
+        checkpoint = data / _CHECKPOINT
+        checkpoint.touch(0o600)
+        checkpoint.write_bytes(features)
+        identity = f"version=1\ncluster.id={_random_id()}\nnode.id={_NODE_ID}\ndirectory.id={_random_id()}\n"
+        # Written last and atomically: it marks a complete format.
+        partial = data / "meta.properties.partial"
+        write_private(partial, identity)
+        partial.replace(data / "meta.properties")
 
     def _wait_until_ready(self, port: int) -> None:
         from confluent_kafka import KafkaException
@@ -408,7 +433,7 @@ class LocalBroker:
         admin = AdminClient(
             {
                 "bootstrap.servers": address,
-                # Refused connections are what is waited through here, and no news for the terminal.
+                # Refused connections are expected while waiting, so they are not printed.
                 "log_level": 0,
                 "reconnect.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 100,
@@ -421,11 +446,25 @@ class LocalBroker:
             except KafkaException:
                 return False
             addresses = {(node.id, f"{node.host}:{node.port}") for node in cluster.nodes}
-            # Without both, another program's broker on the same port could be taken for ours.
+            # Compares both, because another program's broker may be on the same port.
             return cluster.cluster_id == self._cluster_id() and (_NODE_ID, address) in addresses
 
         self._folder.wait_until_ready(answers, address, self._timeout)
 
     def _lock(self) -> AbstractContextManager[None]:
-        # Whoever holds it may be waiting for a broker for as long as we would, and then has to end it.
+        # The lock's holder may wait for a broker as long as this process would, and then must end it.
         return self._folder.lock(self._timeout + 30.0)
+
+
+def _random_id() -> str:
+    """A random Kafka id; its first letter keeps Kafka's command line from parsing it as an option."""
+    return "K" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+
+def _keep(made: Path, kept: Path) -> None:
+    """Copies a file to the cache, if possible."""
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        # Another process may look for it meanwhile.
+        with tempfile.TemporaryDirectory(dir=kept.parent, prefix="partial-") as folder:
+            shutil.copyfile(made, Path(folder) / kept.name).replace(kept)

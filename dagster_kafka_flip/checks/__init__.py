@@ -1,1 +1,1 @@
-"""Asset checks that look at a table, its topics and Dagster's record whenever they are asked to."""
+"""Asset checks that run on their own: on a table, its topics and Dagster's record."""

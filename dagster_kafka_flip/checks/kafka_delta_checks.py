@@ -1,6 +1,6 @@
-"""Asset checks that look at what stands in table, log and Dagster's record, whenever they are asked to.
+"""Asset checks that run on their own: on the table, the topics and Dagster's record.
 
-Those that come with a run (checks.py) tell what that run met. These can be run by themselves, after anything.
+The checks of a run (run_checks.py) report that run's findings. These checks can run at any time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dagster import (
     multi_asset_check,
 )
 
-from dagster_kafka_flip.assets.registry import ingestions_of
+from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED
 from dagster_kafka_flip.checks.log_checks import (
@@ -36,20 +36,19 @@ from dagster_kafka_flip.settings import check_arguments, expect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagster._core.definitions.events import CoercibleToAssetKey
-
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
+    from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
 
 DEFAULT_DUPLICATE_COMMITS = 10
 DEFAULT_REJECTED_WITHIN = timedelta(days=1)
 
 _DESCRIPTIONS = {
-    NO_GAP: "Each commit of the stream in the table's history begins where the one before it ended.",
-    NO_DUPLICATE: "No record, told by topic, topic partition and offset, is in the table more than once.",
-    LAG_BELOW: "No more offsets than allowed are left to read.",
-    WATERMARK_FRESH: "The table's watermark is not too old, or nothing is left to read.",
-    SAME_LOG: "The cluster and the topics are those whose position the stream has.",
-    NO_RECORDS_REJECTED_LATELY: "No more records than allowed could not be decoded lately.",
+    NO_GAP: "Each commit of the stream begins at the offsets where the previous one ended.",
+    NO_DUPLICATE: "No record (by topic, partition and offset) is in the table more than once.",
+    LAG_BELOW: "The lag in offsets is within the limit.",
+    WATERMARK_FRESH: "The table's watermark is recent enough, or the lag is 0.",
+    SAME_LOG: "The cluster and the topics are the ones that the stream's position belongs to.",
+    NO_RECORDS_REJECTED_LATELY: "The number of recently rejected records is within the limit.",
 }
 
 
@@ -69,37 +68,35 @@ def kafka_delta_checks(
     rejected_within: timedelta = DEFAULT_REJECTED_WITHIN,
     blocking: bool = True,
 ) -> Sequence[AssetChecksDefinition]:
-    """Makes asset checks of an asset that lands Kafka topics. Give them to `Definitions(asset_checks=...)`.
+    """Creates asset checks for a Kafka Delta asset. Pass them to `Definitions(asset_checks=...)`.
 
-    `no_gap` and `no_duplicate` need Spark, unless they passed at the table's newest version. `lag_below`,
-    `watermark_fresh`, `same_log`, `no_records_rejected_lately` and Dagster's own `column_schema_change` don't, and are
-    steps of their own. An asset with partitions has no position, and so only those about duplicates and rejected
-    records.
+    `no_gap` and `no_duplicate` need Spark, unless they already passed at the table's newest version. `lag_below`,
+    `watermark_fresh`, `same_log`, `no_records_rejected_lately` and Dagster's `column_schema_change` do not need Spark
+    and are separate steps. An asset with partitions has no position, so it only has the checks for duplicates and
+    rejected records.
 
     Args:
-        asset: The asset, as `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset` made it.
-        key: Which of its assets, if they are several. Default: the only one.
-        gaps: Whether to check that the stream's commits join (`no_gap`). Default: yes, for a stream.
-        duplicates: Whether to check that no record is there twice (`no_duplicate`). Default: yes.
-        duplicate_commits: How many of the last commits' offsets it looks for in the table; None for all rows. Default
-            10.
-        identity: Whether to check that cluster and topics are those of the position (`same_log`). Default: yes, for a
-            stream.
-        schema: Whether to check that the last materialization has the columns of the one before
+        asset: The asset from `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset`.
+        key: Key of one of its assets, if there are several. Default: the only one.
+        gaps: Whether to check that the stream's commits have no gaps (`no_gap`). Default: yes, for a stream.
+        duplicates: Whether to check for duplicate records (`no_duplicate`). Default: yes.
+        duplicate_commits: Number of latest commits whose offsets `no_duplicate` checks; None for all rows. Default: 10.
+        identity: Whether to check that the position belongs to the current cluster and topics (`same_log`). Default:
+            yes, for a stream.
+        schema: Whether to check that the last materialization has the columns of the previous one
             (`column_schema_change`). Default: yes, for a stream.
-        max_lag: Most offsets that may be left to read (`lag_below`). Default: not checked.
-        max_delay: How old the watermark may be while something is left to read (`watermark_fresh`). Default: not
-            checked.
-        max_rejected: Most records that runs could not decode and kept (`no_records_rejected_lately`). Default: not
-            checked.
-        rejected_within: How far back runs are asked for those. Default: a day.
-        blocking: Whether assets downstream in the same run wait for `no_gap` and `no_duplicate`, and don't run if one
+        max_lag: Maximum lag in offsets (`lag_below`). Default: not checked.
+        max_delay: Maximum age of the watermark while the lag is above 0 (`watermark_fresh`). Default: not checked.
+        max_rejected: Maximum number of rejected records (`no_records_rejected_lately`). Default: not checked.
+        rejected_within: Period for `max_rejected`. Default: one day.
+        blocking: Whether downstream assets in the same run wait for `no_gap` and `no_duplicate`, and are skipped if one
             of them fails. Default: yes.
 
     Raises:
-        ConfigurationError: The asset was not made here, a bound can't be, or a check can't be made of this asset.
+        ConfigurationError: The asset is not from this package, a bound is invalid, or a check does not apply to the
+        asset.
     """
-    asset_key, ingestion = _ingestion(asset, key)
+    asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_checks")
     _check_bounds(duplicates, duplicate_commits, max_lag, max_delay, max_rejected, rejected_within)
     _check_fits(
         ingestion, asset_key, duplicates=duplicates, max_lag=max_lag, max_delay=max_delay, max_rejected=max_rejected
@@ -129,7 +126,7 @@ def kafka_delta_checks(
             warnings.simplefilter("ignore", BetaWarning)
             made.extend(build_column_schema_change_checks(assets=[asset_key]))
     if not made:
-        msg = f"kafka_delta_checks({asset_key.to_user_string()}): every check is switched off; leave the call out"
+        msg = f"kafka_delta_checks({asset_key.to_user_string()}): every check is disabled; remove the call"
         raise ConfigurationError(msg)
     return made
 
@@ -143,7 +140,7 @@ def _table_checks(checks: TableChecks, names: Sequence[str], *, blocking: bool) 
         can_subset=True,
         required_resource_keys={checks.ingestion.spark},
     )
-    # Without types: Dagster looks at the annotations themselves, which are only text in this module.
+    # Without annotations: Dagster inspects them, and in this module they are only strings.
     def check_table(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         spark = spark_of(context, checks.ingestion.spark)
         yield from checks.results(_selected(context), spark, context.instance)
@@ -170,26 +167,6 @@ def _selected(context: Any) -> set[str]:
     return {key.name for key in context.selected_asset_check_keys}
 
 
-def _ingestion(asset: Any, key: CoercibleToAssetKey | None) -> tuple[AssetKey, Ingestion]:
-    landed = ingestions_of(asset) if isinstance(asset, AssetsDefinition) else {}
-    if not landed:
-        what = (
-            asset.key.to_user_string() if isinstance(asset, AssetsDefinition) and len(asset.keys) == 1 else repr(asset)
-        )
-        msg = (
-            f"kafka_delta_checks: {what} is no asset that lands a topic in a table; give it the one that "
-            "kafka_delta_asset or build_kafka_delta_asset made, not its key"
-        )
-        raise ConfigurationError(msg)
-    wanted = next(iter(landed)) if key is None and len(landed) == 1 else key and AssetKey.from_coercible(key)
-    if wanted not in landed:
-        which = "several assets" if key is None else f"no asset {AssetKey.from_coercible(key).to_user_string()}"
-        names = ", ".join(sorted(one.to_user_string() for one in landed))
-        msg = f"kafka_delta_checks: the definition has {which}; give key= one of {names}"
-        raise ConfigurationError(msg)
-    return wanted, landed[wanted]
-
-
 def _check_bounds(
     duplicates: bool,
     duplicate_commits: int | None,
@@ -208,21 +185,22 @@ def _check_bounds(
             msg = f"{name}: expected a whole number, got {bound}"
             raise ConfigurationError(msg)
         if bound is not None and bound < least:
-            msg = f"{name}={bound}: at least {least}, or None"
+            msg = f"{name}={bound}: must be at least {least}, or None"
             raise ConfigurationError(msg)
     for name, time in (("max_delay", max_delay), ("rejected_within", rejected_within)):
         if time is not None:
             expect(name, time, timedelta, "timedelta(hours=1)")
         if time is not None and time <= timedelta(0):
-            msg = f"{name}={time}: give a time that is longer than nothing"
+            msg = f"{name}={time}: must be greater than 0"
             raise ConfigurationError(msg)
     if not duplicates and duplicate_commits != DEFAULT_DUPLICATE_COMMITS:
         msg = (
-            "duplicate_commits says how far no_duplicate looks, and duplicates=False leaves it out; give one of the two"
+            "duplicate_commits sets the range of no_duplicate, but duplicates=False disables the check; set only one "
+            "of the two"
         )
         raise ConfigurationError(msg)
     if max_rejected is None and rejected_within != DEFAULT_REJECTED_WITHIN:
-        msg = "rejected_within says how far back records are counted, and there is no max_rejected; give both"
+        msg = "rejected_within sets how far back records are counted, but max_rejected is not set; set both"
         raise ConfigurationError(msg)
 
 
@@ -240,20 +218,20 @@ def _check_fits(
         given = [option for option, bound in (("max_lag", max_lag), ("max_delay", max_delay)) if bound is not None]
         if given:
             msg = (
-                f"{', '.join(given)}: the asset {name} has partitions, and so no position that could lag behind; "
-                "Dagster shows which partitions are missing, and build_time_partition_freshness_checks checks it"
+                f"{', '.join(given)}: the asset {name} has partitions, so it has no position and no lag; Dagster "
+                "shows missing partitions, and build_time_partition_freshness_checks checks them"
             )
             raise ConfigurationError(msg)
     dropped = sorted({"topic", "partition", "offset"} - set(ingestion.decoder.columns.fields))
     if duplicates and dropped:
         msg = (
-            f"the asset {name} keeps no {', '.join(dropped)} (KafkaColumns), so that nothing tells a record from "
-            "another: keep it, or say duplicates=False"
+            f"the asset {name} has no column {', '.join(dropped)} (KafkaColumns), so records can't be identified: "
+            "keep it, or set duplicates=False"
         )
         raise ConfigurationError(msg)
     if max_rejected is not None and NO_RECORDS_REJECTED not in ingestion.checks:
         msg = (
-            f"max_rejected: a record that can't be decoded ends a run of the asset {name}, so that there is nothing to "
+            f"max_rejected: an undecodable record fails a run of the asset {name}, so there is nothing to "
             'count; it is for on_error="null" and dead_letter'
         )
         raise ConfigurationError(msg)

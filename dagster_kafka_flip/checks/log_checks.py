@@ -1,4 +1,4 @@
-"""Checks of how a stream stands to its topics now, by Dagster's record and the cluster's answers: without Spark."""
+"""Checks of a stream against its topics, based on Dagster's record and the cluster, without Spark."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ NO_RECORDS_REJECTED_LATELY = "no_records_rejected_lately"
 _SHOWN_PARTITIONS = 20
 _NAMED_PARTITIONS = 5
 
-# What clocks may differ by.
+# Tolerated clock difference.
 _CLOCK_SKEW_SECONDS = 300.0
 
-# More runs than this within the time that is looked back on are not counted, and it is said.
+# Maximum number of runs to count; the description mentions the limit.
 _MOST_MATERIALIZATIONS = 1000
 
 _NO_POSITION = (
-    "Dagster's record tells no position of the asset: it was never materialized, or its position was moved by hand "
-    "since. Materialize it"
+    "Dagster has no position of the asset: it was never materialized, or its position was moved manually since. "
+    "Materialize it"
 )
 
 
 @dataclass(frozen=True)
 class LogChecks:
-    """Bounds of what is looked at.
+    """Limits and subject of the checks.
 
     Attributes:
-        ingestion: What the asset lands.
-        key: The asset.
-        max_lag: Most offsets that may be left to read.
-        max_delay: How far the watermark may be behind, while something is left to read.
-        max_rejected: Most records that could not be decoded.
-        rejected_within: How far back runs are asked for them.
+        ingestion: The asset's ingestion.
+        key: The asset's key.
+        max_lag: Maximum lag in offsets.
+        max_delay: Maximum age of the watermark while the lag is above 0.
+        max_rejected: Maximum number of rejected records.
+        rejected_within: Period for `max_rejected`.
     """
 
     ingestion: Ingestion
@@ -77,18 +77,18 @@ class LogChecks:
     def results(
         self, names: Collection[str], instance: DagsterInstance, connection: KafkaConnection
     ) -> Iterator[AssetCheckResult]:
-        """Looks, and tells what was found.
+        """Runs the checks.
 
         Args:
-            names: The checks that are asked for.
-            instance: With Dagster's record.
-            connection: Where Kafka is.
+            names: Names of the selected checks.
+            instance: The Dagster instance.
+            connection: The Kafka connection.
 
         Raises:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: The cluster answered with an error.
         """
-        # First: it does not need the cluster, which may not answer.
+        # First, because it does not need the cluster, which may be unreachable.
         if NO_RECORDS_REJECTED_LATELY in names:
             yield self._no_records_rejected(instance)
         of_the_log = [name for name in (SAME_LOG, LAG_BELOW, WATERMARK_FRESH) if name in names]
@@ -116,16 +116,16 @@ class LogChecks:
                 SAME_LOG,
                 passed=False,
                 description=(
-                    "Nothing was compared: neither the cluster's id nor the id of a topic is known. The brokers don't "
-                    "tell them, or this client may not describe them. A topic that is made anew goes unnoticed"
+                    "Nothing was compared: no cluster id and no topic id is known. The brokers don't report ids, or "
+                    "this client may not describe them. A recreated topic would not be detected"
                 ),
             )
         if standing.changed:
             description = " ".join(str(error).partition(" Nothing was read.")[0] for error in standing.changed)
         else:
             description = (
-                f"The cluster {standing.cluster_id or '(which tells no id)'} and {standing.topics} topics are those of "
-                f"the position; the ids of {told} topics are known"
+                f"The cluster {standing.cluster_id or '(without an id)'} and {standing.topics} topics match the "
+                f"position; the ids of {told} topics are known"
             )
         return self._result(
             SAME_LOG,
@@ -144,21 +144,25 @@ class LogChecks:
         lag, most = standing.total_lag, self.max_lag or 0
         largest = max(standing.lag, key=lambda tp: standing.lag[tp], default=None)
         lost, beyond = sum(standing.lost.values()), sum(standing.beyond.values())
-        description = f"{lag} offsets are left to read, and {most} may be"
+        description = f"Lag is {lag:,} offsets; the limit is {most:,}"
         if largest is not None and lag:
-            description += f"; most of them on {largest}, {standing.lag[largest]}"
+            description += f"; largest: {largest} with {standing.lag[largest]:,}"
         if lost:
-            description += f". Retention has taken {lost} offsets on {len(standing.lost)} topic partitions unread"
+            description += f". Retention deleted {lost} unread offsets on {len(standing.lost)} topic partitions"
         if beyond:
-            description += f". {len(standing.beyond)} topic partitions end before the position, by {beyond} offsets"
+            description += (
+                f". {len(standing.beyond)} topic partitions end before the position, by {beyond} offsets in total"
+            )
         if standing.held_back:
             held_back = sum(standing.held_back.values())
-            description += f". Open transactions hold back {held_back} more, which are not counted"
+            description += f". Open transactions hold back {held_back} more offsets, which are not counted"
         if standing.gone:
             gone = _named(standing.gone)
-            description += f". {gone}: no longer there; what was left to read of them is not known and not counted"
+            description += f". {gone}: no longer exist; their lag is unknown and not counted"
         if standing.changed:
-            description += f". Not told of what is another log, or not there: {len(standing.changed)}; see {SAME_LOG}"
+            description += (
+                f". Logs that changed or do not exist are not counted: {len(standing.changed)}; see {SAME_LOG}"
+            )
         metadata: dict[str, Any] = {
             "lag": lag,
             "max_lag": most,
@@ -177,7 +181,7 @@ class LogChecks:
             LAG_BELOW,
             passed=lag <= most and not (lost or beyond or standing.changed),
             description=description,
-            # What is gone unread is lost, however small the lag.
+            # Records deleted unread are lost, even if the lag is small.
             severity=AssetCheckSeverity.ERROR if lost or beyond else AssetCheckSeverity.WARN,
             metadata=metadata,
         )
@@ -186,24 +190,22 @@ class LogChecks:
         lag = standing.total_lag
         limit = 0.0 if self.max_delay is None else self.max_delay.total_seconds()
         held_back = sum(standing.held_back.values())
-        left = f"{lag} offsets are left to read" + (
-            f", and open transactions hold back {held_back} more" if held_back else ""
-        )
+        left = f"Lag is {lag:,} offsets" + (f", and open transactions hold back {held_back} more" if held_back else "")
         metadata: dict[str, Any] = {"lag": lag, "held_back_offsets": held_back, "max_delay_seconds": limit}
         if standing.changed:
-            description = f"It can't be told what is left to read: another log, or none; see {SAME_LOG}"
+            description = f"The lag is unknown: a log changed or does not exist; see {SAME_LOG}"
             return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         reached = reached_time(records)
         if reached is not None:
             metadata |= timestamp_metadata("watermark", reached * 1000)
         if lag == 0 and held_back == 0:
-            description = "Nothing is left to read, so that the table is as fresh as the topic"
+            description = "Lag is 0 offsets, so the table is as fresh as the topic"
             metadata["delay_seconds"] = 0.0
             return self._result(WATERMARK_FRESH, passed=True, description=description, metadata=metadata)
         if reached is None:
             description = (
-                f"{left}, and none of the last materializations tells a watermark, as where a "
-                "run reads more than 256 topic partitions in a batch"
+                f"{left}, and none of the last materializations has a watermark, for example because a run reads more "
+                "than 256 topic partitions in a batch"
             )
             return self._result(WATERMARK_FRESH, passed=False, description=description, metadata=metadata)
         delay = round(max(0.0, time.time() - reached), 3)
@@ -212,9 +214,8 @@ class LogChecks:
             WATERMARK_FRESH,
             passed=delay <= limit,
             description=(
-                f"{left}, and the table has got to "
-                f"{instant(round(reached) * 1000)}, {delay:.0f} "
-                f"seconds ago; it may be {limit:.0f}"
+                f"{left}, and the table's watermark is {instant(round(reached) * 1000)}, {delay:.0f} seconds ago; the "
+                f"limit is {limit:.0f}"
             ),
             metadata=metadata,
         )
@@ -224,7 +225,7 @@ class LogChecks:
         found = instance.fetch_materializations(
             AssetRecordsFilter(asset_key=self.key, after_timestamp=since), limit=_MOST_MATERIALIZATIONS
         )
-        # Each partition that a run landed says what the whole run rejected.
+        # Each partition of a run has the run's number of rejected records.
         by_run: dict[str, int] = {}
         ours: set[str] = set()
         for record in found.records:
@@ -238,11 +239,11 @@ class LogChecks:
         rejected, most = sum(by_run.values()), self.max_rejected or 0
         runs, untold = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
         description = (
-            f"{rejected} records could not be decoded in the last {self.rejected_within}, in {runs} of {len(by_run)} "
-            f"runs; {most} may be"
+            f"{rejected} records were rejected in the last {self.rejected_within}, in {runs} of {len(by_run)} runs; "
+            f"the limit is {most}"
         )
         if untold:
-            description += f". {untold} more runs could not tell how many there were; see {UNKNOWN} in their metadata"
+            description += f". The number is unknown for {untold} more runs; see {UNKNOWN} in their metadata"
         if found.has_more:
             description += f". Only the last {_MOST_MATERIALIZATIONS} materializations were counted"
         return self._result(
@@ -278,11 +279,10 @@ class LogChecks:
 
 
 def reached_time(records: Iterable[EventLogRecord]) -> float | None:
-    """Up to when all is in the table, in seconds since the epoch, as far as materializations tell; else None.
+    """Returns the time up to which all records are in the table, in seconds since the epoch; None if unknown.
 
-    That is the watermark of the newest one that has any; one from the future, as of a producer whose clock is wrong,
-    does not count. But where a later run found nothing new at all, what is left
-    to read now came after that run: its time counts.
+    This is the newest materialization's watermark, unless it is in the future because of a producer's wrong clock. If a
+    later run found nothing new, unread records arrived after that run, so its time counts.
 
     Args:
         records: The asset's materializations, newest first.
@@ -292,20 +292,20 @@ def reached_time(records: Iterable[EventLogRecord]) -> float | None:
         values = (
             {} if materialization is None else {name: found.value for name, found in materialization.metadata.items()}
         )
-        # What an open transaction held back is no lag, and did not come after that run.
+        # Offsets that an open transaction held back are not lag, and did not arrive after that run.
         is_all_read = values.get("kafka/lag_after") == 0 and not values.get("kafka/held_back_offsets")
         if values.get("kafka/idle") is True and is_all_read:
             planned = values.get("seconds/plan")
             return record.timestamp - (planned if isinstance(planned, (int, float)) else 0.0)
         watermark = values.get("kafka/watermark")
-        # A record that is dated later than its run says nothing of how far the others are.
+        # A record with a timestamp after its run says nothing about other records.
         if isinstance(watermark, (int, float)) and watermark <= record.timestamp + _CLOCK_SKEW_SECONDS:
             return float(watermark)
     return None
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
-    """Some topic partitions by name, and how many more there are."""
+    """Formats some topic partitions and the number of others."""
     shown = ", ".join(map(str, partitions[:_NAMED_PARTITIONS]))
     more = len(partitions) - _NAMED_PARTITIONS
     return shown if more <= 0 else f"{shown} and {more} more"
@@ -318,7 +318,7 @@ def _lag_table(standing: LogStanding, known: KnownPosition) -> Any:
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
-                # Where it begins is not asked for here, and need not be 0.
+                # The log start offset is not requested here, and need not be 0.
                 "position": known.state.position.get(tp, "none yet"),
                 "lag": standing.lag[tp],
             }

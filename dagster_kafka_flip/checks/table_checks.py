@@ -1,4 +1,4 @@
-"""Checks of what stands in a table: whether a stream's commits join, and whether a record is there twice."""
+"""Checks of a table: gaps between a stream's commits, and duplicate records."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dagster import (
     MetadataValue,
     TableRecord,
 )
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from dagster_kafka_flip.assets.dagster_internals import AssetCheckExecutionRecordStatus
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.table.commit_chain import continuity
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 NO_GAP = "no_gap"
 NO_DUPLICATE = "no_duplicate"
 
-# History is read in pages from its newest end, and these many commits take about a second.
+# History is read in pages from the newest commit; this many commits take about a second.
 
 _SHOWN_BREAKS = 20
 
 _VERSION = "delta/version"
 _LOOKED_AT = "looked_at"
-# Whether the table was only seen to be at the version that passed before.
+# Suffix for a result that is reused, because the table's version has not changed since it passed.
 _UNCHANGED = "unchanged"
 
 _AGAIN = " The table has not changed since; Spark was not started."
@@ -51,12 +51,12 @@ _FINISHED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecor
 
 @dataclass(frozen=True)
 class TableChecks:
-    """What is looked at in a table.
+    """Subject of the checks.
 
     Attributes:
-        ingestion: What lands in it.
-        key: The asset.
-        duplicate_commits: How many of the last commits' offsets are looked for twice; None for all rows.
+        ingestion: The ingestion of the table.
+        key: The asset's key.
+        duplicate_commits: Number of latest commits whose offsets are checked for duplicates; None for all rows.
     """
 
     ingestion: Ingestion
@@ -66,18 +66,18 @@ class TableChecks:
     def results(
         self, names: Collection[str], spark: Callable[[], SparkSession], instance: DagsterInstance
     ) -> Iterator[AssetCheckResult]:
-        """Looks, and tells what was found.
+        """Runs the checks.
 
-        Where each check has passed at the table's newest version, as far as that can be told without Spark, Spark is
-        not started: nothing has changed that they look at.
+        If every check already passed at the table's newest version, and this is known without Spark, Spark is not
+        started.
 
         Args:
-            names: The checks that are asked for.
-            spark: Gives a session to read the table and its history with.
-            instance: Tells what was found before, and whether there ought to be a table.
+            names: Names of the selected checks.
+            spark: Returns the Spark session.
+            instance: The Dagster instance, with earlier results and materializations.
 
         Raises:
-            KafkaFlipError: The table can't be looked at.
+            KafkaFlipError: The table can't be read.
         """
         version = self._version_without_spark(instance)
         passed = [] if version is None else [self._passed_at(version, name, instance) for name in names]
@@ -87,13 +87,13 @@ class TableChecks:
         yield from self._looked(names, spark(), instance)
 
     def _version_without_spark(self, instance: DagsterInstance) -> int | None:
-        """The table's newest version, if its log can be seen from here and is the one that the last run saw."""
+        """The table's newest version, if its log is accessible here and is the one of the last run."""
         known = read_record(instance, self.key).known
         found = known.seen_in_log() if known is not None and known.is_of(self.ingestion.target) else None
         return None if found is None else found[0]
 
     def _passed_at(self, version: int, name: str, instance: DagsterInstance) -> AssetCheckResult | None:
-        """What a check found when it looked at this version in the same way; None unless it passed."""
+        """The check's earlier result for this version and scope; None unless it passed."""
         key = AssetCheckKey(self.key, name)
         finished = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=_FINISHED)
         before = finished[0].evaluation if finished else None
@@ -112,7 +112,7 @@ class TableChecks:
         )
 
     def _looks_at(self, name: str) -> str:
-        """What a check looks at: a verdict counts only for the same."""
+        """Scope of a check: a result can only be reused for the same scope."""
         target = self.ingestion.target
         if name == NO_GAP:
             return f"{target.identity}, stream {target.stream}"
@@ -144,7 +144,7 @@ class TableChecks:
             yield self._at(commits, NO_DUPLICATE, self._no_duplicate(spark, commits))
 
     def _at(self, commits: Sequence[Commit], name: str, found: AssetCheckResult) -> AssetCheckResult:
-        """A verdict with the version that it is of."""
+        """Adds the version to a result."""
         if not commits:
             return found
         return found._replace(
@@ -154,15 +154,18 @@ class TableChecks:
     def _no_table(self, name: str, instance: DagsterInstance) -> AssetCheckResult:
         target = self.ingestion.target
         landed = instance.fetch_materializations(self.key, limit=1).records
-        # A window that has no records makes no table; a stream's first run makes it in any case.
+        # A window without records creates no table; a stream's first run always creates it.
         if landed and self.ingestion.partitions is None:
-            return self._untold(
+            return self._inconclusive(
                 name,
-                f"There is no table {target}, although Dagster has a materialization of it (run {landed[0].run_id}). "
-                "Nothing was checked: the table was removed, or this Spark session looks elsewhere",
+                f"The table {target} does not exist, but Dagster has a materialization of it (run "
+                f"{landed[0].run_id}). Nothing was checked: the table was removed, or this Spark session uses another "
+                "location",
                 AssetCheckSeverity.ERROR,
             )
-        return self._untold(name, f"There is no table {target} yet, so nothing was checked. Materialize the asset")
+        return self._inconclusive(
+            name, f"The table {target} does not exist yet, so nothing was checked. Materialize the asset"
+        )
 
     def _no_gap(self, found: Continuity) -> AssetCheckResult:
         wrong = found.unexplained
@@ -171,28 +174,27 @@ class TableChecks:
         span = f"versions {found.from_version} to {found.to_version}"
         number = "1 commit" if found.commits == 1 else f"{found.commits} commits"
         commits = f"{number} of the stream {self.ingestion.target.stream!r} in {span}"
-        # The stream's first commit of all has nothing before it that it could join.
+        # The stream's very first commit has no predecessor.
         if not found.breaks and not found.compared and (found.from_version or not found.commits):
-            return self._untold(
+            return self._inconclusive(
                 NO_GAP,
-                f"Nothing was compared: {span} of the table's history have {found.commits} commits of the stream "
-                f"{self.ingestion.target.stream!r}. The check reads the newest {MOST_COMMITS:,} commits, as far as "
-                "history goes back (delta.logRetentionDuration); run it more often than others change the table",
+                f"Nothing was compared: {span} of the table have {found.commits} commits of the stream "
+                f"{self.ingestion.target.stream!r}. The check reads the newest {MOST_COMMITS:,} commits of the "
+                "history (delta.logRetentionDuration); run it more often than others change the table",
             )
         if wrong:
             description = (
-                f"Of {commits}, {len(wrong)} places don't join, and nothing says why; {skipped} offsets are skipped, "
-                f"{repeated} repeated. {_listed(wrong)}. What was skipped can be landed by mode: replace, where the "
-                "topic still holds it"
+                f"{commits}: {len(wrong)} unexplained gaps or overlaps; {skipped} offsets skipped, {repeated} "
+                f"repeated. {_listed(wrong)}. To write skipped records that the topic still holds, use mode: replace"
             )
         else:
             description = (
-                f"The only commit of the stream {self.ingestion.target.stream!r} is in {span}: nothing to compare yet"
+                f"The stream {self.ingestion.target.stream!r} has only one commit in {span}: nothing to compare yet"
                 if found.commits == 1
-                else f"The {commits} join: each begins where the one before it ended"
+                else f"No gaps in {commits}: each begins where the previous one ended"
             )
         if found.explained:
-            description += f". With a reason in the commit: {_listed(found.explained)}"
+            description += f". Explained by the commit: {_listed(found.explained)}"
         metadata: dict[str, Any] = {
             "commits": found.commits,
             "compared": found.compared,
@@ -225,19 +227,19 @@ class TableChecks:
         there = {name.lower() for name in table.columns}
         missing = [name for name in columns if name.lower() not in there]
         if missing:
-            return self._untold(
+            return self._inconclusive(
                 NO_DUPLICATE,
-                f"The table has no column {', '.join(missing)}, which the asset's function leaves out or renames, so "
-                "that nothing tells which record a row is of. Keep it, or say duplicates=False",
+                f"The table has no column {', '.join(missing)}, because the asset's function drops or renames it, so "
+                "rows can't be matched with records. Keep it, or set duplicates=False",
             )
         reads = [read for commit in commits if (read := _read(commit, target.stream)) is not None]
         remade = remade_topics(state for _, state in reads)
         batches = [splits for splits, _ in reads if splits][: self.duplicate_commits]
         if not batches and self.duplicate_commits is not None and commits[-1].version:
-            return self._untold(
+            return self._inconclusive(
                 NO_DUPLICATE,
                 f"Nothing was compared: none of the {len(commits)} newest commits (versions {commits[-1].version} to "
-                f"{commits[0].version}) landed a batch of the asset. duplicate_commits=None compares the whole table",
+                f"{commits[0].version}) wrote a batch of the asset. duplicate_commits=None compares the whole table",
             )
         ranges = None
         where = "in the whole table"
@@ -257,19 +259,19 @@ class TableChecks:
         }
         if ranges is not None:
             metadata["commits"] = len(batches)
-        left_out = f"{', '.join(remade)}: made again, so that an offset stands for two records, and left out"
+        left_out = f"{', '.join(remade)}: recreated, so an offset has two records; excluded"
         if found.records:
             description = (
-                f"{found.records} records are there more than once, {found.surplus} rows too many, such as "
-                f"{found.example}; {found.rows} rows {where} were compared. If the asset's function makes several rows "
-                "of a record, say duplicates=False. Delta's time travel shows since which version they are there"
+                f"{found.records} records are duplicated, {found.surplus} rows too many, such as {found.example}; "
+                f"compared {found.rows} rows {where}. If the asset's function returns several rows per record, set "
+                "duplicates=False. Use Delta's time travel to find the version that added them"
             )
         elif found.rows:
-            description = f"{found.rows} rows {where} are each of another record"
+            description = f"No duplicates in {found.rows} rows {where}"
         elif batches or ranges is None:
-            description = f"There are no rows {where}, so there was nothing to compare"
+            description = f"No rows {where}: nothing to compare"
         else:
-            description = "The table's history goes back to its beginning, and no batch was landed yet"
+            description = "The table's history is complete, and no batch was written yet"
         return AssetCheckResult(
             check_name=NO_DUPLICATE,
             asset_key=self.key,
@@ -279,8 +281,10 @@ class TableChecks:
             metadata=metadata,
         )
 
-    def _untold(self, name: str, why: str, severity: AssetCheckSeverity = AssetCheckSeverity.WARN) -> AssetCheckResult:
-        """What a check says that could not look at anything: it does not pass."""
+    def _inconclusive(
+        self, name: str, why: str, severity: AssetCheckSeverity = AssetCheckSeverity.WARN
+    ) -> AssetCheckResult:
+        """Result of a check that could not run: it does not pass."""
         return AssetCheckResult(
             check_name=name,
             asset_key=self.key,
@@ -291,7 +295,7 @@ class TableChecks:
 
 
 def _read(commit: Commit, stream: str) -> tuple[tuple[KafkaPartitionSplit, ...], EnumeratorState] | None:
-    """What a commit of the stream, or of windows, has read, and of which logs."""
+    """The ranges and logs that a commit of the stream, or of windows, has read."""
     document = commit.document()
     if document is not None:
         return (document.splits, document.state) if document.stream == stream else None
@@ -301,7 +305,7 @@ def _read(commit: Commit, stream: str) -> tuple[tuple[KafkaPartitionSplit, ...],
 
 def _listed(breaks: Sequence[Break]) -> str:
     shown = "; ".join(str(each) for each in breaks[-3:])
-    return shown if len(breaks) <= len(breaks[-3:]) else f"{shown}; and {len(breaks) - 3} before"
+    return shown if len(breaks) <= len(breaks[-3:]) else f"{shown}; and {len(breaks) - 3} earlier"
 
 
 def _breaks_table(breaks: Sequence[Break]) -> Any:

@@ -1,6 +1,6 @@
 """The command line, `dagster-kafka-flip`.
 
-What a command needs is imported when it runs, so that help and completion are instant.
+Commands import their dependencies when they run, so that help and completion are fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dagster_kafka_flip.errors import KafkaFlipError
 
 
 class _Group(click.Group):
-    """A group whose commands end with a message, and not with a traceback, on an error of this package."""
+    """A command group that prints this package's errors as a message instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -31,7 +31,7 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dagster-kafka-flip")
 def main() -> None:
-    """Land Kafka topics in Delta Lake tables, in bounded batches."""
+    """Ingest Kafka topics into Delta Lake tables, in bounded batches."""
 
 
 main.add_command(plan)

@@ -1,4 +1,4 @@
-"""An asset of this package, found in a project's definitions, for commands that look at it without a run."""
+"""Finds an asset of this package in a project's definitions, for commands that use it without a run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey, DagsterError, DagsterInstance, build_asset_context, build_resources
-from dagster._core.definitions.reconstruct import repository_def_from_target_def
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
-from dagster._core.workspace.autodiscovery import loadable_targets_from_python_file, loadable_targets_from_python_module
 
+from dagster_kafka_flip.assets.dagster_internals import (
+    ASSET_PARTITION_RANGE_END_TAG,
+    ASSET_PARTITION_RANGE_START_TAG,
+    loadable_targets_from_python_file,
+    loadable_targets_from_python_module,
+    repository_def_from_target_def,
+)
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, read_record, void_record
 from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
 from dagster_kafka_flip.assets.resources import connection_of, session_of
@@ -43,14 +47,14 @@ _MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set
 
 @dataclass(frozen=True)
 class LandingAsset:
-    """What an asset lands, where, and with which resources.
+    """An asset's ingestion and resources.
 
     Attributes:
         key: The asset's key.
-        ingestion: What it does when it is materialized.
+        ingestion: The asset's ingestion.
         resources: Definitions of all its resources.
-        repository: The definitions that it is one of.
-        defined_in: The options that say where it is defined, for commands that a message names.
+        repository: The repository with the asset's definition.
+        defined_in: Command line options for the location of its definition, for commands in messages.
     """
 
     key: AssetKey
@@ -61,33 +65,33 @@ class LandingAsset:
 
     @property
     def source(self) -> KafkaSource:
-        """What it reads; without a connection."""
+        """The asset's source, without a connection."""
         return self.ingestion.source
 
     @property
     def target(self) -> DeltaTarget:
-        """Where to."""
+        """The asset's table."""
         return self.ingestion.target
 
     def connection(self) -> KafkaConnection:
-        """How its KafkaResource reaches the cluster.
+        """Returns the KafkaResource's connection to the cluster.
 
         Raises:
-            ConfigurationError: The resource is not there, or can't be made.
+            ConfigurationError: The resource does not exist, or can't be created.
         """
         with self._resource(self.ingestion.kafka) as kafka:
             return connection_of(kafka, self.ingestion.kafka, self.source.cluster)
 
     @contextlib.contextmanager
     def session(self, master: str | None = None, remote: str | None = None) -> Generator[SparkSession, None, None]:
-        """A Spark session, ended afterwards if it was started for this.
+        """Context manager with a Spark session; stops the session if it started it.
 
         Args:
             master: Master URL. Default: the session of the asset's SparkResource.
-            remote: Spark Connect server, instead.
+            remote: Spark Connect server, instead of a master.
 
         Raises:
-            ConfigurationError: The resource is not there, or can't be made.
+            ConfigurationError: The resource does not exist, or can't be created.
             SparkSessionError: Spark did not start.
         """
         if master or remote:
@@ -99,10 +103,10 @@ class LandingAsset:
 
     @contextlib.contextmanager
     def transform(self) -> Generator[Callable[[DataFrame], DataFrame] | None, None, None]:
-        """Its function, as a function of the records alone, with the resources that it asks for.
+        """The asset's transform with its resources bound.
 
         Raises:
-            ConfigurationError: A resource is not there, or can't be made.
+            ConfigurationError: A resource does not exist, or can't be created.
         """
         with contextlib.ExitStack() as stack:
             made = {name: stack.enter_context(self._resource(name)) for name in self.ingestion.transform_resources}
@@ -110,22 +114,22 @@ class LandingAsset:
 
     @property
     def partitions_per_run(self) -> int | None:
-        """How many of its partitions one run of a backfill lands; None for all of them."""
+        """Maximum number of partitions per backfill run; None for no limit."""
         policy = self.repository.assets_defs_by_key[self.key].backfill_policy
         return 1 if policy is None else policy.max_partitions_per_run
 
     def materialize(
         self, instance: DagsterInstance, partition_keys: Sequence[str] = (), config: Mapping[str, Any] | None = None
     ) -> ExecuteInProcessResult:
-        """One run of this asset alone, in this process. A run that fails is no error here.
+        """Runs only this asset, in this process. A failed run does not raise.
 
         Args:
-            instance: Where the run and what it materializes are recorded.
-            partition_keys: Its partitions, all from the first to the last.
-            config: What is set for this run.
+            instance: The Dagster instance that records the run.
+            partition_keys: A range of the asset's partitions.
+            config: The run config.
 
         Raises:
-            ConfigurationError: The definitions allow no such run.
+            ConfigurationError: The definitions do not allow this run.
         """
         which: dict[str, Any] = {}
         if len(partition_keys) == 1:
@@ -139,7 +143,7 @@ class LandingAsset:
             }
         try:
             job = self.repository.get_implicit_global_asset_job_def()
-            # Dagster gives an op another name where two assets' keys are written alike.
+            # Dagster renames an op if two asset keys have the same text form.
             subset = job.get_subset(asset_selection={self.key})
             name = subset.asset_layer.get_op_output_handle(self.key).node_handle.name
             return job.execute_in_process(
@@ -150,18 +154,18 @@ class LandingAsset:
                 **which,
             )
         except DagsterError as error:
-            # Its further lines repeat values, which may be secrets.
+            # Later lines repeat values, which may be secrets.
             missing = sorted(set(_MISSING_VARIABLE.findall(str(error))))
             why = (
-                f"it needs {' and '.join(missing)} in the environment; set what is missing"
+                f"set {' and '.join(missing)} in the environment"
                 if missing
                 else f"{type(error).__name__}: {_first_line(error)}"
             )
-            msg = f"the asset {self.key.to_user_string()} can't be run: {why}"
+            msg = f"can't run the asset {self.key.to_user_string()}: {why}"
             raise ConfigurationError(msg) from None
 
     def record(self) -> DagsterRecord:
-        """What Dagster knows of the position.
+        """Returns Dagster's record of the position.
 
         Raises:
             ConfigurationError: The instance can't be opened.
@@ -174,45 +178,46 @@ class LandingAsset:
         except DagsterError as error:
             msg = f"the Dagster instance of DAGSTER_HOME can't be opened: {_first_line(error)}"
             raise ConfigurationError(msg) from None
-        # Replacing a range of the table moves no position, so that an older record of one still holds.
+        # Replacing a range does not move the position, so an older record is still valid.
         known = record.moved if record.is_void else record.position
         if known is None:
             return DagsterRecord(None, _why_unknown(record))
         if not known.is_of(self.target):
             return DagsterRecord(
                 None,
-                f"Dagster's record is of the stream {known.stream!r} of {known.table}, and the asset's is "
-                f"{self.target.stream!r} of {self.target.identity}. Is this its folder, and its Dagster instance?",
+                f"Dagster's record belongs to the stream {known.stream!r} of {known.table}, but the asset has the "
+                f"stream {self.target.stream!r} of {self.target.identity}. Check the working directory and the "
+                "Dagster instance (DAGSTER_HOME)",
             )
         seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
         if record.is_void:
-            text = f"Dagster's record, set by hand in the table's version {known.table_version} at {seen}"
+            text = f"Dagster's record, set manually in the table's version {known.table_version} at {seen}"
             return DagsterRecord(known, text)
-        text = f"Dagster's record, seen in the table's version {known.table_version} at {seen}"
+        text = f"Dagster's record, from the table's version {known.table_version} at {seen}"
         return DagsterRecord(known, text, record.run_id)
 
     def void_record(self, version: int, reason: str, moved: KnownPosition) -> str:
-        """Makes what Dagster knows of the position void; says what came of it.
+        """Invalidates Dagster's record of the position; returns a message.
 
         Args:
-            version: The table's version that moved the position.
-            reason: Why it was moved.
-            moved: Where to.
+            version: The table's version with the new position.
+            reason: The reason.
+            moved: The new position.
         """
         if not os.environ.get("DAGSTER_HOME"):
             return (
-                "Dagster was not told, because DAGSTER_HOME is not set. Run the asset once with verify: true, or its "
-                "runs may believe the record from before for up to verify_after (24 hours)."
+                "Dagster's record was not updated, because DAGSTER_HOME is not set. Run the asset once with verify: "
+                "true; otherwise its runs may use the old record for up to verify_after (24 hours)."
             )
         with DagsterInstance.get() as instance:
             void_record(instance, self.key, reason, version, moved)
-        return f"Dagster's record of {self.key.to_user_string()} is void; its next run asks the table."
+        return f"Dagster's record of {self.key.to_user_string()} is invalidated; the next run reads the table."
 
     @contextlib.contextmanager
     def _resource(self, key: str) -> Generator[Any, None, None]:
         with contextlib.ExitStack() as stack:
             try:
-                # Prints of a resource's own are not to be part of the output.
+                # Keeps prints of a user's resources out of the output.
                 with contextlib.redirect_stdout(sys.stderr):
                     made = stack.enter_context(build_resources(self._needed(key)))
             except DagsterError as error:
@@ -220,7 +225,7 @@ class LandingAsset:
             yield getattr(made, key)
 
     def _needed(self, key: str) -> dict[str, Any]:
-        """A resource and those that it asks for; no others, because making one may do anything."""
+        """Creates a resource and its dependencies only, because creating others may have side effects."""
         needed: dict[str, Any] = {}
         pending = [key]
         while pending:
@@ -234,21 +239,21 @@ class LandingAsset:
         return needed
 
     def _why_not(self, key: str, error: DagsterError) -> str:
-        # Dagster repeats values that don't fit, and they may be secrets.
+        # Dagster's message repeats invalid values, which may be secrets.
         variables = sorted(set(_MISSING_VARIABLE.findall(str(error))))
         if variables:
-            return f"the resource {key!r} needs {' and '.join(variables)} in the environment; set what is missing"
-        return f"the resource {key!r} of the asset {self.key.to_user_string()} can't be made ({type(error).__name__})"
+            return f"the resource {key!r} needs {' and '.join(variables)} in the environment"
+        return f"can't create the resource {key!r} of the asset {self.key.to_user_string()} ({type(error).__name__})"
 
 
 @dataclass(frozen=True)
 class DagsterRecord:
-    """What Dagster knows of a position.
+    """Dagster's record of a position.
 
     Attributes:
-        known: The position; None if there is none to go by.
-        text: Where it comes from, or why there is none.
-        run_id: The run that recorded it; None where an operator set it.
+        known: The position; None if there is none.
+        text: Its origin, or why there is none.
+        run_id: The run that recorded it; None if it was set manually.
     """
 
     known: KnownPosition | None
@@ -258,16 +263,13 @@ class DagsterRecord:
 
 @contextlib.contextmanager
 def dagster_instance() -> Generator[DagsterInstance, None, None]:
-    """The instance of DAGSTER_HOME.
+    """Opens the instance of DAGSTER_HOME.
 
     Raises:
         ConfigurationError: DAGSTER_HOME is not set, or its instance can't be opened.
     """
     if not os.environ.get("DAGSTER_HOME"):
-        msg = (
-            "DAGSTER_HOME is not set, so that nobody would see the runs; set it to the folder of the instance that "
-            "is to record them"
-        )
+        msg = "DAGSTER_HOME is not set, so the runs would not be recorded; set it to the folder of the Dagster instance"
         raise ConfigurationError(msg)
     try:
         instance = DagsterInstance.get()
@@ -279,7 +281,7 @@ def dagster_instance() -> Generator[DagsterInstance, None, None]:
 
 
 def find_asset(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> LandingAsset:
-    """Loads definitions, and finds an asset among them.
+    """Loads definitions and finds an asset.
 
     Args:
         key: The asset's key, its parts separated by slashes.
@@ -287,7 +289,7 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
 
     Raises:
-        ConfigurationError: The definitions can't be loaded, or have no such asset, or it is not one of this package's.
+        ConfigurationError: The definitions can't be loaded, or do not have the asset, or it is not from this package.
     """
     where, repositories = _load(module_name, python_file)
     wanted = AssetKey.from_user_string(key)
@@ -298,8 +300,8 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         msg = (
             f"{where} has no asset {key}"
             if wanted not in found
-            else f"{key} in {where} is no asset of kafka_delta_asset or build_kafka_delta_asset"
-        ) + (f"; there is {names}" if names else "; there is no asset that lands a topic in a table")
+            else f"{key} in {where} was not created by kafka_delta_asset or build_kafka_delta_asset"
+        ) + (f"; Kafka Delta assets: {names}" if names else "; there are no Kafka Delta assets")
         raise ConfigurationError(msg)
     ingestion, (definition, repo) = landing[wanted], found[wanted]
     check_streams({wanted: ingestion}, repo.assets_defs_by_key)
@@ -316,12 +318,12 @@ def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[
     if module_name is None and python_file is None:
         python_file = _DEFAULT_FILE
         if not python_file.exists():
-            msg = f"there is no {_DEFAULT_FILE} in {Path.cwd()}; say with -f or -m where the asset is defined"
+            msg = f"there is no {_DEFAULT_FILE} in {Path.cwd()}; use -f or -m to set where the asset is defined"
             raise ConfigurationError(msg)
     where = f"the module {module_name}" if python_file is None else str(python_file)
     folder = str(Path.cwd())
     try:
-        # What a project prints while it is loaded is not to be part of the output.
+        # Keeps prints of a project's modules out of the output.
         with contextlib.redirect_stdout(sys.stderr):
             if python_file is not None:
                 targets = loadable_targets_from_python_file(str(python_file), folder)
@@ -331,10 +333,10 @@ def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[
     except KafkaFlipError:
         raise
     except SystemExit as error:
-        msg = f"the definitions in {where} can't be loaded: they end the process (exit code {error.code})"
+        msg = f"the definitions in {where} can't be loaded: they exit the process (exit code {error.code})"
         raise ConfigurationError(msg) from None
     except Exception as error:
-        # Dagster wraps an import that failed in advice for its own command.
+        # Dagster wraps failed imports in advice for its own command.
         cause = error.__cause__ or error
         msg = (
             f"the definitions in {where} can't be loaded: {type(cause).__name__}: {_first_line(cause)}{_line_of(cause)}"
@@ -345,16 +347,16 @@ def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[
 
 def _why_unknown(record: Record) -> str:
     if record.is_void:
-        return "an operator has moved the position since the last run, and Dagster's record does not say where to"
+        return "the position was moved since the last run, and Dagster's record does not have the new one"
     if record.materialization is None:
-        return "Dagster has no record of a position of this asset"
+        return "Dagster has no position of this asset"
     return f"none of the last {MOST_MATERIALIZATIONS:,} materializations has a position"
 
 
 def _line_of(error: BaseException) -> str:
-    """Where in the project's own code an error was raised; nothing if only others' code is in its traceback."""
+    """The location in the project's code that raised an error; empty if the traceback has only other code."""
     if isinstance(error, SyntaxError):
-        # It says so itself.
+        # A SyntaxError already contains it.
         return ""
     others = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
     own = [

@@ -1,4 +1,4 @@
-"""`dagster-kafka-flip backfill`: what a topic holds of a range of time is landed again, in runs of Dagster."""
+"""`dagster-kafka-flip backfill`: replaces a time range of a table with the topic's records, in Dagster runs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window import Window, Windows
     from dagster_kafka_flip.source.window_plan import WindowPlan
 
-# The end of the calendar: later than any window.
+# The end of the calendar, after any window.
 _NEVER_MS = 253_402_300_799_000
 
-_CUT_OFF = (
-    "the offsets are cut off at the stream's position when the run looks it up; records behind it are left to the "
-    "stream itself"
-)
-_RECORDED = "windows that the table has keep the offsets they began and ended at, which only the run looks up"
+_CUT_OFF = "the run limits the offsets to the stream's position; the stream itself writes later records"
+_RECORDED = "existing windows keep their start and end offsets, which only the run looks up"
 
 
 @click.command("backfill")
@@ -52,12 +49,14 @@ _RECORDED = "windows that the table has keep the offsets they began and ended at
     "start",
     metavar="TIME",
     required=True,
-    help="Start of the range, in ISO 8601 with an offset from UTC, such as 2026-01-31T00:00:00Z.",
+    help="Start of the range, in ISO 8601 with a UTC offset, such as 2026-01-31T00:00:00Z.",
 )
-@click.option("--to", "stop", metavar="TIME", required=True, help="Its end, likewise: the first moment not in it.")
-@click.option("--time-column", metavar="NAME", help="Of a stream: the table's column with the record's time.")
-@click.option("--dry-run", is_flag=True, help="Show the plan, and run nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--to", "stop", metavar="TIME", required=True, help="End of the range (exclusive), in ISO 8601 with a UTC offset."
+)
+@click.option("--time-column", metavar="NAME", help="For a stream: the table's column with the record's timestamp.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without running it.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @limit_rows_option
 @json_option
 @click.pass_context
@@ -75,40 +74,38 @@ def backfill(
     limit_rows: int,
     as_json: bool,
 ) -> None:
-    """Land a range of time again, in the place of what the table has of it.
+    """Replace a time range of a table with the topic's records.
 
-    Of an asset with partitions: those that lie wholly in the range. Of a stream: the records dated in the range, up to
-    the stream's position, which stays. Shows what would be read, asks, and launches the runs in this process; they are
-    recorded in the instance of DAGSTER_HOME. The first run that fails ends the command.
+    For an asset with partitions: the partitions that are completely in the range. For a stream: the records with
+    timestamps in the range, up to the stream's position, which does not change. Shows the plan, asks for confirmation,
+    and launches the runs in this process; the instance of DAGSTER_HOME records them. The command stops at the first
+    failed run.
     """
-    asset = required_asset(context, asset, "what to land again")
+    asset = required_asset(context, asset, "the asset to backfill")
     from dagster_kafka_flip.cli.asset import dagster_instance, find_asset
     from dagster_kafka_flip.cli.backfill_output import failure_text, show_plan, show_run, to_json
     from dagster_kafka_flip.cli.output import waiting
 
-    # Before the question whether anybody can be asked: an answer would not help a range that can't be.
+    # Before the terminal check, because an invalid range fails in any case.
     span = _span(start, stop)
     _check_can_ask(yes=yes or dry_run, as_json=as_json)
     with contextlib.ExitStack() as stack:
         instance = None if dry_run else stack.enter_context(dagster_instance())
         found = find_asset(asset, module_name=module_name, python_file=python_file)
         if time_column is not None and found.ingestion.partitions is not None:
-            msg = (
-                f"--time-column is for a stream, and {asset} has partitions; which column holds a row's window is "
-                "said by its Windows"
-            )
+            msg = f"--time-column is for a stream, but {asset} has partitions; its Windows set the window column"
             raise click.UsageError(msg)
         with waiting("Asking Kafka ..."):
             plan = plan_backfill(found, span, time_column)
         for window in plan.left_out:
-            click.echo(f"The range holds only a part of the window {window}, which is left out.", err=True)
+            click.echo(f"The range covers only part of the window {window}; skipping it.", err=True)
         if not as_json:
             show_plan(plan, limit_rows)
         if instance is None:
             click.echo(json.dumps(to_json(plan, None)) if as_json else "Nothing was run (--dry-run).")
             return
         if not yes:
-            click.confirm("Land it?", abort=True, err=True)
+            click.confirm("Run the backfill?", abort=True, err=True)
         done: list[FinishedRun] = []
         for finished in _launch(found, plan, instance):
             done.append(finished)
@@ -135,22 +132,22 @@ def _check_can_ask(*, yes: bool, as_json: bool) -> None:
     if yes:
         return
     if as_json:
-        msg = "--json is for scripts, which are not asked: add --yes, or --dry-run to see the plan alone"
+        msg = "--json does not ask for confirmation: add --yes, or --dry-run to see only the plan"
         raise click.UsageError(msg)
     check_can_ask(yes=yes)
 
 
 def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = None) -> Backfill:
-    """Finds out what a range of time means for an asset, by what Kafka alone tells.
+    """Plans a backfill from Kafka's metadata only.
 
     Args:
         found: The asset.
-        span: The range of time.
-        time_column: Of a stream: the table's column with the record's time, if it is not the usual one.
+        span: The time range.
+        time_column: For a stream: the table's column with the record's timestamp, if not the default.
 
     Raises:
-        ConfigurationError: The range holds no window.
-        KafkaFlipError: Whatever would be in the runs' way.
+        ConfigurationError: The range contains no window.
+        KafkaFlipError: The runs would fail with this error.
     """
     from dagster_kafka_flip.source.window import Windows, contiguous_groups
 
@@ -218,7 +215,7 @@ def _replace_config(span: Window, time_column: str | None) -> dict[str, Any]:
 
 
 def _windows_within(partitions: AssetPartitions, span: Window) -> tuple[list[str], tuple[Window, ...]]:
-    """Keys of the partitions that lie wholly in a range of time, and windows that only a part of lies in it."""
+    """Partition keys that are completely in a time range, and windows that are only partly in it."""
     from dagster_kafka_flip.errors import ConfigurationError
 
     def windows_of(keys: list[str]) -> list[Window]:
@@ -232,13 +229,13 @@ def _windows_within(partitions: AssetPartitions, span: Window) -> tuple[list[str
     every = windows_of(partitions.keys_between(0, _NEVER_MS))
     asked = f"the range from {span.start} to {span.stop}"
     if not every:
-        msg = f"{asked} holds no window: the asset has no partition yet"
+        msg = f"{asked} contains no window: the asset has no partition yet"
         raise ConfigurationError(msg)
     if not within:
         before = [window for window in every if window.start_ms <= span.start_ms][-1:]
         after = [window for window in every if window.stop_ms >= span.stop_ms][:1]
         nearest = " and ".join(dict.fromkeys(str(window) for window in [*before, *after]))
-        msg = f"{asked} holds no whole window of the asset's partitions; nearest to it: {nearest}"
+        msg = f"{asked} contains no complete window of the asset's partitions; nearest: {nearest}"
         raise ConfigurationError(msg)
     overlapping = [window for window in every if window.start_ms < span.stop_ms and span.start_ms < window.stop_ms]
     return keys, tuple(
@@ -247,7 +244,7 @@ def _windows_within(partitions: AssetPartitions, span: Window) -> tuple[list[str
 
 
 def _check_no_overlap(found: LandingAsset, windows: Sequence[Window]) -> None:
-    """Refuses partitions that overlap by the definition, such as those of a day that a time zone skips."""
+    """Rejects partitions that overlap by definition, for example on a day that a time zone skips."""
     from dagster_kafka_flip.errors import ConfigurationError
 
     for before, after in itertools.pairwise(windows):
@@ -255,20 +252,21 @@ def _check_no_overlap(found: LandingAsset, windows: Sequence[Window]) -> None:
             behind = instant(max(before.stop_ms, after.stop_ms))
             one = next_step.materialize(found.key.to_user_string(), after.key, found.defined_in)
             msg = (
-                f"the partitions {before} and {after} overlap by the asset's definition: a record dated in both would "
-                f"be landed twice. Nothing was read. Land what comes before them with --to {before.start}, and what "
-                f"comes after them with --from {behind}. Land only one of the two, by its key: {one}"
+                f"the partitions {before} and {after} overlap by the asset's definition: a record with a timestamp in "
+                "both would be written twice. Nothing was read. Backfill the time before them with --to "
+                f"{before.start}, and the time after them with --from {behind}. Materialize only one of the two, by "
+                f"its key: {one}"
             )
             raise ConfigurationError(msg)
 
 
 def _per_run(keys: Sequence[str], windows: int, most: int | None) -> Iterator[tuple[str, ...]]:
-    """Partition keys, dealt out to runs, each of which takes all from its first to its last.
+    """Distributes partition keys over runs, each with a contiguous range.
 
     Args:
-        keys: All of them, topic by topic, each in order of time.
-        windows: How many of them there are of each topic.
-        most: Largest number in a run; None for no limit.
+        keys: All keys, by topic, each in time order.
+        windows: Number of windows per topic.
+        most: Maximum number of partitions per run; None for no limit.
     """
     if most is None:
         yield tuple(keys)
@@ -279,7 +277,7 @@ def _per_run(keys: Sequence[str], windows: int, most: int | None) -> Iterator[tu
 
 
 def _launch(found: LandingAsset, plan: Backfill, instance: DagsterInstance) -> Iterator[FinishedRun]:
-    """Launches one run after the other, up to the first that fails."""
+    """Launches the runs one after the other, until one fails."""
     for run in plan.runs:
         with _answers_alone():
             result = found.materialize(instance, run.partition_keys, run.config)
@@ -291,9 +289,9 @@ def _launch(found: LandingAsset, plan: Backfill, instance: DagsterInstance) -> I
 
 @contextlib.contextmanager
 def _answers_alone() -> Generator[None, None, None]:
-    """Keeps standard output for the command's answers: what a run prints goes to standard error meanwhile.
+    """Redirects a run's standard output to standard error, to keep the command's output clean.
 
-    By the number of the file, because Spark runs in a process of its own.
+    Works on the file descriptor, because Spark runs in its own process.
     """
     sys.stdout.flush()
     standard_output = os.dup(1)
@@ -311,7 +309,7 @@ def _finished(instance: DagsterInstance, result: ExecuteInProcessResult, run: Ru
 
     from dagster_kafka_flip.assets.window_metadata import of_run
 
-    # Of the instance, and not of the result: a run that fails later has told of what it had landed until then.
+    # From the instance, not the result: it also has what a failed run wrote before.
     entries = instance.all_logs(result.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)
     made = [entry.asset_materialization for entry in entries if entry.asset_materialization is not None]
     landed = {each.partition for each in made}
@@ -326,13 +324,13 @@ def _finished(instance: DagsterInstance, result: ExecuteInProcessResult, run: Ru
 
 
 def _error_of(result: ExecuteInProcessResult) -> tuple[str, str]:
-    """Class and message of what ended a run."""
+    """Class and message of the error that ended a run."""
     steps = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     runs = [event.job_failure_data.error for event in result.all_events if event.is_job_failure]
     error = next((error for error in [*steps, *runs] if error is not None), None)
     if error is None:
-        return "unknown error", "Dagster's log of the run may tell"
-    # Dagster wraps what is raised in a run in errors of its own.
+        return "unknown error", "see Dagster's log of the run"
+    # Dagster wraps errors of a run in its own.
     while error.cause is not None and (error.cls_name or "").startswith("Dagster"):
         error = error.cause
     return error.cls_name or "unknown error", error.message.partition(": ")[2].strip()

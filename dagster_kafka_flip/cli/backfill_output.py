@@ -1,4 +1,4 @@
-"""What `dagster-kafka-flip backfill` prints: for people, and for scripts."""
+"""Output of `dagster-kafka-flip backfill`, as text and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(plan: Backfill, limit_rows: int) -> None:
-    """What is to be landed, for people; of the topic partitions those with the most offsets."""
+    """Prints the plan; of the topic partitions, those with the most offsets."""
     out = console()
     cluster = plan.plans[0].state.cluster_id or "without an id"
     print_fields(
@@ -46,7 +46,7 @@ def show_plan(plan: Backfill, limit_rows: int) -> None:
             rest = sum(split.offset_span for split in splits[limit_rows:])
             out.print(f"... and {len(splits) - limit_rows:,} more, with {rest:,} offsets")
     else:
-        out.print("The topics hold no record of it; rows that the table has of it are taken out.")
+        out.print("The topics have no records in the range; the table's rows in it will be removed.")
     out.print()
     shown: dict[str, object] = {
         "records": f"{sum(split.offset_span for split in splits):,} at most",
@@ -61,7 +61,7 @@ def show_plan(plan: Backfill, limit_rows: int) -> None:
 
 
 def show_run(run: FinishedRun) -> None:
-    """One line on a run, for people."""
+    """Prints one line about a run."""
     landed = [
         *([] if run.rows is None else [_count(run.rows, "row")]),
         *(
@@ -71,11 +71,11 @@ def show_run(run: FinishedRun) -> None:
         ),
     ]
     became = "failed" if run.error is not None else "succeeded"
-    click.echo(f"The run {run.run_id} {became}; landed {' in '.join(landed) or 'nothing that it told of'}.")
+    click.echo(f"The run {run.run_id} {became}; wrote {' in '.join(landed) or 'nothing that it reported'}.")
 
 
 def failure_text(plan: Backfill, done: Sequence[FinishedRun]) -> str:
-    """Why the last run failed, and how far the runs came."""
+    """The error of the failed run, and the progress so far."""
     failed = done[-1]
     name, message = failed.error or ("", "")
     text = f"the run {failed.run_id} failed: {name}" + (f": {message}" if message else "")
@@ -86,11 +86,11 @@ def failure_text(plan: Backfill, done: Sequence[FinishedRun]) -> str:
 
 
 def to_json(plan: Backfill, done: Sequence[FinishedRun] | None) -> dict[str, Any]:
-    """All that is known, for scripts.
+    """Returns plan and results as JSON.
 
     Args:
-        plan: What is to be landed.
-        done: What became of its runs; None if none was launched.
+        plan: The plan.
+        done: Results of the runs; None if none was launched.
     """
     document: dict[str, Any] = {
         "asset": plan.asset,
@@ -155,7 +155,7 @@ def _runs(runs: Sequence[RunRequest], most: int) -> list[str]:
     lines = [
         f"  {_named(run.partition_keys)} ({_count(len(run.partition_keys), 'partition')})"
         if run.partition_keys
-        else "  in the place of the rows of the range (mode: replace)"
+        else "  replaces the rows of the range (mode: replace)"
         for run in runs[:most]
     ]
     return lines + ([f"  ... and {len(runs) - most:,} more"] if len(runs) > most else [])
@@ -170,7 +170,7 @@ def _named(keys: Sequence[str]) -> str:
 
 
 def _listed(plan: Backfill, keys: Sequence[str]) -> str:
-    """By the first and the last where they are all in between, and else one by one."""
+    """Formats contiguous keys as a range, others one by one."""
     if len(keys) < 3:  # noqa: PLR2004
         return ", ".join(keys)
     at = plan.partition_keys.index(keys[0])

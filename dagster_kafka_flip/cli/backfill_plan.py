@@ -1,4 +1,4 @@
-"""What `dagster-kafka-flip backfill` is about to do, and what it has done."""
+"""Plan and results of `dagster-kafka-flip backfill`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run to be launched.
+    """One run to launch.
 
     Attributes:
-        partition_keys: Its partitions, without a gap; none for a stream.
-        config: What is set for it.
+        partition_keys: A contiguous range of partitions; empty for a stream.
+        config: The run config.
     """
 
     partition_keys: tuple[str, ...] = ()
@@ -29,19 +29,19 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Backfill:
-    """What is landed again, and how.
+    """The plan of a backfill.
 
     Attributes:
         asset: The asset's key.
-        span: The range of time that was asked for.
-        windows: The windows in it, in order of time; of a stream the range itself.
-        plans: What is read for them.
-        runs: What is launched, in this order.
-        left_out: Windows that the range holds only a part of.
-        notes: What is not as it may seem.
-        source: What is read, as text.
-        bootstrap_servers: Where from.
-        table: Where to.
+        span: The requested time range.
+        windows: The windows in it, in time order; for a stream, the range itself.
+        plans: The window plans.
+        runs: The runs to launch, in order.
+        left_out: Windows that are only partly in the range.
+        notes: Notes for the user.
+        source: The source, as text.
+        bootstrap_servers: The bootstrap servers.
+        table: The table.
     """
 
     asset: str
@@ -57,7 +57,7 @@ class Backfill:
 
     @property
     def splits(self) -> list[KafkaPartitionSplit]:
-        """What is read of each topic partition."""
+        """The ranges to read of each topic partition."""
         return sorted(
             (split for plan in self.plans for split in plan.splits),
             key=lambda split: (split.topic_partition, split.starting_offset),
@@ -65,24 +65,24 @@ class Backfill:
 
     @property
     def incidents(self) -> list[Incident]:
-        """What would end the runs, and is tolerated; each once."""
+        """Tolerated errors of all plans, without duplicates."""
         return list({incident.message: incident for plan in self.plans for incident in plan.incidents}.values())
 
     @property
     def partition_keys(self) -> list[str]:
-        """All partitions, in the order in which they are landed."""
+        """All partitions, in run order."""
         return [key for run in self.runs for key in run.partition_keys]
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What became of a run.
+    """Result of a run.
 
     Attributes:
-        run_id: The run.
-        partition_keys: The partitions that it landed.
-        rows: The rows that it wrote; None if that is not known.
-        error: Why it failed: class and message; None if it did not.
+        run_id: The run's id.
+        partition_keys: The partitions that it wrote.
+        rows: Number of rows that it wrote; None if unknown.
+        error: Class and message of its error; None if it succeeded.
     """
 
     run_id: str

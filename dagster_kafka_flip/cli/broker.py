@@ -32,7 +32,7 @@ def broker() -> None:
 @start_options(9092, _WHAT)
 @json_option
 def start(data_dir: Path, port: int, foreground: bool, as_json: bool) -> None:
-    """Start the broker; the first start ever downloads Kafka (44 MB)."""
+    """Start the broker; the very first start downloads Kafka (44 MB)."""
     from dagster_kafka_flip.broker.local_broker import KAFKA_VERSION, LocalBroker
 
     server = LocalBroker(data_dir, port=port)

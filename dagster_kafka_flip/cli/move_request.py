@@ -1,4 +1,4 @@
-"""Which stream `dagster-kafka-flip position set` moves: an asset's, or that of a table and an address."""
+"""The stream that `dagster-kafka-flip position set` moves: by asset, or by table and address."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MoveRequest:
-    """A stream whose position is to be moved.
+    """A stream whose position to move.
 
     Attributes:
         target: The table and the stream.
-        connection: Where Kafka is.
-        found: The asset, if one was named.
-        topics: What the stream reads, if that was said.
-        group_id: The group whose offsets count, if one was named.
-        master: Master URL, if one was named.
-        remote: Spark Connect server, if one was named.
+        connection: The Kafka connection.
+        found: The asset, if given.
+        topics: The stream's topics, if given.
+        group_id: The group with the committed offsets, if given.
+        master: Master URL, if given.
+        remote: Spark Connect server, if given.
     """
 
     target: DeltaTarget
@@ -50,16 +50,16 @@ class MoveRequest:
     remote: str | None
 
     def session(self) -> AbstractContextManager[SparkSession]:
-        """A Spark session, ended afterwards if it was started for this."""
+        """Context manager with a Spark session; stops the session if it started it."""
         if self.found is None:
             return command_session(self.master, self.remote)
         return self.found.session(self.master, self.remote)
 
     def source(self, spark: SparkSession) -> KafkaSource:
-        """What the stream reads.
+        """The stream's source.
 
         Raises:
-            click.UsageError: That can't be told.
+            click.UsageError: The topics are unknown.
         """
         if self.found is not None:
             source = self.found.source.connected(self.connection)
@@ -72,18 +72,18 @@ class MoveRequest:
         there = () if state is None else partitions_still_there(self.connection, state)
         if not there:
             msg = (
-                f"the stream {self.target.stream!r} of {self.target} has read no topic that is on "
-                f"{self.connection.bootstrap_servers}; say with --topic what it reads"
+                f"the stream {self.target.stream!r} of {self.target} has read no topic that exists on "
+                f"{self.connection.bootstrap_servers}; set its topics with --topic"
             )
             raise click.UsageError(msg)
         return KafkaSource(partitions=there, **values)
 
     def tell_dagster(self, version: int, reason: str, move: Move) -> str:
-        """Makes Dagster's record of the position void, and says so; or says how that can be done."""
+        """Invalidates Dagster's record of the position, or explains how to do it."""
         if self.found is None:
             return (
-                "Dagster does not know of it: until its record of the asset is older than verify_after (24 hours), a "
-                "run that sees nothing new by that record ends at once. Run once with verify: true, or use --asset."
+                "Dagster's record was not updated: until it is older than verify_after (24 hours), a run that finds "
+                "nothing new by this record ends at once. Run once with verify: true, or use --asset."
             )
         moved = KnownPosition(
             stream=self.target.stream,
@@ -98,11 +98,11 @@ class MoveRequest:
 
 
 def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
-    """The stream of an asset.
+    """Creates the request for an asset's stream.
 
     Raises:
-        click.UsageError: A value can't be.
-        ConfigurationError: There is no such asset, or it can't be loaded.
+        click.UsageError: A value is invalid.
+        ConfigurationError: The asset does not exist, or can't be loaded.
     """
     from dagster_kafka_flip.cli.asset import find_asset
 
@@ -122,16 +122,16 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
 
 
 def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
-    """A stream of a table.
+    """Creates the request for a table's stream.
 
     Raises:
-        click.UsageError: There is no address, or a value can't be.
+        click.UsageError: The address is missing, or a value is invalid.
     """
     if flags["bootstrap_servers"] is None:
-        msg = "say where Kafka is: --bootstrap-servers, or an asset with --asset"
+        msg = "set --bootstrap-servers, or select an asset with --asset"
         raise click.UsageError(msg)
     if flags["topics"]:
-        # A name that can't be is not worth waiting for Spark.
+        # Validates the name before waiting for Spark.
         with written("--topic"):
             KafkaSource(topics=flags["topics"])
     with written():

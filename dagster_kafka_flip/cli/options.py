@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def written(option: str | None = None) -> Generator[None, None, None]:
-    """Tells a value that can't be as a slip in the command line, whose exit code is another than that of an error.
+    """Context manager: reports an invalid value as a usage error, with its own exit code.
 
     Args:
-        option: The option that is read. Default: several, which the message tells apart.
+        option: The option. Default: several; the message names the option.
 
     Raises:
-        click.UsageError: What is read in it can't be.
+        click.UsageError: The value is invalid.
     """
     from dagster_kafka_flip.errors import ConfigurationError
 
@@ -34,17 +34,17 @@ def written(option: str | None = None) -> Generator[None, None, None]:
 
 
 def json_option(command: Callable[..., None]) -> Callable[..., None]:
-    """`--json`."""
+    """Adds `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for scripts.")(command)
 
 
 def data_dir_option(default: str, variable: str, about: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`--data-dir`, of a server.
+    """Adds `--data-dir` for a server.
 
     Args:
-        default: The folder, if none is named.
-        variable: The environment variable that may name it.
-        about: The help.
+        default: The default folder.
+        variable: The environment variable for it.
+        about: The help text.
     """
     return click.option(
         "--data-dir",
@@ -58,21 +58,23 @@ def data_dir_option(default: str, variable: str, about: str) -> Callable[[Callab
 
 
 def limit_rows_option(command: Callable[..., None]) -> Callable[..., None]:
-    """`--limit-rows`."""
+    """Adds `--limit-rows`."""
     return click.option(
         "--limit-rows",
         type=click.IntRange(min=0),
         default=50,
         show_default=True,
-        help="Topic partitions to show at most; --json has all.",
+        help="Maximum number of topic partitions to show; --json has all.",
     )(command)
 
 
 def spark_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--spark-master` and `--spark-remote`."""
+    """Adds `--spark-master` and `--spark-remote`."""
     for option in (
         click.option(
-            "--spark-remote", callback=_checked_address, help="Spark Connect server, such as sc://host:15002, instead."
+            "--spark-remote",
+            callback=_checked_address,
+            help="Spark Connect server, such as sc://host:15002, instead of a local session.",
         ),
         click.option(
             "--spark-master",
@@ -85,7 +87,7 @@ def spark_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _checked_address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuses what Spark could not start with, before anything waits for it."""
+    """Rejects an invalid Spark address before anything waits for it."""
     if value is None:
         return None
     from dagster_kafka_flip.errors import ConfigurationError
@@ -97,32 +99,32 @@ def _checked_address(context: click.Context, parameter: click.Parameter, value: 
     except ConfigurationError as error:
         raise click.BadParameter(str(error)) from None
     if context.params.get("spark_remote" if is_master else "spark_master") is not None:
-        msg = "--spark-master and --spark-remote do not go together; a Spark Connect server has its own master"
+        msg = "--spark-master and --spark-remote can't be combined; a Spark Connect server has its own master"
         raise click.UsageError(msg)
     return value
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Refuses a command that has to ask where nobody can answer, before it does anything.
+    """Rejects a command that needs confirmation without a terminal, before it does anything.
 
     Args:
-        yes: Whether it need not ask.
+        yes: Whether it needs no confirmation.
 
     Raises:
-        click.UsageError: There is nobody to ask.
+        click.UsageError: There is no terminal.
     """
     if not yes and not is_terminal():
-        msg = "there is nobody to ask, because this is no terminal: add --yes, or --dry-run to see the plan alone"
+        msg = "not a terminal: pass --yes to confirm, or --dry-run to see only the plan"
         raise click.UsageError(msg)
 
 
 def is_terminal() -> bool:
-    """Whether somebody can answer."""
+    """Whether there is a terminal."""
     return sys.stdin.isatty()
 
 
 def asset_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`--asset`, and where it is defined, as the `dagster` command asks for it."""
+    """Adds `--asset` and the definition options, like the `dagster` command."""
     for option in (
         click.option(
             "-f",
@@ -130,15 +132,15 @@ def asset_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="File with the asset's definitions. Default: definitions.py in the working directory.",
         ),
-        click.option("-m", "--module-name", help="Module with the asset's definitions, instead."),
-        click.option("--asset", help="Key of an asset of this package, such as lake/flights."),
+        click.option("-m", "--module-name", help="Module with the asset's definitions, instead of a file."),
+        click.option("--asset", help="Key of a Kafka Delta asset, such as lake/flights."),
     ):
         command = option(command)
     return command
 
 
 def given_options(context: click.Context, names: frozenset[str]) -> list[str]:
-    """Those of some parameters that were written on the command line, as they are written there."""
+    """The given parameters that were set on the command line, as written there."""
     return [
         parameter.opts[0]
         for parameter in context.command.params
@@ -148,33 +150,33 @@ def given_options(context: click.Context, names: frozenset[str]) -> list[str]:
 
 
 def check_definitions_have_asset(context: click.Context, asset: str | None) -> None:
-    """Refuses definitions that nothing is asked of, or that are named twice.
+    """Rejects definition options without `--asset`, and two locations of definitions.
 
     Raises:
-        click.UsageError: One of the two.
+        click.UsageError: The options are invalid.
     """
     given = given_options(context, frozenset({"module_name", "python_file"}))
     if asset is None and given:
-        msg = f"{given[0]} says where an asset is defined; say which one with --asset"
+        msg = f"{given[0]} sets where an asset is defined; select the asset with --asset"
         raise click.UsageError(msg)
     if len(given) > 1:
-        msg = "the asset is defined in a file (-f) or in a module (-m), not in both"
+        msg = "-f and -m can't be combined; the asset is defined in a file or in a module"
         raise click.UsageError(msg)
 
 
 def required_asset(context: click.Context, asset: str | None, wanted: str) -> str:
-    """The asset of a command that is of no use without one.
+    """Returns the asset of a command that requires one.
 
     Args:
-        context: Of the command.
-        asset: What `--asset` says.
-        wanted: What is to be said with it.
+        context: Context of the command.
+        asset: Value of `--asset`.
+        wanted: Description of the needed asset, for the message.
 
     Raises:
-        click.UsageError: There is none, or its definitions are named twice.
+        click.UsageError: It is missing, or its definitions have two locations.
     """
     check_definitions_have_asset(context, asset)
     if asset is None:
-        msg = f"say {wanted} with --asset"
+        msg = f"select {wanted} with --asset"
         raise click.UsageError(msg)
     return asset

@@ -1,4 +1,4 @@
-"""How commands print: fields and tables for people."""
+"""Prints fields and tables."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-# Wider than any table gets: a terminal breaks long lines itself, and rich would cut the names of topics.
+# Wider than any table: the terminal wraps long lines, and rich would truncate topic names.
 _WIDE = 1000
 
 
 def console() -> Console:
-    """Standard output, on which topics and messages are printed as they are."""
+    """Standard output without markup, so that topics and messages are printed unchanged."""
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDE)
 
 
 def waiting(what: str) -> Status:
-    """Says on standard error what is being waited for, until it is there."""
+    """Shows a status on standard error while waiting."""
     return Console(stderr=True).status(what)
 
 
 def print_fields(out: Console, fields: Mapping[str, object]) -> None:
-    """One line for each field."""
+    """Prints one line per field."""
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
         out.print(Text.assemble((f"{name:<{width}}  ", "dim"), str(value)))
 
 
 def print_table(out: Console, columns: Iterable[str], rows: Iterable[Iterable[object]], *, indent: int = 0) -> None:
-    """A table whose first column names what the others, aligned to the right, tell of it; None is an empty cell."""
+    """Prints a table with a left-aligned first column and right-aligned others; None is an empty cell."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, column in enumerate(columns):
         table.add_column(
@@ -52,13 +52,13 @@ def print_table(out: Console, columns: Iterable[str], rows: Iterable[Iterable[ob
 
 
 def utc(timestamp_ms: int | None) -> str | None:
-    """A point in time, as people read it."""
+    """Formats a timestamp for people."""
     text = iso(timestamp_ms)
     return text if text is None or "T" not in text else f"{text[:10]} {text[11:19]}Z"
 
 
 def iso(timestamp_ms: int | None) -> str | None:
-    """A point in time, as scripts read it; the bare number where no calendar has it: a record may say anything."""
+    """Formats a timestamp for scripts; a plain number if out of range for a calendar."""
     if timestamp_ms is None:
         return None
     time = utc_time(timestamp_ms)

@@ -1,4 +1,4 @@
-"""`dagster-kafka-flip plan`: what a run would read, without Spark and without writing anything."""
+"""`dagster-kafka-flip plan`: shows what a run would read, without Spark and without side effects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OF_THE_SOURCE = frozenset(
 def _a_number(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     del context, parameter
     if value is not None and math.isnan(value):
-        msg = "'nan' is no number of seconds"
+        msg = "invalid number of seconds: 'nan'"
         raise click.BadParameter(msg)
     return value
 
@@ -49,35 +49,43 @@ def _a_number(context: click.Context, parameter: click.Parameter, value: float |
     "--bootstrap-servers",
     envvar="KAFKA_BOOTSTRAP_SERVERS",
     show_envvar=True,
-    help="host:port pairs of a cluster without security; for one with it, --asset.",
+    help="host:port pairs of a cluster without security; for a secured cluster use --asset.",
 )
 @click.option("--topic", "topics", multiple=True, help="A topic to read; may be repeated.")
 @click.option("--topic-pattern", help="A regular expression for the topics to read.")
 @click.option("--partition", "partitions", multiple=True, help="A topic partition, such as flights-0; may be repeated.")
 @click.option("--start", help="earliest (default), latest, committed, timestamp:..., offsets:{...}.")
 @click.option("--stop", help="latest (default), committed, timestamp:..., offsets:{...}.")
-@click.option("--group-id", help="Consumer group whose committed offsets are looked up; it is not joined.")
+@click.option("--group-id", help="Consumer group whose committed offsets are used; it is not joined.")
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
-    help="Whether records of open and aborted transactions are left out.",
+    help="read_committed excludes records of open and aborted transactions.",
 )
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A client setting; may be repeated.")
 @click.option(
     "--max-drift",
     type=click.FloatRange(min=0.001, max=1e9),
     callback=_a_number,
-    help="Seconds ahead of the slowest at most.",
+    help="Maximum number of seconds of event time ahead of the slowest topic partition.",
 )
-@click.option("--max-records-per-batch", type=click.IntRange(min=1), help="Most offsets in one commit.")
-@click.option("--max-bytes-per-batch", type=click.IntRange(min=1), help="About the most bytes in one commit.")
-@click.option("--spread", type=click.Choice(["backlog", "time"]), help="How a batch is spread. Default: backlog.")
+@click.option("--max-records-per-batch", type=click.IntRange(min=1), help="Maximum number of offsets in one commit.")
 @click.option(
-    "--parallelism", type=click.IntRange(min=1), help="Tasks that run at once. Default: this machine's cores."
+    "--max-bytes-per-batch", type=click.IntRange(min=1), help="Approximate maximum number of bytes in one commit."
 )
-@click.option("--ask-table", is_flag=True, help="With --asset: start Spark, and look up the position in the table.")
-@click.option("--sample", is_flag=True, help="Read a few records of each split: sizes and timestamps.")
+@click.option(
+    "--spread",
+    type=click.Choice(["backlog", "time"]),
+    help="How a batch is distributed over the topic partitions. Default: backlog.",
+)
+@click.option(
+    "--parallelism",
+    type=click.IntRange(min=1),
+    help="Number of tasks that run in parallel. Default: this machine's cores.",
+)
+@click.option("--ask-table", is_flag=True, help="With --asset: start Spark and read the position from the table.")
+@click.option("--sample", is_flag=True, help="Read a few records of each split to show sizes and timestamps.")
 @limit_rows_option
 @json_option
 @click.pass_context
@@ -94,9 +102,9 @@ def plan(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Show what a run would read: of an asset (--asset), or of topics.
+    """Show what a run would read, for an asset (--asset) or for topics.
 
-    Writes nothing and joins no group. Asks Kafka alone, and starts no Spark unless it is to ask the table.
+    Writes nothing and joins no group. Only uses Kafka, and starts no Spark unless --ask-table is set.
     """
     check_definitions_have_asset(context, asset)
 
@@ -104,13 +112,13 @@ def plan(
 
     if asset is None:
         if ask_table:
-            msg = "--ask-table is for an asset, whose table is known; say which one with --asset"
+            msg = "--ask-table needs an asset; select one with --asset"
             raise click.UsageError(msg)
         request = request_of_flags(flags)
     else:
         given = given_options(context, _OF_THE_SOURCE)
         if given:
-            msg = f"{', '.join(given)}: the asset says so already; leave it out, or leave out --asset"
+            msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
             raise click.UsageError(msg)
         request = request_of_asset(asset, module_name, python_file, flags, ask_table=ask_table)
 

@@ -1,4 +1,4 @@
-"""What `dagster-kafka-flip plan` prints: for people, and for scripts."""
+"""Output of `dagster-kafka-flip plan`, as text and JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _totals(run: PlannedRun) -> dict[str, Any]:
 
 
 def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str, Any]:
-    """All that is known, for scripts."""
+    """Returns the plan as JSON."""
 
     def split_to_json(split: KafkaPartitionSplit) -> dict[str, Any]:
         tp = split.topic_partition
@@ -82,7 +82,7 @@ def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str
 
 
 def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
-    """All that is known, for people; of the splits the largest."""
+    """Prints the plan; of the splits, the largest."""
     out = console()
     plan = run.plan
     kafka = request.source.required_connection().bootstrap_servers
@@ -97,7 +97,7 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
     )
     out.print()
     if not run.splits:
-        out.print(f"Nothing to read: {len(plan.end_offsets):,} topic partitions stand at their stop.")
+        out.print(f"Nothing to read: {len(plan.end_offsets):,} topic partitions are at their stop offset.")
     else:
         columns = ["topic partition", "start", "stop", "records at most", "lag after", "tasks"]
         sampled = run.samples is not None

@@ -1,4 +1,4 @@
-"""What `dagster-kafka-flip plan` is asked to plan: what the options say, or what an asset does."""
+"""The input of `dagster-kafka-flip plan`: from options or from an asset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.half_made import is_free
+from dagster_kafka_flip.table.incomplete_log import is_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,17 +31,17 @@ _SUBSCRIPTIONS = {"topics": "--topic", "topic_pattern": "--topic-pattern", "part
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan.
+    """Input of a plan.
 
     Attributes:
-        source: What to read, and where from.
-        limits: How much at once.
-        state: Where the stream stands; None if that is not known.
-        position: Where that comes from, for people.
-        record_bytes: Average size of a record, if it is known.
-        asset: The asset whose run it would be.
-        record: What Dagster's record says of itself, if it is gone by.
-        tolerated: Errors that don't end the asset's runs.
+        source: The source, with a connection.
+        limits: The limits.
+        state: The stream's state; None if unknown.
+        position: Origin of the state, for people.
+        record_bytes: Average record size in bytes, if known.
+        asset: The asset, if given.
+        record: Text of Dagster's record, if it is used.
+        tolerated: Errors that the asset tolerates.
     """
 
     source: KafkaSource
@@ -55,24 +55,24 @@ class PlanRequest:
 
 
 def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
-    """A new stream of what the options name.
+    """Creates the plan of a new stream from options.
 
     Raises:
-        click.UsageError: Options are missing, do not go together, or have a value that can't be.
+        click.UsageError: Options are missing, conflicting or invalid.
     """
     given = [option for name, option in _SUBSCRIPTIONS.items() if flags[name]]
     if len(given) != 1:
-        msg = "say what to read: --topic, --topic-pattern or --partition, or an asset with --asset" + (
-            f"; {' and '.join(given)} do not go together" if given else ""
+        msg = "select what to read: --topic, --topic-pattern or --partition, or an asset with --asset" + (
+            f"; {' and '.join(given)} can't be combined" if given else ""
         )
         raise click.UsageError(msg)
     if flags["bootstrap_servers"] is None:
-        msg = "say where Kafka is: --bootstrap-servers, or KAFKA_BOOTSTRAP_SERVERS"
+        msg = "set --bootstrap-servers or KAFKA_BOOTSTRAP_SERVERS"
         raise click.UsageError(msg)
     start, stop = _ends(flags)
     for option, initializer in (("--start", start), ("--stop", stop)):
         if initializer is not None and initializer.needs_group and flags["group_id"] is None:
-            msg = f"{option} {initializer} needs --group-id, the group whose offsets count"
+            msg = f"{option} {initializer} needs --group-id, the group with the committed offsets"
             raise click.UsageError(msg)
 
     with written("--bootstrap-servers"):
@@ -100,19 +100,18 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
 def request_of_asset(
     key: str, module_name: str | None, python_file: Path | None, flags: Mapping[str, Any], *, ask_table: bool = False
 ) -> PlanRequest:
-    """The next run of an asset, as far as the table or Dagster's record tells where it begins.
+    """Creates the plan of an asset's next run, from the table or Dagster's record.
 
     Args:
         key: The asset's key.
         module_name: Module with its definitions.
         python_file: File with its definitions.
         flags: The other options.
-        ask_table: Whether Spark looks up the position in the table.
+        ask_table: Whether to read the position from the table with Spark.
 
     Raises:
-        click.UsageError: A value can't be.
-        ConfigurationError: There is no such asset, it can't be loaded, it has partitions, or nothing tells where the
-            next run begins.
+        click.UsageError: A value is invalid.
+        ConfigurationError: The asset does not exist, can't be loaded, or has partitions, or its position is unknown.
     """
     from dagster_kafka_flip.cli.asset import DagsterRecord, find_asset
 
@@ -121,8 +120,8 @@ def request_of_asset(
     name = found.key.to_user_string()
     if found.ingestion.partitions is not None:
         msg = (
-            f"the asset {name} has partitions: a run lands the windows that it is asked for, and has no position to go "
-            f"on from. See what it would read: {next_step.backfill(name, found.defined_in)}"
+            f"the asset {name} has partitions: a run writes the selected windows and has no position. To see what it "
+            f"would read: {next_step.backfill(name, found.defined_in)}"
         )
         raise ConfigurationError(msg)
     with written():
@@ -140,8 +139,8 @@ def request_of_asset(
         if state is None and start is None:
             if path is None or not is_free(path):
                 msg = (
-                    f"where the next run of {name} begins is not known without the table: {record.text}. Ask the table "
-                    f"with --ask-table, which starts Spark; or say where to begin with --start"
+                    f"the position of {name} is not known without the table: {record.text}. Read the table with "
+                    "--ask-table, which starts Spark; or set --start"
                 )
                 raise ConfigurationError(msg)
             position = f"none; there is no table yet, so it is {new_stream}"
@@ -152,7 +151,7 @@ def request_of_asset(
         source=source.connected(found.connection()),
         limits=_limits(flags, found.ingestion.limits),
         state=state,
-        position=position if ask_table else f"{position}. The table has the last word: --ask-table",
+        position=position if ask_table else f"{position}. To read the table's position: --ask-table",
         record_bytes=None if known is None else known.record_bytes,
         asset=name,
         record=None
@@ -167,17 +166,17 @@ def request_of_asset(
 
 
 def _position_in_table(found: LandingAsset) -> tuple[int | None, EnumeratorState | None]:
-    """The table's version, and where the stream stands in it; None for what is not there.
+    """The table's version and the stream's state in it; None if missing.
 
     Raises:
-        KafkaFlipError: The table does not tell, so that the next run would end with this error too.
+        KafkaFlipError: The position is unknown; the next run would fail with this error too.
     """
     from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.table.delta_table import DeltaTable
 
     with waiting("Starting Spark ...") as status, found.session() as spark:
         status.update("Reading the table's history ...")
-        # Whoever only looks need not be the only one who writes.
+        # Only reads, so single_writer does not matter.
         target = found.target.model_copy(update={"single_writer": True})
         anchor = DeltaTable(spark, target, found.ingestion.tolerated).anchor()
     return (None, None) if anchor is None else (anchor.table_version, anchor.state)
@@ -196,8 +195,8 @@ def _properties(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            # Not repeated: it may hold a secret.
-            msg = "a --property is written key=value, such as --property fetch.min.bytes=1"
+            # Omits the value: it may be a secret.
+            msg = "write --property as key=value, such as --property fetch.min.bytes=1"
             raise click.UsageError(msg)
         properties[key] = value
     return properties

@@ -1,4 +1,4 @@
-"""What a run would read, batch by batch: the enumerator is asked as a run asks it, and nothing is read or written."""
+"""Plans a run and its batches like a real run, without reading or writing."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.sample import SplitSample
     from dagster_kafka_flip.source.split import TopicPartition
 
-# Batches that are cut one by one; of more, only the number is worth knowing. A cut by time costs requests.
+# Maximum number of batches to plan individually; only the number of further ones is estimated. A batch by time costs
+# requests.
 _MOST_BATCHES = 100
 
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """One commit to be.
+    """One planned commit.
 
     Attributes:
         splits: Number of splits.
-        offsets: Offsets in them.
-        tasks: Tasks that read them.
+        offsets: Number of offsets.
+        tasks: Number of tasks.
     """
 
     splits: int
@@ -39,16 +40,16 @@ class PlannedBatch:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that was planned and not made.
+    """A planned run.
 
     Attributes:
-        plan: All that there is to read.
-        splits: What the run reads of it; less where the number of batches is limited.
-        lag_after: Offsets of each topic partition between the run's end and the end offset.
-        batches: The run's batches, or the first of them.
-        further_batches: About how many there are besides.
+        plan: The plan of all unread records.
+        splits: The splits of the run; fewer if the number of batches is limited.
+        lag_after: Lag of each topic partition after the run.
+        batches: The run's (first) batches.
+        further_batches: Approximate number of further batches.
         tasks: Number of the batches' tasks that read each topic partition.
-        samples: A few records of each split, if that was asked for.
+        samples: Samples of each split, if requested.
     """
 
     plan: ReadPlan
@@ -61,31 +62,31 @@ class PlannedRun:
 
     @property
     def offsets(self) -> int:
-        """Number of offsets, and so the largest number of records."""
+        """Number of offsets, and so the maximum number of records."""
         return sum(split.offset_span for split in self.splits)
 
     def bytes_of(self, split: KafkaPartitionSplit) -> int | None:
-        """About the size of a split's keys and values, by its sample; None if it has none."""
+        """Approximate bytes of a split's keys and values, from its sample; None without one."""
         sample = (self.samples or {}).get(split.topic_partition)
         return None if sample is None else round(sample.bytes / sample.records * split.offset_span)
 
     @property
     def bytes(self) -> int | None:
-        """About the size of all keys and values; None if nothing was sampled."""
+        """Approximate bytes of all keys and values; None without samples."""
         sizes = [size for split in self.splits if (size := self.bytes_of(split)) is not None]
         return sum(sizes) if sizes else None
 
 
 def plan_run(enumerator: KafkaSourceEnumerator, limits: Limits, *, sample: bool) -> PlannedRun:
-    """Plans a run and cuts it into its batches.
+    """Plans a run and splits it into batches.
 
     Args:
-        enumerator: Not yet started.
-        limits: How much at once.
-        sample: Whether a few records of each split are looked at.
+        enumerator: An enumerator that was not started.
+        limits: The limits.
+        sample: Whether to sample each split.
 
     Raises:
-        KafkaFlipError: Whatever would be in a run's way.
+        KafkaFlipError: A run would fail with this error.
     """
     plan = enumerator.start()
     batches: list[PlannedBatch] = []

@@ -1,4 +1,4 @@
-"""`dagster-kafka-flip position`: where the streams of a table stand, by the table itself."""
+"""`dagster-kafka-flip position`: shows and moves the positions of a table's streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def position() -> None:
-    """Look at where the streams of a table stand, or move one."""
+    """Show the positions of a table's streams, or move one."""
 
 
 position.add_command(set_position)
@@ -46,7 +46,7 @@ position.add_command(reset_position)
 @click.option(
     "--commits", type=click.IntRange(min=0), default=5, show_default=True, help="Last commits to show of each stream."
 )
-@click.option("--bootstrap-servers", help="host:port pairs of Kafka, to show the lag as well.")
+@click.option("--bootstrap-servers", help="host:port pairs of Kafka, to also show the lag.")
 @spark_options
 @limit_rows_option
 @json_option
@@ -69,15 +69,15 @@ def show(
     """Show the position of each stream of a table (--table), or of an asset (--asset).
 
     Reads the table's history with Spark, and with an asset or an address also the lag from Kafka. Exits with 1 if a
-    position or a lag can't be told.
+    position or a lag is unknown.
     """
     check_definitions_have_asset(context, asset)
     if asset is None and table is None:
-        msg = "say which table: --table, or an asset with --asset"
+        msg = "set --table, or select an asset with --asset"
         raise click.UsageError(msg)
     given = given_options(context, frozenset({"table", "bootstrap_servers"}))
     if asset is not None and given:
-        msg = f"{', '.join(given)}: the asset says so already; leave it out, or leave out --asset"
+        msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
         raise click.UsageError(msg)
 
     from dagster_kafka_flip.cli.position_output import StreamPosition, print_positions, to_json
@@ -86,7 +86,7 @@ def show(
     from dagster_kafka_flip.table.target import DeltaTarget
 
     with written():
-        # For its check of the id as well: a misspelt one would seem to be a stream that never ran.
+        # Also validates the id: a misspelt one would look like a new stream.
         target = DeltaTarget(table="of/the/asset" if table is None else table, stream=stream or "main")
         connection = None if bootstrap_servers is None else KafkaConnection(bootstrap_servers=bootstrap_servers)
     found = None
@@ -125,7 +125,7 @@ def _reports(
     master: str | None,
     remote: str | None,
 ) -> tuple[Sequence[Commit], list[PositionReport]]:
-    """The table's history, and where one stream of it stands, or all."""
+    """The table's history, and the position of one stream or all."""
     from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.cli.spark_session import command_session
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
@@ -137,7 +137,7 @@ def _reports(
     with waiting("Starting Spark ...") as status, session as spark:
         status.update("Reading the table's history ...")
         try:
-            # Whoever only looks need not be the only one who writes.
+            # Only reads, so single_writer does not matter.
             table = DeltaTable(spark, target.model_copy(update={"single_writer": True}))
             history = table.history()
         except KafkaFlipError:
@@ -147,8 +147,8 @@ def _reports(
             raise TableError(msg) from error
         if history is None:
             msg = (
-                f"there is no Delta table {target}; check the path or the name (a name of another catalog than Spark's "
-                "own needs the session that knows it: --asset, or --spark-remote)"
+                f"there is no Delta table {target}; check the path or the name (a catalog other than Spark's default "
+                "needs a session that has it: --asset or --spark-remote)"
             )
             raise TableError(msg)
         names = streams_of(history) if stream is None else (stream,)

@@ -1,4 +1,4 @@
-"""What `dagster-kafka-flip position show` prints: for people, and for scripts."""
+"""Output of `dagster-kafka-flip position show`, as text and JSON."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _ANCHORS = {
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """Where a stream stands in its table, and how far that is behind Kafka.
+    """A stream's position and lag.
 
     Attributes:
-        report: What the table's history says.
-        lag: What Kafka says, why it does not say it, or None where it was not asked.
+        report: The report from the table's history.
+        lag: The lag, its error, or None if not requested.
     """
 
     report: PositionReport
@@ -41,17 +41,17 @@ class StreamPosition:
 
     @property
     def state(self) -> EnumeratorState | None:
-        """Where it stands; None if it has no position, or history does not tell it."""
+        """The stream's state; None if it has no position, or if it is unknown."""
         return None if self.report.anchor is None else self.report.anchor.state
 
     @property
     def has_failed(self) -> bool:
-        """Whether something that was asked for can't be told."""
+        """Whether a requested value is unknown."""
         return self.report.error is not None or isinstance(self.lag, KafkaFlipError)
 
 
 def to_json(table: str, history: Sequence[Commit], positions: Sequence[StreamPosition]) -> dict[str, Any]:
-    """All that is known, for scripts."""
+    """Returns all values as JSON."""
     return {
         "table": table,
         "version": history[0].version if history else None,
@@ -103,30 +103,30 @@ def _error_to_json(error: KafkaFlipError | None) -> dict[str, str] | None:
 def print_positions(
     table: str, history: Sequence[Commit], positions: Sequence[StreamPosition], limit_rows: int
 ) -> None:
-    """All that is known, for people."""
+    """Prints all values."""
     out = console()
     print_fields(out, {"table": f"{table}, version {history[0].version if history else 'unknown'}"})
     if not positions:
-        out.print("No stream has written to this table, as far back as its history goes.")
+        out.print("No stream has written to this table in the available history.")
     for one in positions:
         out.print()
         _print_stream(out, one, limit_rows)
 
 
-def _told(report: PositionReport, state: EnumeratorState | None) -> dict[str, str]:
+def _position_fields(report: PositionReport, state: EnumeratorState | None) -> dict[str, str]:
     error = "" if report.error is None else f"{type(report.error).__name__}: {report.error}"
     if error and report.anchor is None:
-        return {"position": f"can't be told. {error}"}
+        return {"position": f"unknown. {error}"}
     if state is None:
-        return {"position": "none; a run begins where the source starts"}
+        return {"position": "none; a run begins at the source's starting_offsets"}
     topics = {tp.topic for tp in state.position}
     told = {"position": f"{len(state.position):,} topic partitions; topics: {len(topics):,}"}
-    return {**told, "in doubt": f"no run goes on from here. {error}"} if error else told
+    return {**told, "in doubt": f"runs can't continue from here. {error}"} if error else told
 
 
 def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
     report, state, lag = one.report, one.state, one.lag
-    fields: dict[str, object] = {"stream": report.stream, **_told(report, state)}
+    fields: dict[str, object] = {"stream": report.stream, **_position_fields(report, state)}
     if report.anchor is not None and report.anchor_commit is not None and report.anchor_kind is not None:
         made = utc(report.anchor_commit.timestamp_ms)
         fields["anchor"] = f"version {report.anchor.version}, {_ANCHORS[report.anchor_kind]}, {made}"
@@ -135,7 +135,7 @@ def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
         if state.watermark is not None:
             fields["low watermark"] = utc(state.watermark)
     if isinstance(lag, KafkaFlipError):
-        fields["lag"] = f"can't be told. {type(lag).__name__}: {lag}"
+        fields["lag"] = f"unknown. {type(lag).__name__}: {lag}"
     elif lag is not None:
         fields["lag"] = f"{sum(lag.values()):,} offsets"
     print_fields(out, fields)

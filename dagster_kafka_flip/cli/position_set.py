@@ -1,4 +1,4 @@
-"""`dagster-kafka-flip position set` and `reset`: move a stream's position by hand."""
+"""`dagster-kafka-flip position set` and `reset`: move a stream's position manually."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 def _move_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--yes", is_flag=True, help="Skip the confirmation."),
         click.option("--dry-run", is_flag=True, help="Show what would be read again or skipped, and change nothing."),
-        click.option("--reason", required=True, help="Why; kept in the table's history."),
+        click.option("--reason", required=True, help="The reason; stored in the table's history."),
         limit_rows_option,
         spark_options,
-        click.option("--group-id", help="The group whose committed offsets count. Default: the asset's."),
-        click.option("--topic", "topics", multiple=True, help="What the stream reads. Default: what it has read."),
+        click.option("--group-id", help="The group with the committed offsets. Default: the asset's."),
+        click.option("--topic", "topics", multiple=True, help="Topic of the stream. Default: all that it has read."),
         click.option("--bootstrap-servers", help="host:port pairs of Kafka, with --table."),
         click.option("--stream", help="Id of the stream. Default: the asset's, or main."),
         click.option("--table", help="Path or catalog name of the Delta table."),
@@ -45,24 +45,25 @@ def _move_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--to",
     help="earliest, latest, timestamp:2026-01-31T00:00:00Z, committed, committed:earliest, or offsets:{...}, which "
-    "moves the topic partitions that it names.",
+    "moves only the listed topic partitions.",
 )
 @click.option(
     "--give-up",
     is_flag=True,
-    help="Give up the position of what the source (or --topic) does not read any more, so that another stream of the "
-    "table may read it. Without --to, the rest stays where it is.",
+    help="Give up the position of topic partitions that the source (or --topic) no longer reads, so another stream of "
+    "the table can read them. Without --to, all other positions stay.",
 )
 @click.pass_context
 def set_position(context: click.Context, *, to: str | None, **flags: Any) -> None:
-    """Move a stream's position, by an empty commit of its own.
+    """Move a stream's position with an empty commit.
 
-    Shows how many records will be read again, or skipped, and asks. A run in flight that was planned before is refused.
+    Shows how many records will be read again or skipped, and asks for confirmation. A running ingestion that was
+    planned before fails.
     """
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
 
     if to is None and not flags["give_up"]:
-        msg = "say where to: --to, or --give-up"
+        msg = "set --to or --give-up"
         raise click.UsageError(msg)
     with written("--to"):
         where_to = None if to is None else OffsetsInitializer.parse(to)
@@ -73,7 +74,7 @@ def set_position(context: click.Context, *, to: str | None, **flags: Any) -> Non
 @_move_options
 @click.pass_context
 def reset_position(context: click.Context, **flags: Any) -> None:
-    """Move a stream to where its source starts, as if it had never run."""
+    """Move a stream to its source's start, as if it had never run."""
     _move(context, None, flags)
 
 
@@ -86,14 +87,14 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
     asset, give_up = flags["asset"], flags.get("give_up", False)
     check_definitions_have_asset(context, asset)
     if asset is None and flags["table"] is None:
-        msg = "say which table: --table, or an asset with --asset"
+        msg = "set --table, or select an asset with --asset"
         raise click.UsageError(msg)
     given = given_options(context, frozenset({"table", "bootstrap_servers", "topics"}))
     if asset is not None and given:
-        msg = f"{', '.join(given)}: the asset says so already; leave it out, or leave out --asset"
+        msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
         raise click.UsageError(msg)
     if not flags["reason"].strip():
-        msg = "--reason is empty; whoever reads the table's history later needs it"
+        msg = "--reason is empty; it is stored in the table's history"
         raise click.UsageError(msg)
     request = request_of_table(flags) if asset is None else request_of_asset(flags)
     check_can_ask(yes=flags["yes"] or flags["dry_run"])
@@ -101,17 +102,16 @@ def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[
         with waiting("Reading the table's history and Kafka's offsets ..."):
             source = request.source(spark)
             if to is not None and to.needs_group and source.group_id is None:
-                msg = "--to committed needs --group-id, the group whose offsets count"
+                msg = "--to committed needs --group-id, the group with the committed offsets"
                 raise click.UsageError(msg)
-            # `reset` goes to where the source starts; `set --give-up` alone leaves the rest where it is.
+            # `reset` moves to the source's start; `set --give-up` alone keeps the other positions.
             where_to = to if give_up else to or source.starting_offsets
             move = plan_move(source, request.target, spark, where_to, give_up=give_up)
         print_move(str(request.target), request.target.stream, move, flags["limit_rows"])
         if give_up and not move.given_up:
             msg = (
-                "--give-up: the source still reads everything that the stream has a position of, so there is nothing "
-                "to give up. Take the topics out of the source first; with --table, name with --topic what the stream "
-                "is to read from now on"
+                "--give-up: nothing to give up, because the source still reads all topic partitions of the stream's "
+                "position. First remove the topics from the source; with --table, list the topics to keep with --topic"
             )
             raise click.UsageError(msg)
         if flags["dry_run"]:

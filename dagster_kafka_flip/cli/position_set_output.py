@@ -1,4 +1,4 @@
-"""How `dagster-kafka-flip position set` prints what a move would do."""
+"""Output of `dagster-kafka-flip position set`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
-    """The old and the new position of each topic partition, and what lies between."""
+    """Prints the old and new position of each topic partition, and the records in between."""
     out = console()
     before = {} if move.before is None else move.before.position
     print_fields(
@@ -19,14 +19,17 @@ def print_move(table: str, stream: str, move: Move, limit_rows: int) -> None:
         {
             "table": table,
             "stream": stream,
-            "runs": "would go on from the old position" if move.problem is None else f"stop: {move.problem}",
+            "runs": "would continue from the old position" if move.problem is None else f"stop: {move.problem}",
             "read again": f"up to {sum(move.read_again.values()):,} records",
             "skipped": f"up to {sum(move.skipped.values()):,} records",
         },
     )
     if move.given_up:
         out.print()
-        out.print("The stream gives up these. Whoever reads them next begins at the old offset, or records land twice:")
+        out.print(
+            "The stream gives up these. The next stream that reads them must begin at the old offset, or "
+            "records are duplicated:"
+        )
         given_up = [(str(tp), before.get(tp)) for tp in move.given_up]
         print_table(out, ("topic partition", "old"), given_up[:limit_rows], indent=2)
         if len(given_up) > limit_rows:

@@ -1,4 +1,4 @@
-"""What a stream reads, as far as its position tells: for commands that are told no source."""
+"""Derives a stream's source from its position, for commands without a source."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) -> tuple[TopicPartition, ...]:
-    """The topic partitions of a position that a cluster has.
+    """The topic partitions of a position that exist in a cluster.
 
     Args:
-        connection: Where the cluster is.
-        state: Where the stream stands.
+        connection: The Kafka connection.
+        state: The stream's state.
     """
     names = sorted({tp.topic for tp in state.position})
     with contextlib.closing(KafkaCluster(connection)) as cluster:

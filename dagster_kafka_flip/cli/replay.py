@@ -1,4 +1,4 @@
-"""`dagster-kafka-flip ingest --replay`: what a commit of an asset once read is landed once more, in another table."""
+"""`dagster-kafka-flip ingest --replay`: writes the records of an asset's old commit to another table."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     "version",
     type=click.IntRange(min=0),
     required=True,
-    help="Version of the asset's table whose records are to be landed again; `position show` lists them.",
+    help="Version of the asset's table whose records to write again; `position show` lists the versions.",
 )
-@click.option("--into", required=True, help="Path or catalog name of another table; it is made if it is not there.")
+@click.option(
+    "--into", required=True, help="Path or catalog name of another table; it is created if it does not exist."
+)
 @spark_options
 @click.pass_context
 def ingest_command(
@@ -35,12 +37,12 @@ def ingest_command(
     spark_master: str | None,
     spark_remote: str | None,
 ) -> None:
-    """Land the records of an old commit once more, in another table, as the asset would land them now.
+    """Write the records of an old commit to another table, as the asset would write them now.
 
-    Reads the same offsets again, with the asset's formats and function. Doing it twice lands nothing twice. The asset's
-    own table and its position stay as they are.
+    Reads the same offsets again, with the asset's formats and function. Repeating the command never duplicates rows.
+    The asset's own table and its position do not change.
     """
-    asset = required_asset(context, asset, "whose commit it is")
+    asset = required_asset(context, asset, "the asset of the commit")
 
     from dagster_kafka_flip.cli.asset import find_asset
     from dagster_kafka_flip.cli.output import waiting
@@ -53,7 +55,7 @@ def ingest_command(
     with (
         found.session(spark_master, spark_remote) as spark,
         found.transform() as transform,
-        waiting(f"Landing what version {version} of {found.target} read ..."),
+        waiting(f"Replaying the records of version {version} of {found.target} ..."),
     ):
         done = replay(
             found.source,
@@ -66,12 +68,12 @@ def ingest_command(
             transform=transform,
         )
     if done.batch is None:
-        click.echo(f"Version {done.version} of {into} holds them already; nothing was read.")
+        click.echo(f"Version {done.version} of {into} already holds them; nothing was read.")
         return
     splits = done.batch.plan.splits
     offsets = sum(split.offset_span for split in splits)
     rows = done.batch.committed.rows
     click.echo(
-        f"Landed {'an unknown number of' if rows is None else f'{rows:,}'} rows from {offsets:,} offsets of "
+        f"Wrote {'an unknown number of' if rows is None else f'{rows:,}'} rows from {offsets:,} offsets of "
         f"{len(splits):,} splits in version {done.version} of {into}."
     )

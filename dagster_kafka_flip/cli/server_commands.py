@@ -1,4 +1,4 @@
-"""What the commands that start, stop and show a server of this machine have in common."""
+"""Shared implementation of the commands that start, stop and show a local server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Status_co = TypeVar("Status_co", covariant=True)
 
 
 class _Server(Protocol[Status_co]):
-    """A server of this machine, whichever process started it."""
+    """A local server, started by this or another process."""
 
     def start(self, *, daemon: bool = False) -> Status_co: ...
     def stop(self) -> bool: ...
@@ -26,11 +26,11 @@ class _Server(Protocol[Status_co]):
 
 
 def start_options(port: int, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`--port`, and `--foreground` or `--daemon`.
+    """Adds `--port`, and `--foreground` or `--daemon`.
 
     Args:
-        port: The port, if none is named.
-        what: What is started, for the help.
+        port: The default port.
+        what: Name of the server, for the help.
     """
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
@@ -39,14 +39,14 @@ def start_options(port: int, what: str) -> Callable[[Callable[..., None]], Calla
                 "--foreground/--daemon",
                 default=True,
                 show_default=True,
-                help=f"Stay until Ctrl-C and stop the {what} then, or leave it running.",
+                help=f"Run until Ctrl-C and then stop the {what}, or leave it running in the background.",
             ),
             click.option(
                 "--port",
                 type=click.IntRange(0, 65535),
                 default=port,
                 show_default=True,
-                help="The port for clients; 0 takes that of the last time, or a free one.",
+                help="The port for clients; 0 reuses the last port, or takes a free one.",
             ),
         ):
             command = option(command)
@@ -58,18 +58,18 @@ def start_options(port: int, what: str) -> Callable[[Callable[..., None]], Calla
 def run_server(
     what: str, server: _Server[Status_co], show: Callable[[Status_co], None], *, waiting: str, foreground: bool
 ) -> None:
-    """Starts a server and shows it; in the foreground it stays until it is interrupted, and stops it then.
+    """Starts a server and shows it; in the foreground, waits for an interrupt and then stops it.
 
     Args:
-        what: What it is, such as `broker`.
-        server: It. One that runs already is shown and left alone.
-        show: Shows it.
-        waiting: What to say while it starts.
-        foreground: Whether to stay.
+        what: Name of the server, such as `broker`.
+        server: The server. If it already runs, it is only shown.
+        show: Prints the server's facts.
+        waiting: Status text during the start.
+        foreground: Whether to run in the foreground.
     """
     from rich.console import Console
 
-    # SIGTERM then ends the command as Ctrl-C does, and takes the server with it.
+    # SIGTERM then ends the command like Ctrl-C, and stops the server.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     before = server.status()
     try:
@@ -87,12 +87,12 @@ def run_server(
 
 
 def stop_server(what: str, server: _Server[Status_co], data_dir: Path) -> None:
-    """Stops a server, and says whether there was one.
+    """Stops a server, and prints whether it was running.
 
     Args:
-        what: What it is, such as `broker`.
-        server: It.
-        data_dir: Its folder, as it was named.
+        what: Name of the server, such as `broker`.
+        server: The server.
+        data_dir: Its folder, as given.
     """
     stopped = server.stop()
     click.echo(f"Stopped the {what} on {data_dir}." if stopped else f"No {what} was running on {data_dir}.")
@@ -101,14 +101,14 @@ def stop_server(what: str, server: _Server[Status_co], data_dir: Path) -> None:
 def show_running(
     what: str, server: _Server[Status_co], data_dir: Path, show: Callable[[Status_co], None], *, as_json: bool
 ) -> None:
-    """Shows the server that runs; ends the command with 1 if there is none.
+    """Shows the running server; exits with 1 if there is none.
 
     Args:
-        what: What it is, such as `broker`.
-        server: It.
-        data_dir: Its folder, as it was named.
-        show: Shows it.
-        as_json: As one line of JSON.
+        what: Name of the server, such as `broker`.
+        server: The server.
+        data_dir: Its folder, as given.
+        show: Prints the server's facts.
+        as_json: Whether to print one line of JSON.
     """
     status = server.status()
     if status is None:
@@ -118,12 +118,12 @@ def show_running(
 
 
 def show_server(what: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Prints what there is to know of a server.
+    """Prints facts about a server.
 
     Args:
-        what: What it is, such as `broker`.
-        facts: By name. The first is its address; `uptime` is a timedelta.
-        as_json: As one line of JSON.
+        what: Name of the server, such as `broker`.
+        facts: Facts by name. The first is the address; `uptime` is a timedelta.
+        as_json: Whether to print one line of JSON.
     """
     uptime = facts["uptime"]
     seconds = round(uptime.total_seconds()) if isinstance(uptime, timedelta) else 0
@@ -140,5 +140,5 @@ def show_server(what: str, facts: Mapping[str, object], *, as_json: bool) -> Non
     rows = {"address" if name == first else name.replace("_", " "): value for name, value in facts.items()}
     console.print(Text(f"The {what} is running", style="bold green"))
     for name, value in {**rows, "uptime": timedelta(seconds=seconds)}.items():
-        # Paths are not to be broken into lines, so that they can be copied.
+        # Does not wrap paths, so that they can be copied.
         console.print(Text.assemble((f"  {name:<10}  ", "dim"), str(value)), soft_wrap=True)

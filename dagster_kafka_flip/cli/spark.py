@@ -1,4 +1,4 @@
-"""`dagster-kafka-flip spark`: a local Spark server, and what local sessions need."""
+"""`dagster-kafka-flip spark`: a local Spark server, and preparation of local sessions."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ _packages = click.option(
     "--package",
     "packages",
     multiple=True,
-    help="Maven coordinates of a further jar, as in SparkResource(packages=...). May be given several times.",
+    help="Maven coordinates of an additional jar, as in SparkResource(packages=...). May be repeated.",
 )
 
 
 @click.group()
 def spark() -> None:
-    """Keep a Spark server running on this machine, and prepare machines and images."""
+    """Run a local Spark server, and prepare machines and images."""
 
 
 @spark.command()
 @_packages
 def prepare(packages: tuple[str, ...]) -> None:
-    """Fetch Spark's jars, and make a class archive: local sessions then start in about half the CPU time.
+    """Download Spark's jars and create a class archive: local sessions then start in about half the CPU time.
 
-    Takes about half a minute. Run it when you build an image, or once on a machine; again after an upgrade of pyspark,
-    delta-spark or Java.
+    Takes about half a minute. Run it when you build an image, or once per machine, and again after an upgrade of
+    pyspark, delta-spark or Java.
     """
     from rich.console import Console
 
     from dagster_kafka_flip.runtime.session import prepare_session
 
-    with Console(stderr=True).status("Fetching jars and making the class archive ..."):
+    with Console(stderr=True).status("Downloading jars and creating the class archive ..."):
         path = prepare_session(packages)
     click.echo(f"Sessions with master local[*] start from the class archive {path} ({path.stat().st_size >> 20} MB).")
 
@@ -56,7 +56,7 @@ def prepare(packages: tuple[str, ...]) -> None:
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A Spark setting, such as spark.driver.memory=4g. May be given several times.",
+    help="A Spark setting, such as spark.driver.memory=4g. May be repeated.",
 )
 @_packages
 @json_option
@@ -65,7 +65,7 @@ def start(
 ) -> None:
     """Start a Spark Connect server with the jars of this package, for SparkResource(remote=...).
 
-    Runs that use it do not wait for Spark to start. It listens on 127.0.0.1 and asks for no password.
+    Runs that use it do not wait for Spark to start. It listens on 127.0.0.1, without a password.
     """
     from dagster_kafka_flip.runtime.spark_server import SparkServer
 
@@ -97,7 +97,7 @@ def show_status(data_dir: Path, as_json: bool) -> None:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.startswith("spark."):
-        msg = f"{text!r} is no setting of Spark; write spark.NAME=VALUE"
+        msg = f"invalid Spark setting {text!r}; write spark.NAME=VALUE"
         raise click.BadParameter(msg, param_hint="'--conf'")
     return name, value
 

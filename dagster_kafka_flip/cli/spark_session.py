@@ -1,4 +1,4 @@
-"""A Spark session for a command that needs one only for a moment."""
+"""A short-lived Spark session for a command."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def command_session(master: str | None, remote: str | None) -> Generator[SparkSession, None, None]:
-    """The session that is active in this process, or one that is ended afterwards.
+    """Context manager with the process's active session, or a new one that is stopped afterwards.
 
     Args:
         master: Master URL. Default: local[*].
-        remote: Spark Connect server, instead.
+        remote: Spark Connect server, instead of a master.
     """
     from dagster_kafka_flip.runtime.session import active_session, build_session
 

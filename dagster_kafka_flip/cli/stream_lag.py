@@ -1,4 +1,4 @@
-"""How far a stream is behind its topics, by a plan that nobody reads."""
+"""Measures a stream's lag by planning a run without reading."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class LagMeter:
-    """Measures streams against one cluster.
+    """Measures the lag of streams in one cluster.
 
     Args:
-        connection: Where the cluster is.
-        sources: What streams read, where that is known. Of others, the topic partitions of their position count.
+        connection: The Kafka connection.
+        sources: Known sources of streams. For others, the topic partitions of their position are used.
     """
 
     def __init__(self, connection: KafkaConnection, sources: Mapping[str, KafkaSource]) -> None:
@@ -32,12 +32,12 @@ class LagMeter:
         self._unreachable: ClusterUnreachableError | None = None
 
     def measure(self, stream: str, state: EnumeratorState) -> dict[TopicPartition, int]:
-        """Offsets between the position and the end offset, by topic partition.
+        """Lag in offsets, by topic partition.
 
         Raises:
-            KafkaFlipError: The position does not fit the log, or the cluster does not answer.
+            KafkaFlipError: The position does not match the log, or the cluster does not answer.
         """
-        # Once is enough to wait for it.
+        # Waits for an unreachable cluster only once.
         if self._unreachable is not None:
             raise self._unreachable
         try:
@@ -63,7 +63,7 @@ class LagMeter:
 def lag_or_error(
     meter: LagMeter | None, stream: str, state: EnumeratorState | None
 ) -> dict[TopicPartition, int] | KafkaFlipError | None:
-    """The lag of a stream, why it is not known, or None if it was not asked for or the stream has no position."""
+    """The lag of a stream, the error if unknown, or None if not requested or without a position."""
     if meter is None or state is None:
         return None
     try:

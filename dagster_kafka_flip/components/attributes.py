@@ -1,6 +1,6 @@
-"""What a defs.yaml may say, and how it becomes what kafka_delta_asset takes.
+"""Attributes of a defs.yaml, and their conversion to options of kafka_delta_asset.
 
-The schemas are derived from the settings themselves, so that the two can't differ.
+The schemas are derived from the settings classes, so they can't differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from dagster import (
     Resolver,
     RetryPolicy,
 )
-from dagster._check import CheckError
 from dagster.components.resolved.core_models import (
     DailyPartitionsDefinitionModel,
     HourlyPartitionsDefinitionModel,
@@ -46,6 +45,7 @@ from dagster.components.resolved.errors import ResolutionException
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle, named_errors
+from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
@@ -72,10 +72,10 @@ T = TypeVar("T")
 
 Scalar = str | int | float | bool
 _TEMPLATE = re.compile(r"\{\{|\{%")
-# In a schema, so that what is neither of a field's type nor a template is found by `dg check yaml`.
+# Validated by the schema, so `dg check yaml` finds values that are neither of a field's type nor a template.
 Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
 _ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
-# Passwords: never in a file, and in definitions only as the name of an environment variable.
+# Passwords: never in a file; definitions only have the name of an environment variable.
 _SECRETS = frozenset({"sasl_password", "ssl_key_password"})
 
 
@@ -83,11 +83,11 @@ _SECRETS = frozenset({"sasl_password", "ssl_key_password"})
 
 
 def rendered(context: ResolutionContext, value: Any) -> Any:
-    """A value with its templates evaluated. Other text stays text: Dagster would make a number of `"007"` or `"1_0"`.
+    """Evaluates a value's templates. Other text stays text: Dagster would convert `"007"` or `"1_0"` to a number.
 
     Args:
-        context: Where in the file the value stands, and what templates may use.
-        value: As it is in the file.
+        context: Location in the file and scope for templates.
+        value: The value in the file.
     """
     if isinstance(value, str):
         return context.resolve_value(value) if _TEMPLATE.search(value) else value
@@ -102,21 +102,21 @@ def rendered(context: ResolutionContext, value: Any) -> Any:
 
 
 def refused(context: ResolutionContext, problem: object) -> ResolutionException:
-    """What to raise about a value: file, line, field, and what is wrong with it.
+    """Creates the error for a value, with file, line and field.
 
     Args:
-        context: Where in the file the value stands.
-        problem: What is wrong.
+        context: Location in the file.
+        problem: The problem.
     """
     return ResolutionException(located(context, str(problem)))
 
 
 def located(context: ResolutionContext, problem: str) -> str:
-    """A problem with the place in the file before it.
+    """Prefixes a problem with its location in the file.
 
     Args:
-        context: Where in the file.
-        problem: What is wrong.
+        context: Location in the file.
+        problem: The problem.
     """
     tree = context.source_position_tree
     field = ".".join(str(part) for part in context.path)
@@ -134,7 +134,7 @@ def _text(context: ResolutionContext, value: Any) -> str | None:
         return str(found).lower()
     if isinstance(found, (int, float)):
         return str(found)
-    raise refused(context, f"text is needed here, and not {found!r}")
+    raise refused(context, f"expected a string, got {found!r}")
 
 
 def _texts(context: ResolutionContext, value: Any) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def _texts(context: ResolutionContext, value: Any) -> tuple[str, ...]:
 def _text_map(context: ResolutionContext, value: Any) -> dict[str, str]:
     found = rendered(context, value)
     if not isinstance(found, Mapping):
-        raise refused(context, f"names with values are needed here, and not {found!r}")
+        raise refused(context, f"expected a mapping, got {found!r}")
     return {str(name): _text(context.at_path(name), each) or "" for name, each in found.items()}
 
 
@@ -173,7 +173,7 @@ def _checked(kind: Any, needed: str) -> Callable[[ResolutionContext, Any], Any]:
         try:
             return None if found is None else TypeAdapter(kind).validate_python(found)
         except ValidationError:
-            raise refused(context, f"{needed} is needed here, and not {found!r}") from None
+            raise refused(context, f"expected {needed}, got {found!r}") from None
 
     return resolve
 
@@ -185,20 +185,18 @@ def _duration(context: ResolutionContext, value: Any) -> timedelta | None:
     try:
         return TypeAdapter(timedelta).validate_python(found)
     except ValidationError:
-        raise refused(
-            context, f"{found!r} is no duration; write it as PT1H (ISO 8601), 01:00:00, or in seconds"
-        ) from None
+        raise refused(context, f"invalid duration {found!r}; write PT1H (ISO 8601), 01:00:00, or seconds") from None
 
 
 # --- settings of this package -------------------------------------------------------------------------------------
 
 
 def model_of(settings: type[BaseModel], *, without: Iterable[str] = (), **instead: Any) -> type[BaseModel]:
-    """The schema of settings in YAML: their fields, each of which may be a template as well.
+    """Derives the YAML schema of settings: their fields, each of which also accepts a template.
 
     Args:
         settings: A class of settings.
-        without: Fields that are not set in YAML.
+        without: Fields that YAML does not have.
         **instead: Other types for some fields.
     """
     described = entries(settings)
@@ -214,11 +212,11 @@ def model_of(settings: type[BaseModel], *, without: Iterable[str] = (), **instea
 
 
 def described(schema: type[BaseModel], fields: Mapping[str, FieldInfo]) -> type[BaseModel]:
-    """A schema that Dagster derived, with what the fields say of themselves, which it leaves out.
+    """Adds field descriptions to a schema, because Dagster omits them.
 
     Args:
         schema: The schema.
-        fields: What it was derived of.
+        fields: The fields that it was derived from.
     """
     silent = [name for name, field in schema.model_fields.items() if field.description is None and name in fields]
     for name in silent:
@@ -229,7 +227,7 @@ def described(schema: type[BaseModel], fields: Mapping[str, FieldInfo]) -> type[
 
 
 def _written(kind: Any) -> Any:
-    # In YAML, 10 and true are no text; they are taken for it.
+    # Accepts YAML's 10 and true as strings here.
     return dict[str, Scalar] if kind in {dict[str, str], Mapping[str, str]} else kind
 
 
@@ -237,7 +235,7 @@ def _or_template(kind: Any) -> Any:
     return kind if kind is str else kind | Template
 
 
-def _made(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
+def _create(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
     try:
         return make(**values)
     except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
@@ -250,12 +248,12 @@ def _of(settings: type[T]) -> Callable[[ResolutionContext, Any], T]:
         if isinstance(found, settings):
             return found
         if not isinstance(found, Mapping):
-            raise refused(context, f"{found!r} is no {settings.__name__}; give its fields below it")
+            raise refused(context, f"invalid {settings.__name__} {found!r}; write its fields as a mapping")
         values = {
             str(name): _duration(context.at_path(name), each) if name == "max_lateness" else each
             for name, each in found.items()
         }
-        return _made(context, settings, values)
+        return _create(context, settings, values)
 
     return resolve
 
@@ -265,7 +263,7 @@ def _source(context: ResolutionContext, value: Any) -> KafkaSource:
     if isinstance(found, KafkaSource):
         return found
     if not isinstance(found, Mapping):
-        raise refused(context, f"{found!r} is no source; name its topics, topic_pattern or partitions below it")
+        raise refused(context, f"invalid source {found!r}; set topics, topic_pattern or partitions below it")
     values: dict[str, Any] = {}
     for name, each in found.items():
         at = context.at_path(name)
@@ -281,18 +279,18 @@ def _source(context: ResolutionContext, value: Any) -> KafkaSource:
             values[name] = _text_map(at, each)
         else:
             values[name] = each if isinstance(each, bool) else _text(at, each)
-    return _made(context, KafkaSource, values)
+    return _create(context, KafkaSource, values)
 
 
 def _offsets(context: ResolutionContext, value: Any) -> OffsetsInitializer:
     if isinstance(value, OffsetsInitializer):
         return value
-    return _made(context, OffsetsInitializer.parse, {"text": _text(context, value)})
+    return _create(context, OffsetsInitializer.parse, {"text": _text(context, value)})
 
 
 def _topic_partitions(context: ResolutionContext, value: Any) -> tuple[TopicPartition, ...]:
     if not isinstance(value, Mapping):
-        raise refused(context, "write topics with the numbers of their partitions, such as {flights: [0, 1]}")
+        raise refused(context, "map topics to partition numbers, such as {flights: [0, 1]}")
     return tuple(TopicPartition(topic, number) for topic, numbers in value.items() for number in numbers)
 
 
@@ -302,10 +300,10 @@ def _dead_letter(context: ResolutionContext, value: Any) -> DeadLetters:
 
 
 def _errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError]]:
-    return _made(context, named_errors, {"names": _texts(context, value)})
+    return _create(context, named_errors, {"names": _texts(context, value)})
 
 
-# By name, as they stand there.
+# By name, as in the class.
 _CHECK_TYPES: Mapping[str, Any] = {
     "bool": bool,
     "int | None": int | None,
@@ -317,7 +315,7 @@ _CHECKS = {
     for name, each in inspect.signature(kafka_delta_checks).parameters.items()
     if name not in {"asset", "key"}
 }
-# With a suffix, because pydantic takes no field that is called `schema`.
+# With a suffix, because pydantic does not allow a field named `schema`.
 ChecksAttributes: type[BaseModel] = create_model(
     "ChecksAttributes",
     __base__=Model,
@@ -337,7 +335,7 @@ ChecksAttributes: type[BaseModel] = create_model(
 def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
     found = rendered(context, value)
     if not isinstance(found, Mapping):
-        raise refused(context, f"{found!r} is no set of checks; write {{}} for those that are made by default")
+        raise refused(context, f"invalid checks {found!r}; write {{}} for the default checks")
     values = {str(name).removesuffix("_"): each for name, each in found.items()}
     return {
         name: _duration(context.at_path(name), each) if "timedelta" in _CHECKS[name].annotation else each
@@ -346,7 +344,7 @@ def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
 
 
 class RawFormatAttributes(Model):
-    """Bytes as they are."""
+    """Unchanged bytes."""
 
     type: Literal["raw"]
     on_error: OnError | Template = "fail"
@@ -378,14 +376,14 @@ def _format(context: ResolutionContext, value: Any) -> Format:
     if isinstance(found, Format):
         return found
     if not isinstance(found, Mapping):
-        raise refused(context, f"{found!r} is no format; give its type (raw, string or json) below it")
+        raise refused(context, f"invalid format {found!r}; set its type (raw, string or json) below it")
     on_error = found.get("on_error", "fail")
     if found["type"] == "json":
         show_values = found.get("show_values", False)
-        return _made(
+        return _create(
             context, JsonFormat, {"schema": found["declared"], "on_error": on_error, "show_values": show_values}
         )
-    return _made(context, RawFormat if found["type"] == "raw" else StringFormat, {"on_error": on_error})
+    return _create(context, RawFormat if found["type"] == "raw" else StringFormat, {"on_error": on_error})
 
 
 # --- things of Dagster --------------------------------------------------------------------------------------------
@@ -414,7 +412,7 @@ _OneDimension = (
 
 
 class MultiPartitionsAttributes(Model):
-    """Partitions of time and of a static dimension that picks topics."""
+    """Time partitions with a static dimension that selects topics."""
 
     type: Literal["multi"]
     dimensions: dict[str, _OneDimension | str]
@@ -424,12 +422,12 @@ def _partitions(context: ResolutionContext, value: Any) -> PartitionsDefinition[
     if isinstance(value, MultiPartitionsAttributes):
         at = context.at_path("dimensions")
         dimensions = {name: _partitions(at.at_path(name), each) for name, each in value.dimensions.items()}
-        return _made(at, MultiPartitionsDefinition, {"partitions_defs": dimensions})
+        return _create(at, MultiPartitionsDefinition, {"partitions_defs": dimensions})
     if isinstance(value, BaseModel):
         value = value.model_copy(update=rendered(context, value))
         if isinstance(value, MonthlyPartitionsAttributes):
-            return _made(context, MonthlyPartitionsDefinition, value.model_dump(exclude={"type"}))
-        made = _made(context, resolve_partitions_def, {"context": context, "model": value})
+            return _create(context, MonthlyPartitionsDefinition, value.model_dump(exclude={"type"}))
+        made = _create(context, resolve_partitions_def, {"context": context, "model": value})
         return cast("PartitionsDefinition[Any]", made)
     return _instance_of(PartitionsDefinition, "{{ dg.DailyPartitionsDefinition(start_date='2026-01-01') }}")(
         context, value
@@ -440,7 +438,7 @@ def _backfill_policy(context: ResolutionContext, value: Any) -> BackfillPolicy:
     if not isinstance(value, BaseModel):
         return _instance_of(BackfillPolicy, "type: single_run, or multi_run, below it")(context, value)
     with warnings.catch_warnings():
-        # In beta; whoever writes it down in a file can do nothing about that.
+        # In beta; hides the warning, because YAML users can't.
         warnings.simplefilter("ignore", BetaWarning)
         return cast("BackfillPolicy", resolve_backfill_policy(context, value))
 
@@ -463,14 +461,14 @@ def _retry_policy(context: ResolutionContext, value: Any) -> RetryPolicy:
         "backoff": None if value.backoff is None else Backoff[value.backoff.upper()],
         "jitter": None if value.jitter is None else Jitter[value.jitter.upper()],
     }
-    return _made(context, RetryPolicy, values)
+    return _create(context, RetryPolicy, values)
 
 
 def _instance_of(kind: type[T], example: str) -> Callable[[ResolutionContext, Any], T]:
     def resolve(context: ResolutionContext, value: Any) -> T:
         found = rendered(context, value)
         if not isinstance(found, kind):
-            raise refused(context, f"{found!r} is no {kind.__name__}; write {example}")
+            raise refused(context, f"invalid {kind.__name__} {found!r}; write {example}")
         return found
 
     return resolve
@@ -485,7 +483,7 @@ def _resource(kind: type[T]) -> Callable[[ResolutionContext, Any], T]:
         if isinstance(found, kind):
             return found
         if not isinstance(found, BaseModel):
-            raise refused(context, f"{found!r} is no {kind.__name__}")
+            raise refused(context, f"invalid {kind.__name__} {found!r}")
         values = {
             name: _resource_value(context.at_path(name), name, getattr(found, name)) for name in found.model_fields_set
         }
@@ -509,10 +507,8 @@ def _resource_value(context: ResolutionContext, name: str, value: Any) -> Any:
     if found is not None:
         return EnvVar(found[1] or found[2])
     if name in _SECRETS and value is not None:
-        # Without the value, which may be the password.
-        raise refused(
-            context, 'a password is written as "{{ env.NAME }}", so that it stands in no file and no definition'
-        )
+        # Omits the value, which may be the password.
+        raise refused(context, 'write a password as "{{ env.NAME }}", to keep it out of files and definitions')
     return rendered(context, value)
 
 
@@ -578,7 +574,8 @@ if TYPE_CHECKING:
     KafkaResourceAttribute: TypeAlias = KafkaResource
     SparkResourceAttribute: TypeAlias = SparkResource
 else:
-    # Dagster takes a pydantic class in an annotation for a schema, and refuses fields that are in no YAML.
+    # Dagster would interpret a pydantic class in an annotation as a schema, and reject its fields that YAML does not
+    # have.
     def _model_attribute(resolve, schema):  # noqa: ANN001, ANN202
         return Annotated[Any, _attribute(resolve, schema)]
 

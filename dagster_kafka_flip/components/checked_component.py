@@ -1,4 +1,4 @@
-"""A component whose attributes are checked with plain words: file, line, attribute, and what to write."""
+"""Base class of components with clear errors: file, line, attribute and fix."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 Place = tuple[str | int, ...]
 
-_TEXT = "a text"
+_TEXT = "a string"
 _KINDS = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
-    "dict_type": "names with values below it",
+    "dict_type": "a mapping",
     "float_parsing": "a number",
     "float_type": "a number",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
     "int_type": "a whole number",
     "list_type": "a list",
-    "model_attributes_type": "names with values below it",
-    "model_type": "names with values below it",
+    "model_attributes_type": "a mapping",
+    "model_type": "a mapping",
     "string_type": _TEXT,
     "tuple_type": "a list",
 }
@@ -43,16 +43,16 @@ _GIVEN: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "true or false"),
     ((int, float), "a number"),
     (str, _TEXT),
-    (Mapping, "names with values"),
+    (Mapping, "a mapping"),
     ((list, tuple), "a list"),
 )
 
 
 class CheckedComponent(Component, Resolvable, Model):
-    """Refuses attributes in plain words, and repeats no value that may be a secret.
+    """Rejects invalid attributes with clear errors that show no secrets.
 
     Raises:
-        ConfigurationError: In Python: an attribute is missing, unknown, or something else than it has to be.
+        ConfigurationError: In Python: an attribute is missing, unknown or invalid.
     """
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
@@ -66,19 +66,19 @@ class CheckedComponent(Component, Resolvable, Model):
 
     @classmethod
     def model(cls) -> type[BaseModel]:
-        """The schema of the attributes, with what they mean: for editors, and for Dagster's own pages."""
+        """The attribute schema with descriptions, for editors and Dagster's pages."""
         return _keeping(described(super().model(), cls.model_fields))
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> Self:
-        """Makes the component of a file's attributes.
+        """Creates the component from a file's attributes.
 
         Args:
-            attributes: As they were validated; None if the file has none.
-            context: Of Dagster.
+            attributes: The validated attributes; None if the file has none.
+            context: Dagster's load context.
 
         Raises:
-            ConfigurationError: Some are wrong; the message names the file, the line and the attribute of each.
+            ConfigurationError: Attributes are invalid; the message names file, line and attribute of each.
         """
         if attributes is None:
             attributes = cls.model().model_validate({})
@@ -96,17 +96,17 @@ class CheckedComponent(Component, Resolvable, Model):
 
 
 class _Keeping(Model):
-    """Keeps what is wrong until somebody knows the file and the line; pydantic's own text may repeat a password."""
+    """Keeps errors until file and line are known, because pydantic's own message may show a password."""
 
     _kept: tuple[ValidationError, Any] | None = PrivateAttr(default=None)
 
     @property
     def kept(self) -> tuple[ValidationError, Any] | None:
-        """What is wrong, and what was given; None if it is right."""
+        """The errors with the given attributes; None if valid."""
         return self._kept
 
     def keep(self, error: ValidationError, given: object) -> None:
-        """Notes what is wrong."""
+        """Stores the errors."""
         self._kept = (error, given)
 
     @model_validator(mode="wrap")
@@ -126,7 +126,7 @@ def _keeping(schema: type[BaseModel]) -> type[BaseModel]:
 
 
 def _problems(error: ValidationError, given: object, schema: type[BaseModel]) -> list[tuple[Place, str]]:
-    """What is wrong where, each once: pydantic tells it of every kind that a value may be."""
+    """Merges the errors of each location: pydantic reports one for every possible type."""
     found: dict[Place, list[Any]] = {}
     for problem in _of_the_right_kind(error.errors(include_url=False, include_input=False), given):
         found.setdefault(_place(problem, given)[0], []).append(problem)
@@ -137,7 +137,7 @@ def _problems(error: ValidationError, given: object, schema: type[BaseModel]) ->
 
 
 def _place(problem: Any, given: object) -> tuple[Place, Place | None]:
-    """The keys of a location that are in the file; and the location of the first kind that pydantic has tried there."""
+    """The part of a location that exists in the file, and the first type that pydantic tried there."""
     place: list[str | int] = []
     kind: Place | None = None
     value: Any = given
@@ -148,7 +148,7 @@ def _place(problem: Any, given: object) -> tuple[Place, Place | None]:
             value = inside[part]
             place.append(part)
         elif problem["type"] == "missing" and number == len(parts) - 1:
-            # What is missing is not in the file.
+            # Missing keys are not in the file.
             place.append(part)
         elif kind is None:
             kind = parts[: number + 1]
@@ -156,7 +156,7 @@ def _place(problem: Any, given: object) -> tuple[Place, Place | None]:
 
 
 def _of_the_right_kind(problems: Sequence[Any], given: object) -> list[Any]:
-    """Without the problems of kinds that have another `type` than the file says, if it names one that there is."""
+    """Removes errors of types with another `type` than the file's, if that one exists."""
     kinds = [_place(problem, given)[1] for problem in problems]
     wrong = {
         kind
@@ -172,7 +172,7 @@ def _of_the_right_kind(problems: Sequence[Any], given: object) -> list[Any]:
     ]
 
 
-# How pydantic calls the kind of a text that holds a template.
+# Pydantic's tag for a string with a template.
 _TEMPLATES = frozenset({"str", "constrained-str"})
 
 
@@ -191,14 +191,14 @@ def _value(given: object, place: Place) -> object:
 def _text(problems: Sequence[Any], value: object, place: Place, schema: type[BaseModel]) -> str:
     types = {problem["type"] for problem in problems}
     if "extra_forbidden" in types:
-        return f"there is no such attribute; {near_names(str(place[-1]), sorted(_names(schema, place[:-1])))}"
+        return f"unknown attribute; {near_names(str(place[-1]), sorted(_names(schema, place[:-1])))}"
     if "missing" in types:
-        return "is missing"
+        return "missing"
     if value is None:
-        return "is empty; write a value, or leave it out"
+        return "empty; write a value, or remove the attribute"
     if types & {"union_tag_invalid", "union_tag_not_found"}:
         choices = [problem["ctx"].get("expected_tags") for problem in problems if "ctx" in problem]
-        return f"type: expected {choices[0]}" if choices and choices[0] else "type is missing"
+        return f"type: expected {choices[0]}" if choices and choices[0] else "type: missing"
     return _expected(problems, value)
 
 
@@ -212,14 +212,14 @@ def _expected(problems: Sequence[Any], value: object) -> str:
     if set(wanted) >= _SCALARS:
         wanted = [_TEXT, *(each for each in wanted if each not in _SCALARS)]
     elif len(wanted) > 1:
-        # Where something else is expected, a text is a template of it.
+        # If another type is expected, a string can only be a template.
         wanted = [each for each in wanted if each != _TEXT]
     is_given = next((name for kind, name in _GIVEN if isinstance(value, kind)), type(value).__name__)
-    return f"expected {' or '.join(wanted)}" + ("" if is_given in wanted else f", and not {is_given}")
+    return f"expected {' or '.join(wanted)}" + ("" if is_given in wanted else f", got {is_given}")
 
 
 def _names(schema: type[BaseModel], place: Place) -> set[str]:
-    """The attributes that there are at a place."""
+    """The attribute names at a location."""
     found: Any = schema.model_json_schema()
     definitions = found.get("$defs", {})
     level = [found]

@@ -1,4 +1,4 @@
-"""What docstrings say of parameters and attributes, for schemas that say it too."""
+"""Reads descriptions of parameters and attributes from docstrings, for schemas."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 
 
 def entries(of: object) -> dict[str, str]:
-    """Name and text of each entry under Args and Attributes.
+    """Returns name and text of each entry in Args and Attributes.
 
     Args:
-        of: Whose docstring, in Google's style.
+        of: The object with a Google style docstring.
     """
     found: dict[str, str] = {}
     for section in re.findall(r"^(?:Args|Attributes):\n((?:(?: .*)?\n?)*)", inspect.getdoc(of) or "", re.MULTILINE):

@@ -1,4 +1,4 @@
-"""KafkaDeltaComponent: assets that land Kafka topics in Delta tables, defined in a defs.yaml."""
+"""KafkaDeltaComponent: assets that ingest Kafka topics into Delta tables, defined in a defs.yaml."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 _HELP = entries(kafka_delta_asset)
-# What says whether there is one asset or one for each topic: what has to differ between assets.
+# Attributes with placeholders that decide between one asset and one per topic.
 _BY_TOPIC = ("table", "stream", "name", "key")
-# Attributes that are no options of kafka_delta_asset.
+# Attributes that are not options of kafka_delta_asset.
 _OWN = frozenset({"checks", "observe_topics", "connection"})
 
 
@@ -71,17 +71,18 @@ def _option(name: str) -> Any:
 
 @scaffold_with(KafkaDeltaScaffolder)
 class KafkaDeltaComponent(CheckedComponent):
-    """Lands Kafka topics in Delta tables, exactly once, in bounded batches.
+    """Ingests Kafka topics into Delta tables, exactly once, in bounded batches.
 
-    One asset of all topics that the source reads, or, with `{topic}` or `{name}` in table, stream, name or key, one for
-    each of them. The attributes are the options of kafka_delta_asset; what is left out has the same default.
+    Defines one asset for all topics of the source, or, with `{topic}` or `{name}` in table, stream, name or key, one
+    asset per topic. The attributes are the options of kafka_delta_asset, with the same defaults.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
 
     source: SourceAttribute = Field(description=_HELP["source"])
     table: TextAttribute = Field(
-        description="A path or a catalog name. `{topic}` stands for the topic, `{name}` for the topic as a name."
+        description="A path or a catalog name. `{topic}` is replaced by the topic, `{name}` by the topic as a valid "
+        "name."
     )
     stream: TextAttribute | None = _option("stream")
     key_format: FormatAttribute | None = _option("key_format")
@@ -107,12 +108,13 @@ class KafkaDeltaComponent(CheckedComponent):
     kafka: TextAttribute | None = _option("kafka")
     spark: TextAttribute | None = _option("spark")
     name: TextAttribute | None = Field(
-        default=None, description="The asset's name. Default: that of the folder; of an asset for each topic, `{name}`."
+        default=None,
+        description="The asset's name. Default: the folder's name; with an asset for each topic, `{name}`.",
     )
     key: AssetKeyAttribute | None = _option("key")
     key_prefix: PrefixAttribute | None = _option("key_prefix")
     deps: AssetKeysAttribute | None = _option("deps")
-    description: TextAttribute | None = Field(default=None, description="What the asset is.")
+    description: TextAttribute | None = Field(default=None, description="The asset's description.")
     group_name: TextAttribute | None = _option("group_name")
     owners: TextsAttribute | None = _option("owners")
     tags: TextMapAttribute | None = _option("tags")
@@ -126,16 +128,16 @@ class KafkaDeltaComponent(CheckedComponent):
     code_version: TextAttribute | None = _option("code_version")
     checks: ChecksAttribute | None = Field(
         default=None,
-        description="Options of kafka_delta_checks; {} for the checks that it makes by default. Default: no checks.",
+        description="Options of kafka_delta_checks; {} for its default checks. Default: no checks.",
     )
     observe_topics: YesOrNoAttribute = Field(
         default=True,
-        description="Whether the source's topics become observable assets here. Default: yes, unless another component "
-        "before this one has them already.",
+        description="Whether this component defines observable assets for the source's topics. Default: yes, unless "
+        "an earlier component defines them.",
     )
     connection: KafkaResourceAttribute | None = Field(
         default=None,
-        description="Where Kafka is when definitions are loaded, to find the topics of a pattern for an asset each. "
+        description="Kafka connection for loading definitions, to find the topics of a pattern for an asset each. "
         "Default: the KafkaResource of the project's KafkaResourcesComponent.",
     )
 
@@ -143,41 +145,41 @@ class KafkaDeltaComponent(CheckedComponent):
 
     @classmethod
     def get_spec(cls) -> ComponentTypeSpec:
-        """What `dg list components` shows."""
+        """The description in `dg list components`."""
         return ComponentTypeSpec(description=(inspect.getdoc(cls) or "").partition("\n\n")[0], tags=["kafka", "delta"])
 
     def get_asset_spec(self, spec: AssetSpec, source: KafkaSource) -> AssetSpec:
-        """How an asset is described. For subclasses, which may change everything but what is upstream and partitions.
+        """Customizes the asset spec in subclasses; all fields except dependencies and partitions can change.
 
         Args:
-            spec: As the attributes make it.
-            source: What the asset reads: of one topic, if there is an asset for each.
+            spec: The spec from the attributes.
+            source: The asset's source, with one topic if there is one asset per topic.
 
         Returns:
-            The spec, changed with `replace_attributes` or `merge_attributes`, or as it was.
+            The spec, changed with `replace_attributes` or `merge_attributes`, or unchanged.
         """
         del source
         return spec
 
     def transform(self, records: Any) -> Any:
-        """What is landed of the records. For subclasses, whose method may also take `context`, and resources by key.
+        """Transforms records in subclasses; the method may also take `context`, and resources by key.
 
         Args:
             records: A lazy Spark DataFrame of the run's records.
 
         Returns:
-            The rows to land, a DataFrame. Default: the records as they are decoded.
+            The rows to write, a DataFrame. Default: the records as decoded.
         """
         return records
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """The assets with their checks, and their topics as observable assets.
+        """Builds the assets with their checks, and their topics as observable assets.
 
         Args:
-            context: Of Dagster.
+            context: Dagster's load context.
 
         Raises:
-            ConfigurationError: Attributes contradict each other; the message names the file and the line.
+            ConfigurationError: Attributes contradict each other; the message names file and line.
         """
         try:
             self._built = self._assets(context)
@@ -193,17 +195,17 @@ class KafkaDeltaComponent(CheckedComponent):
 
     @property
     def built(self) -> Sequence[AssetsDefinition]:
-        """The assets; none until the definitions are built."""
+        """The assets; empty until the definitions are built."""
         return self._built
 
     def topics(self, context: ComponentLoadContext) -> tuple[str, ...] | None:
-        """The topics that have an asset each; None if there is one asset of all of them.
+        """The topics with one asset each; None if all share one asset.
 
         Args:
-            context: Of Dagster.
+            context: Dagster's load context.
 
         Raises:
-            ConfigurationError: It is a pattern, and nothing says where Kafka is.
+            ConfigurationError: The source has a pattern, but there is no Kafka connection.
             TopicNotFoundError: No topic matches the pattern.
             ClusterUnreachableError: No broker answered.
         """
@@ -221,9 +223,9 @@ class KafkaDeltaComponent(CheckedComponent):
             )
             if connection is None:
                 msg = (
-                    f"the topics that match {self.source.topic_pattern!r} are asked for when definitions are loaded, "
-                    f"and no KafkaResourcesComponent of the project has the resource {self.kafka or 'kafka'!r}: say "
-                    "with connection where Kafka is, or name the topics in the source"
+                    f"the topics that match {self.source.topic_pattern!r} are looked up when definitions are loaded, "
+                    f"but no KafkaResourcesComponent of the project has the resource {self.kafka or 'kafka'!r}: set "
+                    "connection, or list the topics in the source"
                 )
                 raise ConfigurationError(msg)
         return matching_topics(self.source, connection)
@@ -247,7 +249,7 @@ class KafkaDeltaComponent(CheckedComponent):
         if own is KafkaDeltaComponent.transform:
             make = partial(build_kafka_delta_asset, source=source)
         else:
-            options.setdefault("description", inspect.cleandoc(own.__doc__ or "") or f"Landed from Kafka: {source}.")
+            options.setdefault("description", inspect.cleandoc(own.__doc__ or "") or f"Records from Kafka: {source}.")
             make = partial(_landing, self.transform, source=source)
         assets_def = make(**options)
         spec = assets_def.specs_by_key[assets_def.key]
@@ -260,7 +262,7 @@ class KafkaDeltaComponent(CheckedComponent):
         return assets_def.map_asset_specs(lambda _: changed)
 
     def _check_alone(self, context: ComponentLoadContext) -> None:
-        # Whichever of two is built later sees the other.
+        # Works in either build order of the two.
         every = context.component_tree.get_all_components(KafkaDeltaComponent)
         built = {each.key: each for component in [*every, self] for each in component.built}
         for mine in self._built:
@@ -280,10 +282,10 @@ class KafkaDeltaComponent(CheckedComponent):
         return [kafka_topic_asset(source, group_name=self.group_name, **self._kafka())]
 
     def observed(self, context: ComponentLoadContext) -> Sequence[AssetKey]:
-        """The keys of the topics that this component observes, unless one before it does.
+        """Keys of the topics that this component observes, unless an earlier component does.
 
         Args:
-            context: Of Dagster.
+            context: Dagster's load context.
         """
         if not self.observe_topics:
             return ()
@@ -291,7 +293,7 @@ class KafkaDeltaComponent(CheckedComponent):
         return upstream_asset_keys(self.source if topics is None else self.source.only(topics))
 
     def _before(self, context: ComponentLoadContext) -> list[KafkaDeltaComponent]:
-        """The components that come before this one in the project."""
+        """Earlier components of the project."""
         every = context.component_tree.get_all_components(KafkaDeltaComponent)
         place = next((index for index, each in enumerate(every) if each is self), len(every))
         return every[:place]
@@ -308,7 +310,7 @@ def _landing(transform: Callable[..., Any], **options: Any) -> AssetsDefinition:
 
 
 def _placed(error: KafkaFlipError, context: ComponentLoadContext) -> KafkaFlipError:
-    """The error with the file, and the line of the first attribute that it names."""
+    """Adds the file, and the line of the first attribute in the message, to an error."""
     tree = getattr(getattr(context.component_decl, "source_tree", None), "source_position_tree", None)
     if tree is None:
         return error

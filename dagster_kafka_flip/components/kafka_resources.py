@@ -1,4 +1,4 @@
-"""KafkaResourcesComponent: where Kafka is, and what Spark to use, for a project of YAML only."""
+"""KafkaResourcesComponent: Kafka and Spark settings for a YAML project."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from dagster_kafka_flip.components.scaffolding import KafkaResourcesScaffolder
 class KafkaResourcesComponent(CheckedComponent):
     """Defines a KafkaResource and a SparkResource, for all assets of the project.
 
-    A value written as `{{ env.NAME }}` becomes an EnvVar: it is read when it is needed, and no definition holds it.
+    A value `{{ env.NAME }}` becomes an EnvVar: it is read when needed, and definitions do not contain it.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
 
     kafka: KafkaResourceAttribute | None = Field(
-        default=None, description="The Kafka cluster, by KafkaResource's fields."
+        default=None, description="The Kafka cluster, as fields of KafkaResource."
     )
     spark: SparkResourceAttribute | None = Field(
-        default=None, description="The Spark session, by SparkResource's fields; `{}` for a local one."
+        default=None, description="The Spark session, as fields of SparkResource; `{}` for a local session."
     )
     kafka_key: TextAttribute = Field(default="kafka", description="Key of the KafkaResource. Default `kafka`.")
     spark_key: TextAttribute = Field(default="spark", description="Key of the SparkResource. Default `spark`.")
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        """The resources that are given.
+        """Returns the configured resources.
 
         Args:
-            context: Of Dagster.
+            context: Dagster's load context.
         """
         del context
         given: dict[str, Any] = {self.kafka_key: self.kafka, self.spark_key: self.spark}

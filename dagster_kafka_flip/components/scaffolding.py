@@ -1,4 +1,4 @@
-"""What `dg scaffold defs` writes for the components: files that load as they are."""
+"""Scaffolders for `dg scaffold defs`: they write files that load without changes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ type: {type_name}
 attributes:
   source:
     topics: ["{topic}"]
-    # Where the first run starts; every later one starts where the one before it ended.
+    # Where the first run starts; every later run continues where the previous one ended.
     starting_offsets: earliest
-  # With {{topic}} in it, each topic gets an asset and a table of its own.
+  # With {{topic}} in it, each topic gets its own asset and table.
   table: "{table}"
   # How values are read: raw (bytes), string, or json with a schema such as "carrier STRING NOT NULL, flight INT".
   value_format:
@@ -43,20 +43,20 @@ requirements:
 
 
 class KafkaDeltaScaffoldParams(BaseModel):
-    """What `dg scaffold defs` may be told."""
+    """Options of `dg scaffold defs`."""
 
     model_config = ConfigDict(extra="forbid")
 
-    topic: str | None = Field(default=None, description="The topic to land. Default: the name of the new folder.")
-    table: str | None = Field(default=None, description="The table. Default: warehouse/ and the topic.")
+    topic: str | None = Field(default=None, description="The topic to read. Default: the name of the new folder.")
+    table: str | None = Field(default=None, description="The table. Default: warehouse/<topic>.")
 
 
 class KafkaDeltaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
-    """Writes a defs.yaml that lands one topic."""
+    """Writes a defs.yaml for one topic."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[KafkaDeltaScaffoldParams]:
-        """What may be given on the command line: `--topic` and `--table`."""
+        """The command line options `--topic` and `--table`."""
         return KafkaDeltaScaffoldParams
 
     def scaffold(self, request: ScaffoldRequest[KafkaDeltaScaffoldParams]) -> None:
@@ -66,7 +66,7 @@ class KafkaDeltaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
             request: From `dg`.
 
         Raises:
-            ConfigurationError: Something else than YAML is asked for.
+            ConfigurationError: Another format than YAML is requested.
         """
         topic = request.params.topic or request.target_path.name
         _write(
@@ -85,14 +85,14 @@ class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingType
             request: From `dg`.
 
         Raises:
-            ConfigurationError: Something else than YAML is asked for.
+            ConfigurationError: Another format than YAML is requested.
         """
         _write(request, _RESOURCES.format(type_name=request.type_name))
 
 
 def _write(request: ScaffoldRequest[Any], text: str) -> None:
     if request.scaffold_format != "yaml":
-        msg = "this component is scaffolded as YAML; leave --format python out"
+        msg = "this component is scaffolded as YAML; remove --format python"
         raise ConfigurationError(msg)
     path = request.target_path / "defs.yaml"
     if request.append:

@@ -1,1 +1,1 @@
-"""Bytes to columns."""
+"""Formats: decode bytes to columns."""

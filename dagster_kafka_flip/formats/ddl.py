@@ -1,8 +1,8 @@
-"""Checks fields that are written as DDL where they are defined, without Spark.
+"""Validates DDL schemas without Spark, where they are defined.
 
-pyspark's own parser runs in the JVM, and general SQL parsers refuse names that Spark takes (such as `select INT`). This
-one follows the rules `colTypeList` and `dataType` of Spark's grammar (SqlBaseParser.g4). Of what may follow a type it
-looks at the first word alone. Spark has the last word when a run starts.
+pyspark's parser runs in the JVM, and general SQL parsers reject names that Spark accepts (such as `select INT`). This
+parser follows the rules `colTypeList` and `dataType` of Spark's grammar (SqlBaseParser.g4). After a type, it only
+checks the next word; Spark validates the rest when a run starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
-# Spark 4.0, and the types that 4.1 and 4.2 add.
+# Types of Spark 4.0, and those added in 4.1 and 4.2.
 _TYPES = frozenset(
     {
         "ARRAY",
@@ -60,7 +60,7 @@ _TYPES = frozenset(
         "VOID",
     }
 )
-# The names of other systems, and what they are to Spark.
+# Type names of other systems, and their Spark equivalents.
 _OTHER_NAMES = {
     "BOOL": "BOOLEAN",
     "BYTES": "BINARY",
@@ -81,27 +81,27 @@ _END = ""
 
 
 def check_ddl(text: str, check_type: Callable[[str, str, str], None] | None = None) -> None:
-    """Checks the fields of a schema.
+    """Validates the fields of a schema.
 
     Args:
         text: Such as `carrier STRING NOT NULL, flight INT`.
-        check_type: Called with each field, its type's name in capitals and, of a MAP, that of its keys' type; raises
-            for one that can't be. Default: all that Spark has can be.
+        check_type: Called with each field, its type's name in capitals and, for a MAP, its key type; raises for
+            unsupported types. Default: all Spark types.
 
     Raises:
-        ConfigurationError: They are not what Spark takes. The message names the field.
+        ConfigurationError: The schema is invalid. The message names the field.
     """
     _Fields(text, check_type).check()
 
 
 def field_names(text: str) -> tuple[str, ...]:
-    """The names of a schema's fields, without those inside of them.
+    """Names of a schema's top-level fields.
 
     Args:
         text: As for `check_ddl`.
 
     Raises:
-        ConfigurationError: They are not what Spark takes.
+        ConfigurationError: The schema is invalid.
     """
     fields = _Fields(text)
     fields.check()
@@ -128,7 +128,7 @@ class _Fields:
         self._next = 0
 
     def check(self) -> None:
-        # Spark also takes the struct as a whole.
+        # Spark also accepts the struct as a whole.
         if self._seen().upper() == "STRUCT" and self._seen(1) == "<":
             self._type(_WHOLE)
         elif self._seen().upper() in _TYPES and self._seen(1) in {_END, "<", "("}:
@@ -153,13 +153,13 @@ class _Fields:
             name = self._take()
             if name in {_END, *"<>(),:"}:
                 raise _error(
-                    f"a field is missing {f'before {name!r}' if name else 'at the end'}; is there a comma too many?"
+                    f"a field is missing {f'before {name!r}' if name else 'at the end'}; check for an extra comma"
                 )
             if name[0] != "`" and not _PLAIN_NAME.fullmatch(name):
-                raise _error(f"the name {name} has to be quoted: write `{name}`")
+                raise _error(f"quote the name {name}: write `{name}`")
             name = name.strip("`").replace("``", "`")
             if name.lower() in names:
-                raise _error(f"the field {inside}{name} is there twice")
+                raise _error(f"duplicate field {inside}{name}")
             names.add(name.lower())
             if inside in {"", f"{_WHOLE}."}:
                 self.names.append(name)
@@ -175,21 +175,21 @@ class _Fields:
         token = self._seen()
         if token not in {",", end} and token.upper() not in _AFTER_A_TYPE:
             if token == _END:
-                raise _error(f"{field}: a {end!r} is missing at the end")
-            raise _error(f"{field}: unexpected {token!r} after the type; is a comma missing?")
+                raise _error(f"{field}: missing {end!r} at the end")
+            raise _error(f"{field}: unexpected {token!r} after the type; a comma may be missing")
         while self._seen() not in {",", end, _END}:
             seen = self._take()
             if seen == "(":
                 self._skip_brackets(field)
             elif seen.upper() == "NOT" and self._seen().upper() != "NULL":
                 written = f"{seen} {self._seen()}".rstrip(" ,>" + _END)
-                raise _error(f"{field}: {written!r} is no constraint; write NOT NULL")
+                raise _error(f"{field}: invalid constraint {written!r}; write NOT NULL")
 
     def _skip_brackets(self, field: str) -> list[str]:
         inside: list[str] = []
         while (seen := self._take()) != ")":
             if seen == _END:
-                raise _error(f"{field}: a ')' is missing")
+                raise _error(f"{field}: missing ')'")
             inside += self._skip_brackets(field) if seen == "(" else [seen]
         return inside
 
@@ -197,12 +197,10 @@ class _Fields:
         written = self._take()
         name = written.upper()
         if written in {_END, *"<>(),:"}:
-            raise _error(f"{field} has no type; write one, such as {field} STRING")
+            raise _error(f"{field} has no type; add one, such as {field} STRING")
         if name not in _TYPES:
             near = _OTHER_NAMES.get(name) or next(iter(meant_by(name, _TYPES)), None)
-            raise _error(
-                f"{field}: {written!r} is not a type of Spark{'' if near is None else f'; did you mean {near}?'}"
-            )
+            raise _error(f"{field}: {written!r} is not a Spark type{'' if near is None else f'; did you mean {near}?'}")
         keys = self._seen(1).upper() if name == "MAP" else ""
         if name == "INTERVAL":
             while self._seen().upper() in {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO"}:
@@ -218,17 +216,17 @@ class _Fields:
     def _nested(self, field: str, name: str) -> None:
         if self._take() != "<":
             example = {"ARRAY": "ARRAY<STRING>", "MAP": "MAP<STRING, STRING>", "STRUCT": "STRUCT<a: STRING>"}[name]
-            raise _error(f"{field}: {name} needs what it holds, such as {example}")
+            raise _error(f"{field}: {name} needs an element type, such as {example}")
         if name == "STRUCT" and self._seen() != ">":
             self._fields(f"{field}.", ">")
         elif name != "STRUCT":
             self._type(field)
             if name == "MAP":
                 if self._take() != ",":
-                    raise _error(f"{field}: a MAP needs two types, of its keys and of its values")
+                    raise _error(f"{field}: a MAP needs a key type and a value type")
                 self._type(field)
         if self._take() != ">":
-            raise _error(f"{field}: a '>' is missing after {name}<...")
+            raise _error(f"{field}: missing '>' after {name}<...")
 
     @staticmethod
     def _check_numbers(field: str, name: str, inside: list[str]) -> None:
@@ -237,8 +235,8 @@ class _Fields:
             precision, scale = [*numbers, 0][:2]
             if not 1 <= precision <= _MOST_DIGITS or scale > precision:
                 raise _error(
-                    f"{field}: {name}({precision}, {scale}) can't be; a DECIMAL has 1 to {_MOST_DIGITS} digits, and at "
-                    "most all of them behind the point"
+                    f"{field}: invalid {name}({precision}, {scale}); precision is 1 to {_MOST_DIGITS}, and scale is "
+                    "at most the precision"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Kafka records to the columns of a table, with what is to be observed on the way."""
+"""Decodes Kafka records into the columns of a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
 
 @dataclass(frozen=True)
 class Decoder:
-    """How a source's records become columns.
+    """Turns a source's records into columns.
 
     Attributes:
         key_format: How to read keys.
@@ -60,11 +60,11 @@ class Decoder:
         return decoder
 
     def stage(self, records: DataFrame) -> DataFrame:
-        """Adds, to the records as they were read, their parsed form and what is wrong with it. Fails on no record."""
+        """Adds the parsed key and value, and the reason for a rejection. Never fails on a record."""
         from pyspark.sql import functions as f
 
         key, value = f.col("key"), f.col("value")
-        # Two steps, so that Spark parses each record once although parsed form and problem both use it.
+        # Two steps, so that Spark parses each record only once.
         parsed = records.select(
             "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
         )
@@ -74,8 +74,13 @@ class Decoder:
             _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM),
         )
 
+    @property
+    def can_reject(self) -> bool:
+        """Whether any record can be rejected."""
+        return self.key_format.can_reject or self.value_format.can_reject
+
     def problem(self) -> Column:
-        """On a staged DataFrame: what is wrong with a record, null if nothing is."""
+        """Why a record of a staged DataFrame is rejected; null if it is not."""
         from pyspark.sql import functions as f
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
@@ -84,7 +89,7 @@ class Decoder:
     """Columns of a staged DataFrame that `explained` needs."""
 
     def explained(self) -> Column:
-        """On a staged DataFrame: as `problem`, in more words. It takes its time: only for records that are named."""
+        """As `problem`, with more detail. It is slow: only for the few records in a message."""
         from pyspark.sql import functions as f
 
         key_problem = f.substr(f.col(_KEY_PROBLEM), f.lit(len(_OF_KEY) + 1))
@@ -94,7 +99,7 @@ class Decoder:
         )
 
     def fields(self, span: int) -> list[FieldWatch]:
-        """On a staged DataFrame: what tells which fields its values and keys have, of formats that declare any.
+        """Returns what observes the fields of values and keys, for formats that declare fields.
 
         Args:
             span: Offsets of the batch.
@@ -114,15 +119,15 @@ class Decoder:
     def finish(
         self, staged: DataFrame, *, leave_out_rejected: bool = False, carry: Mapping[str, str] | None = None
     ) -> DataFrame:
-        """The columns to land, of a staged DataFrame. Fails when it runs on a record that must not be rejected.
+        """Returns the columns of the table. It fails when it runs on a rejected record, unless its format keeps those.
 
         The staged DataFrame should be observed first (see BatchObservation): Spark moves this filter past everything
         else, down to where the records are read, and would then parse each of them once for every rule and field.
 
         Args:
             staged: From `stage`.
-            leave_out_rejected: Whether such records are left out instead, because they are landed elsewhere.
-            carry: Columns of the staged DataFrame that are kept besides, and under which names.
+            leave_out_rejected: Whether rejected records are dropped, because they go to a dead-letter table.
+            carry: Further columns of the staged DataFrame to keep, with their new names.
 
         Raises:
             ConfigurationError: Two columns have the same name.
@@ -173,7 +178,7 @@ class Decoder:
         names = self.columns
         value, key = f.col(_VALUE), f.col(_KEY)
         spread = self.value_format.spread(value)
-        sound = f.col(_VALUE_PROBLEM).isNull()
+        problem = f.col(_VALUE_PROBLEM)
         landed: list[tuple[str, Column]] = []
         own: dict[str, Column] = {
             "topic": f.col("topic"),
@@ -182,18 +187,18 @@ class Decoder:
             "timestamp": f.col("timestamp"),
             "timestamp_type": f.col("timestampType"),
             "headers": f.col("headers"),
-            "key": f.when(f.col(_KEY_PROBLEM).isNull(), self.key_format.as_one(key)),
+            "key": _if_decoded(self.key_format, f.col(_KEY_PROBLEM), self.key_format.as_one(key)),
         }
         if spread is not None:
-            landed.extend((name, f.when(sound, column)) for name, column in spread)
+            landed.extend((name, _if_decoded(self.value_format, problem, column)) for name, column in spread)
             own["value"] = f.col("value")
         else:
-            own["value"] = f.when(sound, self.value_format.as_one(value))
+            own["value"] = _if_decoded(self.value_format, problem, self.value_format.as_one(value))
             if "value" not in names.fields:
                 landed.append((names.name("value"), own["value"]))
         landed.extend((names.name(field), own[field]) for field in names.fields)
         if self.value_format.on_error == "null":
-            landed.append((names.name("rejected_value"), f.when(~sound, f.col("value"))))
+            landed.append((names.name("rejected_value"), f.when(problem.isNotNull(), f.col("value"))))
         if self.key_format.on_error == "null":
             landed.append((names.name("rejected_key"), f.when(f.col(_KEY_PROBLEM).isNotNull(), f.col("key"))))
         if "null" in {self.value_format.on_error, self.key_format.on_error}:
@@ -201,8 +206,15 @@ class Decoder:
         return landed
 
 
+def _if_decoded(form: Format, problem: Column, column: Column) -> Column:
+    """A column of a key or a value; null if it could not be decoded and was kept."""
+    from pyspark.sql import functions as f
+
+    return f.when(problem.isNull(), column) if form.on_error == "null" else column
+
+
 def _problem(form: Format, data: Column, parsed: Column) -> Column:
-    """What is wrong with a key or a value, null if nothing is."""
+    """Why a key or a value is rejected; null if it is not."""
     from pyspark.sql import functions as f
 
     problem = form.problem(data, parsed)

@@ -1,6 +1,6 @@
-"""Formats as JSON: enough to say whether two decode alike, and to make the built-in ones again.
+"""Describes formats as JSON: to compare decoders, and to rebuild the built-in ones.
 
-Kept where records were rejected, so that a later run can find the same ones, whatever its own formats are by then.
+Stored with rejected records, so that a later run finds the same ones even if its own formats have changed.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.format import Format
 
-# Kept in commits, so an id of its own and not where the class is.
+# Stored in commits, so it uses its own id instead of the class path.
 _BUILT_IN: dict[str, type[Format]] = {"raw": RawFormat, "string": StringFormat, "json": JsonFormat}
 
-# What says nothing of which records are rejected.
+# Settings that do not affect which records are rejected.
 _OTHER_SETTINGS = frozenset({"on_error", "show_values"})
 
-# An object's address is another one in every process.
+# An object's address differs in every process.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _PROCESS = uuid.uuid4().hex
 
-# Objects that are described by their address. They are kept, because Python would give the address to another object.
+# Objects described by their address. Keeps them alive, because Python could reuse the address.
 _described: dict[int, Any] = {}
 
 
 def describe_decoder(decoder: Decoder) -> dict[str, Any]:
-    """What decides which records a decoder rejects, as JSON; secrets are masked."""
+    """Settings that decide which records a decoder rejects, as JSON; masks secrets."""
     return {"key": _describe(decoder.key_format), "value": _describe(decoder.value_format)}
 
 
 def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | None:
-    """The decoder that was described: the current one if that is it, or made again; None if that can't be.
+    """Returns the described decoder: the current one if equal, or a rebuilt one; None if impossible.
 
     Args:
         description: From `describe_decoder`.
-        current: The decoder that is there.
+        current: The current decoder.
     """
     key_format = _format_of(description["key"], current.key_format)
     value_format = _format_of(description["value"], current.value_format)
@@ -65,7 +65,7 @@ def _describe(described: Format) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    # A StructType, told by its method: importing pyspark to describe a definition would cost a second.
+    # A StructType, detected by its method: importing pyspark to describe a definition would cost a second.
     if hasattr(value, "jsonValue"):
         return value.jsonValue()
     try:
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_object(value: Any) -> Any:
-    """What json can't describe; what can't be told apart from another is described as no other is."""
+    """Describes values that JSON can't represent; indistinguishable ones get a unique description."""
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
         return {str(key): _plain(each) for key, each in items}
@@ -87,7 +87,7 @@ def _plain_object(value: Any) -> Any:
     text = repr(value)
     if not _ADDRESS.search(text):
         return text
-    # Its text says nothing but where it is: the same object is the same, and no other one, nor one of another process.
+    # Its text only contains its address: equal to itself, but to no other object, and not in another process.
     _described[id(value)] = value
     return f"{_ADDRESS.sub('', text)} {_PROCESS}-{id(value)}"
 
@@ -106,7 +106,7 @@ def _plain_callable(value: Any) -> Any:
 
 
 def _plain_function(function: types.FunctionType) -> dict[str, Any]:
-    """By what it does, because its name may be that of another one: two lambdas have the same."""
+    """Describes a function by its code, because names are not unique: all lambdas have the same."""
     cells = function.__closure__ or ()
     return {
         "function": f"{function.__module__}.{function.__qualname__}",
@@ -125,7 +125,7 @@ def _format_of(description: Mapping[str, Any], current: Format) -> Format | None
     if description == _describe(current):
         return current
     made = _make(description)
-    # As said, and nothing besides: a later version may describe a setting that this one does not know.
+    # Compares exactly the described settings: a later version may describe additional ones.
     return made if made is not None and _describe(made) == description else None
 
 

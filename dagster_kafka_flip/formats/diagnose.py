@@ -1,4 +1,4 @@
-"""Which records were rejected: one read of the batch's splits, made only after a write failed on one of them."""
+"""Identifies rejected records: reads a batch's splits again after a write failed on one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED = 5
 
 
 def is_rejection(error: BaseException | None) -> bool:
-    """Whether a write failed because a record was rejected."""
+    """Whether a write failed because of a rejected record."""
     while error is not None:
         if REJECTED in str(error):
             return True
@@ -25,39 +25,39 @@ def is_rejection(error: BaseException | None) -> bool:
 
 
 def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedError:
-    """An error that counts the rejected records and names the first of them by topic partition and offset.
+    """Creates an error with the number of rejected records and the position of the first ones.
 
-    The records' content is left out of the message: logs are read by more people than tables are.
+    Omits the records' content, because more people read logs than tables.
 
     Args:
-        records: The batch's records as they were read.
-        decoder: What rejected them.
+        records: The batch's records as read.
+        decoder: The decoder that rejected them.
     """
     number, named = _first_rejected(records, decoder)
     if not number:
         return RecordsRejectedError(
-            "a record was rejected while the batch was written, but reading it once more finds none; nothing was "
-            "written. Was a record deleted by retention or compaction meanwhile? Run again"
+            "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
+            "nothing was written. Retention or compaction may have deleted it meanwhile. Run again"
         )
     records_word = "record" if number == 1 else "records"
     return RecordsRejectedError(
-        f"{number} {records_word} can't be decoded, nothing was written: {named}. Correct the format or its "
-        "schema; or land such records in a table of their own with dead_letter=, or keep them with their bytes and the "
-        "reason with on_error='null'"
+        f"{number} {records_word} can't be decoded, nothing was written: {named}. Correct the format or its schema; "
+        "or send such records to a separate table with dead_letter=, or keep them with their bytes and the error with "
+        "on_error='null'"
     )
 
 
 def check_rejected(records: DataFrame, decoder: Decoder, *, max_records: int | None, max_share: float | None) -> None:
-    """Makes sure that not too many of a batch's records are rejected, by decoding all of them.
+    """Checks a batch's rejected records against the limits, by decoding all of them.
 
     Args:
-        records: The batch's records as they were read.
-        decoder: What rejects them.
-        max_records: How many may be; None for any number.
-        max_share: Which part of all; None for any.
+        records: The batch's records as read.
+        decoder: The decoder.
+        max_records: Maximum number; None for no limit.
+        max_share: Maximum fraction; None for no limit.
 
     Raises:
-        TooManyDeadLettersError: More are.
+        TooManyDeadLettersError: More records are rejected.
     """
     from pyspark.sql import functions as f
 
@@ -71,14 +71,14 @@ def check_rejected(records: DataFrame, decoder: Decoder, *, max_records: int | N
     if limits:
         _, named = _first_rejected(records, decoder)
         msg = (
-            f"{number} of the batch's {read} records can't be decoded, more than {' and '.join(limits)} allows; "
+            f"{number} of the batch's {read} records can't be decoded, which exceeds {' and '.join(limits)}; "
             f"nothing of the batch was written: {named}. Correct the format or its schema, or raise the limit"
         )
         raise TooManyDeadLettersError(msg)
 
 
 def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:
-    """How many are rejected, and the first of them by name."""
+    """Number of rejected records, and the position of the first ones."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -86,7 +86,7 @@ def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:
     rejected = (
         decoder.stage(records)
         .withColumn("problem", decoder.problem())
-        # Observed before it is filtered: Spark moves no filter past an observation, and so parses each record once.
+        # Observed before the filter: Spark moves no filter past an observation, so each record is parsed once.
         .observe(counted, f.count("problem").alias("rejected"))
         .where("problem IS NOT NULL")
         .orderBy("topic", "partition", "offset")
@@ -96,7 +96,7 @@ def _first_rejected(records: DataFrame, decoder: Decoder) -> tuple[int, str]:
     first = rejected.collect()
     if not first:
         return 0, ""
-    # Of these few alone: Spark would explain all records, and take the first of them then.
+    # Only for these few: Spark would explain all records before taking the first ones.
     few = records.sparkSession.createDataFrame(first, rejected.schema)
     first = few.select("topic", "partition", "offset", decoder.explained().alias("problem")).collect()
     number = int(counted.get["rejected"])

@@ -1,4 +1,4 @@
-"""Which declared fields a batch's records have, and which undeclared ones: told without a pass of its own.
+"""Which declared and undeclared fields a batch's records have, observed while they are written.
 
 A schema whose names match nothing lands rows full of nulls, and each record is well-formed.
 """
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
 
-# To find undeclared fields the record is parsed once more. So only about that many records of a batch are.
+# Undeclared fields need a second parse, so only about this many records of a batch are sampled.
 _SAMPLED = 1000
 
-# Fewer records may have no optional field by chance.
+# Among fewer records, an optional field may be missing by chance.
 _ENOUGH = 100
 
 MOST_NAMES = 20
-"""Names of undeclared fields that are told."""
+"""Number of undeclared fields that are reported."""
 
 _LONGEST_NAME = 100
 
-# Fields of which one number can tell whether they were seen: a BIGINT without its sign.
+# Fields per BIGINT of bits, without the sign.
 _BITS = 63
 
 
 @dataclass(frozen=True)
 class FieldsSeen:
-    """What was seen of the fields of values and keys.
+    """The fields that values and keys have.
 
     Attributes:
         records: Values that could be decoded, or keys if these are more.
@@ -50,7 +50,7 @@ class FieldsSeen:
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether the schema looks wrong, and not only as if optional fields were left out."""
+        """Whether the schema looks wrong, rather than optional fields missing."""
         if not self.records or not self.never:
             return False
         if not self.is_any:
@@ -69,10 +69,10 @@ class FieldsSeen:
 
 
 def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
-    """What was seen of several batches; None if nothing is known of one of them, or if there is none.
+    """Merges the fields of several batches; None if one is unknown or if there are none.
 
     Args:
-        seen: Of each batch.
+        seen: The fields of each batch.
     """
     found = list(seen)
     known = [each for each in found if each is not None]
@@ -92,10 +92,10 @@ def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
 
 
 def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
-    """What was seen of the values and of the keys of one batch.
+    """Merges the fields of the values and of the keys of one batch.
 
     Args:
-        seen: Of each of the two that declares fields.
+        seen: The fields of each of the two that declares any.
     """
     told = [each for each in seen if each.records]
     return FieldsSeen(
@@ -107,14 +107,14 @@ def of_values_and_keys(seen: Iterable[FieldsSeen]) -> FieldsSeen:
 
 
 class FieldWatch:
-    """What is to be observed of a batch's values for it, or of its keys.
+    """Observes the fields of a batch's values or keys.
 
     Args:
         fields: Declared fields by name, each as a column that is null where the record doesn't have it.
         undeclared: The names of undeclared fields, as an array.
-        is_decoded: Whether the record has a value, and it could be decoded.
-        span: Offsets of the batch.
-        prefix: What names are told with.
+        is_decoded: Whether the record has a value that could be decoded.
+        span: Number of offsets in the batch.
+        prefix: Prefix of reported names.
     """
 
     def __init__(
@@ -128,39 +128,51 @@ class FieldWatch:
         self._fields = fields
         self._undeclared = undeclared
         self._is_decoded = is_decoded
-        self._each = max(1, span // _SAMPLED)
+        # A power of two: Spark writes the number into generated code, and compiles that again for each new one.
+        self._each = 1 << max(0, (span // _SAMPLED).bit_length() - 1)
         self._prefix = prefix
-        # Names of the metrics.
+        # Names of the metrics and of their columns.
         side = prefix.rstrip(".")
-        self._decoded, self._names, self._seen = f"{side}decoded", f"{side}undeclared", f"{side}seen"
+        self._decoded, self._names = f"{side}decoded_fields", f"{side}undeclared"
+        self._seen = [f"{side}seen{first}" for first in range(0, len(fields), _BITS)]
 
-    def metrics(self) -> list[Column]:
-        """What is to be observed, of records as the decoder has staged them."""
+    def columns(self) -> list[Column]:
+        """Returns the columns that the metrics need, to be added to staged records."""
         from pyspark.sql import functions as f
 
-        found = [f.count(f.when(self._is_decoded, f.lit(1))).alias(self._decoded)]
-        # A bit for each field: to count the records of each costs far more, with every record.
-        for first in range(0, len(self._fields), _BITS):
+        found: list[Column] = []
+        # One bit for each field: counting the records of each field costs far more.
+        for number, name in enumerate(self._seen):
             bits = [
                 f.when(column.isNotNull(), f.lit(1 << bit)).otherwise(f.lit(0)).cast("bigint")
-                for bit, (_, column) in enumerate(self._fields[first : first + _BITS])
+                for bit, (_, column) in enumerate(self._fields[number * _BITS : (number + 1) * _BITS])
             ]
             seen = reduce(lambda one, other: one.bitwiseOR(other), bits)
-            found.append(f.bit_or(f.when(self._is_decoded, seen)).alias(f"{self._seen}{first}"))
+            found.append(f.when(self._is_decoded, seen).alias(_staged(name)))
         if self._undeclared is not None:
             is_sampled = self._is_decoded & (f.col("offset") % f.lit(self._each) == f.lit(0))
-            # Of the record that has most of them: to gather the names of all records has no bound. As text, because an
-            # Observation can't answer with an array.
+            # Of the record with the most undeclared fields: names of all records have no bound. As text, because an
+            # Observation can't return an array.
             number = f.lpad(f.size(self._undeclared).cast("string"), 6, "0")
             names = f.concat(number, f.to_json(f.slice(self._undeclared, 1, MOST_NAMES)))
-            found.append(f.max(f.when(is_sampled, names)).alias(self._names))
+            found.append(f.when(is_sampled, names).alias(_staged(self._names)))
+        return found
+
+    def metrics(self) -> list[Column]:
+        """Returns the metrics, on records with `columns`."""
+        from pyspark.sql import functions as f
+
+        found = [f.count(_staged(self._seen[0])).alias(self._decoded)]
+        found += [f.bit_or(_staged(name)).alias(name) for name in self._seen]
+        if self._undeclared is not None:
+            found.append(f.max(_staged(self._names)).alias(self._names))
         return found
 
     def seen(self, answer: Mapping[str, Any]) -> FieldsSeen:
-        """What was seen.
+        """Returns the fields that were seen.
 
         Args:
-            answer: What was observed.
+            answer: The observed metrics.
         """
         if not answer[self._decoded]:
             # Tombstones, or records that could not be decoded.
@@ -168,7 +180,7 @@ class FieldWatch:
         never = tuple(
             self._prefix + name
             for number, (name, _) in enumerate(self._fields)
-            if not answer[f"{self._seen}{number - number % _BITS}"] >> number % _BITS & 1
+            if not answer[self._seen[number // _BITS]] >> number % _BITS & 1
         )
         undeclared: list[str] = json.loads((answer.get(self._names) or "000000[]")[6:])
         return FieldsSeen(
@@ -179,6 +191,11 @@ class FieldWatch:
         )
 
 
+def _staged(name: str) -> str:
+    """Name of a metric's column."""
+    return f"_dagster_kafka_flip_{name}"
+
+
 def _letters(name: str) -> str:
-    """A name as `carrierCode`, `carrier_code` and `CARRIER-CODE` have in common."""
+    """The letters that `carrierCode`, `carrier_code` and `CARRIER-CODE` share."""
     return "".join(letter for letter in name.lower() if letter.isalnum()) or name

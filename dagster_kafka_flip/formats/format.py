@@ -1,9 +1,9 @@
-"""What a format is: how to turn a record's bytes into columns, and how to tell that they can't be."""
+"""Base class of formats: how to decode a record's bytes to columns, and how to detect undecodable ones."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dagster_kafka_flip.settings import Settings
 
@@ -16,60 +16,63 @@ OnError = Literal["fail", "null"]
 
 
 class Format(Settings, ABC):
-    """How to read the key or the value of a record.
+    """Decodes the key or the value of a record.
 
-    A format never touches records by itself: it gives Spark expressions. A null (a tombstone's value, a missing key) is
-    decoded to null and never rejected.
+    A format does not process records itself: it returns Spark expressions. A null (a tombstone's value, a missing key)
+    is decoded to null and never rejected.
 
     Attributes:
-        on_error: What happens to a record that can't be decoded: `fail` (default) ends the run before anything is
-            written; `null` keeps the record, with nulls for what would have been decoded, and its bytes and the reason
-            in columns of their own (`kafka_rejected_value` or `kafka_rejected_key`, and `kafka_error`).
+        on_error: Handling of a record that can't be decoded: `fail` (default) fails the run before anything is written;
+            `null` keeps the record with nulls for the decoded columns, and its bytes and the error in separate columns
+            (`kafka_rejected_value` or `kafka_rejected_key`, and `kafka_error`).
     """
 
     on_error: OnError = "fail"
 
+    can_reject: ClassVar[bool] = True
+    """Whether there are bytes that it can't decode, so that `problem` returns a column."""
+
     @abstractmethod
     def parse(self, data: Column) -> Column:
-        """The decoded form of a binary column, as one column.
+        """The decoded value of a binary column, as one column.
 
-        Must not fail on any bytes: what can't be decoded is told by `problem`.
+        Must not fail on any bytes; `problem` reports undecodable ones.
         """
 
     @abstractmethod
     def problem(self, data: Column, parsed: Column) -> Column | None:
-        """Why a record can't be decoded, as a string column that is null where it can; None if it always can."""
+        """The reason why a record can't be decoded, as a string column, null if it can; None if all bytes are valid."""
 
     def explain(self, data: Column, problem: Column) -> Column:
-        """What is wrong with a record, in more words than `problem` has; for the few records that a message names."""
+        """A more detailed reason than `problem`, for the few records in a message."""
         del data
         return problem
 
     def as_one(self, parsed: Column) -> Column:
-        """The decoded form as one column, as it is landed."""
+        """The decoded value as one column of the table."""
         return parsed
 
     @property
     def column_names(self) -> Sequence[str] | None:
-        """Names of the columns that `spread` gives, empty if it gives none; None if only Spark can tell."""
+        """Column names of `spread`, empty if it has none; None if only Spark knows them."""
         return () if type(self).spread is Format.spread else None
 
     @property
     def declares_fields(self) -> bool:
-        """Whether it has `fields`, which records may lack."""
+        """Whether the format declares fields, which records may lack."""
         return type(self).fields is not Format.fields
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
-        """Declared fields, each null where a record doesn't have it; for a format that declares none, nothing."""
+        """Declared fields, null where a record lacks them; empty for a format without fields."""
         del parsed
         return []
 
     def undeclared(self, data: Column) -> Column | None:
-        """The names of fields that are not declared, as an array of strings; None if that can't be told."""
+        """Names of undeclared fields, as an array of strings; None if unknown."""
         del data
         return None
 
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """Names and columns of a value that is spread over several; None if it is landed as one."""
+        """Names and columns of a value that becomes several columns; None if it is one column."""
         del parsed
         return None

@@ -1,10 +1,10 @@
-r"""What Spark's JSON parser changes in a value without an error; such a record is rejected.
+r"""Detects values that Spark's JSON parser changes without an error; such records are rejected.
 
 Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, and a question mark of half a surrogate pair.
 
-To look exactly costs as much as to parse the record once more. So there are two looks at its text: a cheap one at every
-record (`doubt`), which may suspect a record that is right but passes none that is wrong, and an exact one (`exact`) at
-the records that it suspects. What the parsed values tell by themselves (`changes`) needs neither.
+An exact check costs as much as parsing the record again. So there are two checks: a cheap one for every record
+(`doubt`), with false positives but no false negatives, and an exact one (`exact`) for suspected records. Changes that
+the parsed values show (`changes`) need neither.
 """
 
 from __future__ import annotations
@@ -25,62 +25,62 @@ if TYPE_CHECKING:
 _MOST_DIGITS = 38
 _MOST_DIGITS_OF_LONG = 18
 
-# With fewer zeros or nines to look for, too many records that are right would be suspected.
+# With fewer zeros or nines, too many valid records would be suspected.
 _LEAST_ROOM = 8
 
-# A JSON text up to its next number outside of strings, and that number. Possessive, so that Java neither goes back nor
-# recurses, however long the text.
+# JSON text up to its next number outside of strings, with the number. Possessive, so that Java does not backtrack or
+# recurse on long texts.
 _NEXT_NUMBER = r'\G((?:[^"0-9-]++|-(?![0-9])|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9][0-9.eE+-]*+)'
 
-# Of a text in which every backslash begins an escape other than \\.
+# For a text in which every backslash begins an escape other than \\.
 _LONE_SURROGATE = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 
-# Names that need no escapes in JSON, and none in a regular expression but for dots and dollars.
+# Names without JSON escapes, and without regular expression syntax except dots and dollars.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@$-]+")
 
 
 def with_room(struct: StructType) -> StructType:
-    """The type to parse with: a decimal has room for digits that would be rounded away, so that they show.
+    """The type for parsing: decimals get additional digits, so that rounding becomes visible.
 
     Args:
-        struct: What is declared.
+        struct: The declared fields.
     """
     return cast("StructType", _roomy(struct))
 
 
 def as_declared(data_type: DataType, parsed: Column) -> Column:
-    """A value that was parsed with room, in the type that was declared. Digits that don't fit make it a null.
+    """Casts a value with additional digits to the declared type. Excess digits make it null.
 
     Args:
-        data_type: What is declared.
-        parsed: As it was parsed.
+        data_type: The declared type.
+        parsed: The parsed value.
     """
     return parsed.try_cast(_nullable(data_type)) if _has_room(data_type) else parsed
 
 
 def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
-    """Whether a value may have been changed; None if no declared type has values that can be.
+    """Whether a value may have been changed; None if no declared type can be affected.
 
     Args:
         struct: The declared fields.
-        text: What was parsed.
-        parsed: As it was parsed, with room.
+        text: The JSON text.
+        parsed: The parsed value with additional digits.
     """
     doubts: list[Column] = []
     if rooms := [room for _, _, room in _decimals(struct, None) if room]:
         doubts.append(_is_rounded(struct, parsed))
-        # What is so close to a number of the declared scale that the room does not show it has, behind that scale, as
-        # many zeros or nines as there is room; or an exponent puts it there.
+        # A number so close to the declared scale that the additional digits do not show the difference has, after that
+        # scale, as many zeros or nines as there are additional digits; or an exponent.
         zeros, nines = "0" * min(rooms), "9" * min(rooms)
         many = text.contains(zeros) | text.contains(nines)
         doubts.append(many & text.rlike(rf"\.[0-9]*(?:{zeros}|{nines})"))
         doubts.append((text.contains("e-") | text.contains("E-")) & text.rlike(r'[":\[, \t\r\n][+-]?[0-9.]++[eE]-'))
     patterns = dict.fromkeys(decimal_pattern(each, name) for each, name, room in _decimals(struct, None) if not room)
     if patterns:
-        # A name that is written with escapes, such as "pr\u0069ce", is not found by its letters.
+        # A name with escapes, such as "pr\u0069ce", does not match literally.
         doubts.append(text.contains("\\u00") & text.rlike(r"\\u00[2-7]"))
         doubts.extend(text.rlike(pattern) for pattern in patterns)
     if _only(struct, _is_text) is not None:
@@ -89,40 +89,40 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
 
 
 def _is_rounded(struct: StructType, parsed: Column) -> Column:
-    """Whether a decimal has digits in the room that was made for them."""
+    """Whether a decimal uses its additional digits."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
     declared = StructType([field for field in struct.fields if _has_room(field.dataType)])
-    # As one value: Java compiles no method of more than 8,000 bytes, and Spark makes one of its own for it.
+    # As one value: Java does not compile methods of more than 8,000 bytes, and Spark creates a separate one for it.
     roomy = f.struct(*(parsed.getField(field.name).alias(field.name) for field in declared.fields))
     return ~roomy.eqNullSafe(as_declared(declared, roomy).try_cast(with_room(declared)))
 
 
 def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
-    """What is wrong with a record that is in doubt, by an exact look; null if nothing is.
+    """The exact check of suspected records; null if valid.
 
     Args:
         struct: The declared fields.
-        text: What is parsed.
-        options: How it is parsed.
+        text: The JSON text.
+        options: The parser's options.
     """
     from pyspark.sql import functions as f
 
     problems: list[Column] = []
     decimals, texts = _only(struct, _is_decimal), _only(struct, _is_text)
     if decimals is not None:
-        # As a STRING field takes a number, Spark would write the nearest double; of a string it changes nothing.
+        # For a number in a STRING field, Spark would write the nearest double; strings are unchanged.
         quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
         texts_of_them = _with_leaves(decimals, _as_text, in_maps=_as_text)
         written = f.from_json(quoted, texts_of_them, options)  # pyright: ignore[reportArgumentType]
-        # A transform, so that this is parsed once for all fields, and is no part of the code that Spark makes for each
-        # record: Java compiles no method of more than 8,000 bytes.
+        # A transform, so that this is parsed once for all fields, outside of Spark's generated code for each record:
+        # Java does not compile methods of more than 8,000 bytes.
         found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _changed_decimal)))
         problems.append(f.get(found, f.lit(0)))
     if texts is not None:
         lone = _lone_surrogate(texts, text, options)
-        problems.append(f.when(lone, f.lit("a text has half of a surrogate pair")))
+        problems.append(f.when(lone, f.lit("a string has half of a surrogate pair")))
     return f.coalesce(*problems)
 
 
@@ -136,12 +136,12 @@ def _first(rules: Rules) -> Column:
 
 
 def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str | Column, Column]]:
-    """What is wrong, and on which records, by what was parsed.
+    """Problems that the parsed values show, with their conditions.
 
     Args:
         struct: The declared fields.
-        parsed: As Spark parsed them.
-        text: What was parsed.
+        parsed: The parsed fields.
+        text: The JSON text.
     """
     from pyspark.sql import functions as f
 
@@ -149,12 +149,12 @@ def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str 
     infinite = _rules(struct, parsed, "", None, partial(_infinite, names))
     rules: list[tuple[str | Column, Column]] = [*_rules(struct, parsed, "", None, _changed)]
     if infinite:
-        # "Infinity" is taken for what it says. A record that says so may have a number that is too large, too.
+        # "Infinity" is a valid value. The record may also have a number that is too large.
         is_told = text.contains("Infinity") | text.contains("INF")
         alone = "|".join(re.escape(name) for name in sorted(filter(None, names)))
         before = r"[:\[,]" if None in names else rf'"(?:{alone})"[ \t\r\n]*:'
         is_number = text.rlike(rf"{before}[ \t\r\n]*-?[0-9]+(\.[0-9]+)?([eE]\+?[0-9]|(?<=[0-9]{{39}}))")
-        # Once for all fields: Java compiles no method of more than 8,000 bytes.
+        # Once for all fields: Java does not compile methods of more than 8,000 bytes.
         which = _first(infinite)
         rules.append((which, which.isNotNull() & f.coalesce(~is_told | is_number, f.lit(True))))
     return rules
@@ -163,7 +163,7 @@ def changes(struct: StructType, parsed: Column, text: Column) -> list[tuple[str 
 def _decimals(
     data_type: DataType, name: str | None, *, is_in_map: bool = False
 ) -> Iterator[tuple[DecimalType, str | None, int]]:
-    """Each decimal, the name of its field (None if it is an element of an array or of a map), and its room."""
+    """Each decimal, the name of its field (None in an array or a map), and its additional digits."""
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
     if isinstance(data_type, DecimalType):
@@ -178,7 +178,7 @@ def _decimals(
 
 
 def _room(data_type: DecimalType) -> int:
-    """How many more digits behind the point are parsed; 0 if there is no room for enough of them."""
+    """Number of additional decimal places for parsing; 0 if the precision does not allow enough."""
     for most in (_MOST_DIGITS_OF_LONG, _MOST_DIGITS):
         if (room := most - data_type.precision) >= _LEAST_ROOM:
             return room
@@ -197,7 +197,7 @@ def _roomy(data_type: DataType) -> DataType:
             return leaf
         return DecimalType(leaf.precision + _room(leaf), leaf.scale + _room(leaf))
 
-    # Spark does not compare maps.
+    # Spark can't compare maps.
     return _with_leaves(data_type, roomy, in_maps=_unchanged)
 
 
@@ -216,22 +216,22 @@ def _unchanged(leaf: DataType) -> DataType:
 
 
 def decimal_pattern(data_type: DecimalType, name: str | None) -> str:
-    """A pattern that is found in each JSON text in which a decimal may have too many digits.
+    """A pattern that matches every JSON text in which a decimal may have too many digits.
 
     Args:
         data_type: The decimal's type.
-        name: The name of its field; None if it is an element of an array or of a map.
+        name: The name of its field; None in an array or a map.
     """
     scale = data_type.scale
     if name is None or not _PLAIN_NAME.fullmatch(name):
         return rf"\.\p{{Nd}}{{{scale + 1}}}|[\p{{Nd}}.][eE]"
-    # It begins with literal text, which Java finds by skipping most of what is before it.
+    # Begins with literal text, which Java searches for quickly.
     fraction = rf"(?:\.[0-9]{{1,{scale}}}+0*+)?+" if scale else r"(?:\.0++)?+"
     return rf'"{re.escape(name)}"[ \t\r\n]*+:(?![ \t\r\n]*+(?:("?+)-?[0-9]++{fraction}\1[ \t\r\n]*+[,}}]|null))'
 
 
 def _changed_decimal(data_type: DataType, written: Column, name: str | None) -> Rules:
-    """What is wrong with a decimal, by its text."""
+    """Problems of a decimal, from its text."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import DecimalType
 
@@ -240,10 +240,10 @@ def _changed_decimal(data_type: DataType, written: Column, name: str | None) -> 
         return []
     scale = data_type.scale
     is_plain = written.rlike(r"\A-?[0-9]+(\.[0-9]+)?\z")
-    # Spark leaves the commas of a string out.
+    # Spark removes the commas of a string.
     number = f.regexp_replace(written, ",", "")
     wide = DecimalType(_MOST_DIGITS, scale + _MOST_DIGITS - data_type.precision)
-    # The doubles tell where digits are beyond those that the wide type has, as for 1e-40.
+    # Doubles show digits beyond the wide type, as in 1e-40.
     differs = [
         ~number.try_cast(same).eqNullSafe(number.try_cast(data_type).try_cast(same)) for same in (wide, "double")
     ]
@@ -252,7 +252,7 @@ def _changed_decimal(data_type: DataType, written: Column, name: str | None) -> 
 
 
 def _infinite(names: set[str | None], data_type: DataType, column: Column, name: str | None) -> Rules:
-    """Where a number is infinite; adds the field's name to the names."""
+    """Condition for an infinite number; adds the field's name to the names."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import DoubleType, FloatType
 
@@ -264,7 +264,7 @@ def _infinite(names: set[str | None], data_type: DataType, column: Column, name:
 
 
 def _changed(data_type: DataType, column: Column, name: str | None) -> Rules:
-    """What is wrong with a value, by what was parsed."""
+    """Problems of a value, from its parsed form."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import MapType, TimestampNTZType, TimestampType
 
@@ -279,19 +279,19 @@ def _changed(data_type: DataType, column: Column, name: str | None) -> Rules:
 
 
 def _lone_surrogate(texts: DataType, text: Column, options: dict[str, str]) -> Column:
-    r"""Whether a text of a declared field has a \uD800 to \uDFFF without its other half."""
+    r"""Whether a declared field's text has a \uD800 to \uDFFF without its other half."""
     from pyspark.sql import functions as f
 
-    # Without backslashes that stand for themselves, each \u begins an escape.
+    # Without escaped backslashes, each \u begins an escape.
     single = f.regexp_replace(text, r"\\\\", r"\\u005c")
     other = f.regexp_replace(single, _LONE_SURROGATE, r"\\ufffd")
-    # An undeclared field is left out whatever it holds: then the other text makes no difference.
+    # Undeclared fields are ignored: then both texts are equal.
     before, after = (f.to_json(f.from_json(each, texts, options)) for each in (text, other))  # pyright: ignore[reportArgumentType]
     return single.rlike(_LONE_SURROGATE) & ~before.eqNullSafe(after)
 
 
 def _rules(data_type: DataType, column: Column, path: str, name: str | None, look: Look) -> Rules:
-    """What a look finds in a value and in all that is inside of it, each with the path where it is."""
+    """Applies a check to a value and everything inside it, with the paths."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -308,10 +308,10 @@ def _rules(data_type: DataType, column: Column, path: str, name: str | None, loo
 
 
 def _inside(element_type: DataType, elements: Column, path: str, look: Look) -> Rules:
-    """The rules of an array's elements, each once for all of them."""
+    """The rules of an array's elements, each once for all elements."""
     from pyspark.sql import functions as f
 
-    # How many rules there are does not depend on the element, so any column will do to find out.
+    # The number of rules does not depend on the element, so any column works here.
     messages = [message for message, _ in _rules(element_type, elements, path, None, look)]
 
     def rule(number: int) -> Column:
@@ -337,7 +337,7 @@ def _is_decimal(data_type: DataType) -> bool:
 
 
 def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType | None:
-    """The type with nothing but what is wanted, none of it required; None if nothing is."""
+    """The type reduced to the selected parts, all nullable; None if nothing is selected."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     if wanted(data_type):
@@ -358,12 +358,12 @@ def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType |
 def _with_leaves(
     data_type: DataType, change: Callable[[DataType], DataType], *, in_maps: Callable[[DataType], DataType]
 ) -> DataType:
-    """The type with others in place of what is not nested, and nothing required.
+    """The type with replaced leaf types, all nullable.
 
     Args:
         data_type: The type.
-        change: What to put in the place of each.
-        in_maps: The same, for what is inside of a MAP.
+        change: Returns the replacement of a leaf type.
+        in_maps: Returns the replacement inside a MAP.
     """
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 

@@ -1,4 +1,4 @@
-"""Types that a field of JSON can't have: Spark has them, and reads none of their values from JSON."""
+"""Types that JSON fields can't have, because Spark can't read their values from JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dagster_kafka_flip.formats.ddl import check_ddl
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-_NO_LENGTHS = "Spark reads no text of a fixed length from JSON; write STRING"
+_NO_LENGTHS = "Spark can't read fixed-length strings from JSON; use STRING"
 _REFUSED = {
-    "VOID": "every value would become null; write its type, or leave the field out",
+    "VOID": "every value would become null; declare a type, or remove the field",
     "CHAR": _NO_LENGTHS,
     "CHARACTER": _NO_LENGTHS,
     "VARCHAR": _NO_LENGTHS,
@@ -20,13 +20,13 @@ _REFUSED = {
 
 
 def check_json_types(schema: str | StructType) -> None:
-    """Checks the fields of a schema, as far as that goes without Spark.
+    """Validates the types of a schema, as far as possible without Spark.
 
     Args:
-        schema: As DDL, or as a StructType.
+        schema: DDL or a StructType.
 
     Raises:
-        ConfigurationError: The DDL is none, or a field has a type that JSON can't fill. The message names the field.
+        ConfigurationError: The DDL is invalid, or a field has an unsupported type. The message names the field.
     """
     if isinstance(schema, str):
         check_ddl(schema, _check_type)
@@ -37,14 +37,17 @@ def check_json_types(schema: str | StructType) -> None:
 def _check_type(field: str, name: str, keys: str) -> None:
     why = _REFUSED.get(name)
     if why is None and name == "MAP" and keys not in {"", "STRING"}:
-        why = f"the keys of a MAP in JSON are texts, not {keys}; write MAP<STRING, ...>, and cast them in the transform"
+        why = (
+            f"the keys of a MAP in JSON are strings, not {keys}; use MAP<STRING, ...>, and cast the keys in the "
+            "transform"
+        )
     if why is not None:
-        msg = f"schema: {field}: {name} can't be; {why}"
+        msg = f"schema: {field}: unsupported type {name}; {why}"
         raise ConfigurationError(msg)
 
 
 def _check_inside(path: str, kind: DataType) -> None:
-    # By their names, because importing pyspark to check a definition would cost every code location a second.
+    # Compares names, because importing pyspark would cost every code location a second.
     name = kind.typeName()
     if name == "struct":
         for field in kind.fields:  # pyright: ignore[reportAttributeAccessIssue]

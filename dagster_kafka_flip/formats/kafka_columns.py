@@ -1,4 +1,4 @@
-"""Which of a record's own fields become columns, and under which names."""
+"""KafkaColumns: which of a record's own fields become columns, and their names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ KafkaField = Literal["key", "value", "topic", "partition", "offset", "timestamp"
 
 
 class KafkaColumns(Settings):
-    """The columns that come from the record itself rather than from decoding its value.
+    """The columns from the record itself, as opposed to its decoded value.
 
     Attributes:
-        prefix: Put before each name. Default `kafka_`, as in `kafka_offset`.
-        fields: The fields that are kept, in the order of the columns. Default: all but `value`, which is there anyway
-            under a format that does not spread it over columns of its own.
+        prefix: Prefix of the column names. Default: `kafka_`, as in `kafka_offset`.
+        fields: The fields to keep, in column order. Default: all but `value`, which formats without separate columns
+            always add.
     """
 
     prefix: str = "kafka_"
@@ -35,10 +35,10 @@ class KafkaColumns(Settings):
     @classmethod
     def _check_fields(cls, fields: tuple[KafkaField, ...]) -> tuple[KafkaField, ...]:
         if len(set(fields)) != len(fields):
-            msg = f"a field is named twice: {', '.join(fields)}"
+            msg = f"duplicate field: {', '.join(fields)}"
             raise ValueError(msg)
         return fields
 
     def name(self, field: KafkaField | Literal["error", "rejected_key", "rejected_value"]) -> str:
-        """The column of a field, or of what is kept of a rejected record."""
+        """The column of a field, or of a rejected record's part."""
         return f"{self.prefix}{field}"

@@ -1,8 +1,8 @@
-"""RawFormat: bytes as they are."""
+"""RawFormat: unchanged bytes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dagster_kafka_flip.formats.format import Format
 
@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 
 
 class RawFormat(Format):
-    """Lands the bytes as they are, in one BINARY column."""
+    """Keeps the bytes unchanged, in one BINARY column."""
+
+    can_reject: ClassVar[bool] = False
 
     def parse(self, data: Column) -> Column:
         """The bytes."""
         return data
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
-        """Never: any bytes will do."""
+        """None: all bytes are valid."""
         del data, parsed
         return None

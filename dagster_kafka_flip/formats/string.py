@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class StringFormat(Format):
-    """Lands the bytes as UTF-8 text, in one STRING column. Bytes that are not UTF-8 are rejected, never replaced."""
+    """Decodes the bytes as UTF-8, in one STRING column. Rejects invalid UTF-8; never replaces it."""
 
     def parse(self, data: Column) -> Column:
         """The text."""
         return data.cast("string")
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
-        """Bytes that are not UTF-8 (RFC 3629)."""
+        """Reports invalid UTF-8 (RFC 3629)."""
         from pyspark.sql import functions as f
 
         del data

@@ -1,4 +1,4 @@
-"""Conflicts: how often a run plans anew because somebody else changes the table between its look and its commit."""
+"""Counts how often a run plans again because another writer changed the table between plan and commit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 MOST_PLANS = 5
-"""So many plans in a row that come to nothing end a run."""
+"""Maximum number of consecutive plans without a commit."""
 
 
 class Conflicts:
-    """The plans in a row of one run that a change to its table, or to its logs, has made void.
+    """Consecutive plans of a run that a change to the table or the logs invalidated.
 
     Args:
         target: The table.
-        log: Where to tell each of them.
+        log: The log for each conflict.
     """
 
     def __init__(self, target: DeltaTarget, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
@@ -29,25 +29,25 @@ class Conflicts:
         self._plans = 0
 
     def met(self, conflict: Exception, what: str) -> None:
-        """Notes that nothing of a plan was written. Plan anew after it.
+        """Records that a plan was not written. Plan again after this call.
 
         Args:
-            conflict: What was in the way.
-            what: What was to be written.
+            conflict: The conflicting change.
+            what: Name of the batch, for messages.
 
         Raises:
-            WriteFailedError: It was one too many.
+            WriteFailedError: Too many consecutive conflicts.
         """
         self._plans += 1
         if self._plans == MOST_PLANS:
             msg = (
-                f"{MOST_PLANS} plans in a row met somebody else's change to {self._target}, the last one with "
-                f"{conflict}; nothing of {what} was written. Run again when the table is quiet, or give the runs that "
-                "change it a pool with a limit of 1"
+                f"{MOST_PLANS} plans in a row conflicted with other changes to {self._target}, the last one with "
+                f"{conflict}; nothing of {what} was written. Run again when nothing else writes to the table, or give "
+                "the runs that change it a pool with the limit 1"
             )
             raise WriteFailedError(msg) from conflict
-        self._log.warning("%s or its logs changed meanwhile (%s); planning anew", self._target, conflict)
+        self._log.warning("%s or its logs changed meanwhile (%s); planning again", self._target, conflict)
 
     def over(self) -> None:
-        """Something was written: what came in between hours ago says nothing about the next plan."""
+        """Resets the count after a successful write."""
         self._plans = 0

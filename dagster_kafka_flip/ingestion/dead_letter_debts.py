@@ -1,7 +1,7 @@
-"""What a stream owes its dead-letter table, judged by what the commits of both tables say.
+"""Determines a stream's pending dead letters from the commits of both tables.
 
-A batch counts as settled only where the dead-letter table itself says so. A table that is not found, or that another
-one has taken the place of, says nothing.
+A batch only counts as settled if the dead-letter table's commits confirm it. A missing or replaced table confirms
+nothing.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ def check_nothing_owed(
     main_target: DeltaTarget,
     tolerated: Collection[type[KafkaFlipError]],
 ) -> tuple[Incident, ...]:
-    """Makes sure that a stream which no longer sends its rejected records to a table owes it none.
+    """Checks that a stream without a dead-letter table has no pending dead letters in its former one.
 
     Args:
-        spark: The session to read with.
-        batch: The stream's last batch whose rejected records went there.
+        spark: The Spark session.
+        batch: The stream's last batch with a dead-letter route.
         main: The stream's own table.
-        main_target: What it is.
-        tolerated: Errors that don't end the run.
+        main_target: The target of that table.
+        tolerated: Errors that don't fail the run.
 
     Returns:
-        What was tolerated.
+        Tolerated errors.
 
     Raises:
-        ConfigurationError: It owes some.
-        DeadLetterTableMissingError: The table is not there, so that nobody can tell.
-        TableReplacedError: The table was set back, and has lost dead letters.
+        ConfigurationError: Dead letters are pending.
+        DeadLetterTableMissingError: The table does not exist, so the answer is unknown.
+        TableReplacedError: The table was rolled back, and has lost dead letters.
     """
     if not batch.splits:
         return ()
-    # Only looked at, and so whether there is another writer does not matter.
+    # Only reads the table, so other writers do not matter.
     target = DeltaTarget(table=batch.route.table, stream=batch.route.stream, single_writer=True)
     table = DeltaTable(spark, target, tolerated)
     anchor = table.anchor()
     there = None if anchor is None else table.table_id()
     if anchor is None or there != batch.route.table_id:
-        went_on = "The run went on; what was owed to the table is not landed."
+        went_on = "The run continued; the pending dead letters are not written."
         return (tolerable(missing(batch, target, main_target, there), tolerated, went_on),)
     check_whose(anchor, target, main.table_id(), main_target)
     incidents = list(anchor.incidents)
@@ -75,15 +75,15 @@ def check_nothing_owed(
     if (settles is not None and settles.version >= batch.version) or not owed(anchor, batch):
         return tuple(incidents)
     msg = (
-        f"the rejected records of version {batch.version} of {main_target} are still owed to the dead-letter table "
-        f"{target} (stream {target.stream!r}), and dead_letter does not name it any longer. Nothing was written. Run "
+        f"rejected records of version {batch.version} of {main_target} are still pending for the dead-letter table "
+        f"{target} (stream {target.stream!r}), but dead_letter no longer names it. Nothing was written. Run "
         f"once with dead_letter=DeadLetters(table={batch.route.table!r}, stream={batch.route.stream!r}). "
         + write_off(target, batch.splits, "latest")
     )
     raise ConfigurationError(msg)
 
 
-_NOT_AGAIN = "The run went on; the dead letters that the table lost are not landed again."
+_NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."
 
 
 def tolerable(
@@ -91,12 +91,12 @@ def tolerable(
     tolerated: Collection[type[KafkaFlipError]],
     went_on: str,
 ) -> Incident:
-    """Raises an error, unless it is tolerated. How many dead letters are lost by it, nobody can tell.
+    """Raises an error, unless it is tolerated. The number of lost dead letters is unknown.
 
     Args:
         error: The error.
-        tolerated: Errors that don't end the run.
-        went_on: How the run goes on, as a sentence.
+        tolerated: Errors that don't fail the run.
+        went_on: How the run continues, as a sentence.
     """
     if type(error) not in tolerated:
         raise error
@@ -106,28 +106,27 @@ def tolerable(
 def missing(
     batch: RoutedBatch, target: DeltaTarget, main_target: DeltaTarget, there: str | None
 ) -> DeadLetterTableMissingError:
-    """The error of a dead-letter table that is not found.
+    """The error for a missing dead-letter table.
 
     Args:
-        batch: The stream's last batch whose rejected records went there.
-        target: The table, by the name that was looked under.
+        batch: The stream's last batch with a dead-letter route.
+        target: The table that was looked up.
         main_target: The stream's own table.
-        there: Delta's id of another table that is found there; None if there is none.
+        there: Delta's id of another table at that location; None if there is none.
     """
     known = batch.route
-    found = "is not there" if there is None else f"is another table now (id {there})"
+    found = "does not exist" if there is None else f"is now another table (id {there})"
     msg = (
-        f"the dead-letter table {target} (id {known.table_id}) {found}, so nobody can tell whether it has the rejected "
-        f"records of version {batch.version} of {main_target}. Nothing was written. If it is out of reach (a volume "
-        f"that is not mounted, another host, another catalog), make {known.table} reachable again; if it was moved, "
-        "name its new place in dead_letter; if it was dropped on purpose, let one run tolerate "
-        "DeadLetterTableMissingError"
+        f"the dead-letter table {target} (id {known.table_id}) {found}, so it is unknown whether it has the rejected "
+        f"records of version {batch.version} of {main_target}. Nothing was written. If it is unreachable (an "
+        f"unmounted volume, another host, another catalog), make {known.table} reachable again; if it was moved, set "
+        "its new location in dead_letter; if it was dropped on purpose, tolerate DeadLetterTableMissingError in one run"
     )
     return DeadLetterTableMissingError(msg)
 
 
 def is_set_back(anchor: Anchor, batch: RoutedBatch) -> bool:
-    """Whether the dead-letter table says less than it said when the batch was committed, as after a RESTORE."""
+    """Whether the dead-letter table has settled less than at the batch's commit, as after a RESTORE."""
     settled, document, settles = batch.route.settled, anchor.document, settlement(anchor)
     if settled is None or (document is not None and document.reason is not None):
         return False
@@ -137,37 +136,37 @@ def is_set_back(anchor: Anchor, batch: RoutedBatch) -> bool:
 def set_back(
     table: DeltaTable, anchor: Anchor, batch: RoutedBatch, target: DeltaTarget, main_target: DeltaTarget
 ) -> TableReplacedError:
-    """The error of a dead-letter table that was set back.
+    """The error for a dead-letter table that was rolled back.
 
     Args:
         table: The dead-letter table.
-        anchor: What it says now.
-        batch: The stream's last batch whose rejected records go there.
-        target: The same table, described.
+        anchor: The dead-letter table's current anchor.
+        batch: The stream's last batch with a dead-letter route.
+        target: The target of that table.
         main_target: The stream's own table.
     """
     settles = settlement(anchor)
     now = "of no version" if settles is None else f"up to version {settles.version}"
     last = table.last_document(table.history() or ())
-    version = "" if last is None else f" to version {last[0].version}, the last one that a run wrote"
+    version = "" if last is None else f" to version {last[0].version}, the last one written by a run"
     msg = (
-        f"the dead-letter table {target} was set back: it has had the rejected records of {main_target} up to version "
+        f"the dead-letter table {target} was rolled back: it had the rejected records of {main_target} up to version "
         f"{batch.route.settled}, and now (version {anchor.table_version}) it has those {now}. Nothing was written. "
-        f"RESTORE it{version}; the next run goes on from there. " + write_off(target, batch.splits, "latest")
+        f"RESTORE it{version}; the next run continues from there. " + write_off(target, batch.splits, "latest")
     )
     return TableReplacedError(msg)
 
 
 def write_off(target: DeltaTarget, splits: Iterable[KafkaPartitionSplit], to: str) -> str:
-    """How to go on without dead letters that are owed, as a sentence.
+    """Advice to continue without pending dead letters, as a sentence.
 
     Args:
         target: The dead-letter table and the stream in it.
-        splits: What is owed.
-        to: Where the dead-letter table's position is set.
+        splits: The pending splits.
+        to: New position of the dead-letter stream.
     """
     topics = sorted({split.topic_partition.topic for split in splits}) or TOPIC
-    return f"To go on without them: {set_position(str(target), target.stream, topics=topics, to=to)}"
+    return f"To continue without them: {set_position(str(target), target.stream, topics=topics, to=to)}"
 
 
 def settlement(anchor: Anchor) -> TableVersion | None:
@@ -176,10 +175,10 @@ def settlement(anchor: Anchor) -> TableVersion | None:
 
 
 def check_whose(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: DeltaTarget) -> None:
-    """Makes sure that a stream of a dead-letter table is of this table.
+    """Checks that a stream of a dead-letter table belongs to this table.
 
     Raises:
-        ConfigurationError: It is of another one.
+        ConfigurationError: The stream belongs to another table.
     """
     document, settles = anchor.document, settlement(anchor)
     if document is None or (settles is None and document.reason is not None):
@@ -187,14 +186,14 @@ def check_whose(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: 
     if settles is None or settles.table_id != main_id:
         whose = "no dead letters" if settles is None else f"those of the table {settles.table} (id {settles.table_id})"
         msg = (
-            f"the stream {target.stream!r} of the dead-letter table {target} holds {whose}, and not those of "
-            f"{main_target} (id {main_id}); give this one a stream of its own: DeadLetters(table=..., stream=...)"
+            f"the stream {target.stream!r} of the dead-letter table {target} holds {whose}, not those of "
+            f"{main_target} (id {main_id}); give this one its own stream: DeadLetters(table=..., stream=...)"
         )
         raise ConfigurationError(msg)
 
 
 def owed(anchor: Anchor, batch: RoutedBatch) -> tuple[KafkaPartitionSplit, ...]:
-    """What a batch owes that is not settled: all it read, but for what an operator has written off since."""
+    """A batch's pending splits: all of its splits, except those written off by moving the position."""
     document, moved = anchor.document, anchor.state
     if document is None or document.reason is None or moved is None:
         return batch.splits
@@ -211,15 +210,15 @@ def owed(anchor: Anchor, batch: RoutedBatch) -> tuple[KafkaPartitionSplit, ...]:
 def maybe_landed(
     anchor: Anchor, now: EnumeratorState, splits: Iterable[KafkaPartitionSplit]
 ) -> tuple[KafkaPartitionSplit, ...]:
-    """Those splits of which dead letters may be in the table already.
+    """Splits whose dead letters may already be in the table.
 
-    They were not landed before only where a split begins at or after the furthest offset that was settled of the same
-    log. After a RESTORE of the stream's table, or a run that was told to go back, it begins before that.
+    Dead letters are certainly new only if a split begins at or after the last settled offset of the same log. After a
+    RESTORE of the stream's table, or a start override, it begins before.
 
     Args:
-        anchor: What the dead-letter table says.
-        now: Cluster and topics that the splits are of.
-        splits: What is about to be landed.
+        anchor: The dead-letter table's anchor.
+        now: Cluster and topics of the splits.
+        splits: The splits to write.
     """
     document, before = anchor.document, anchor.state
     if anchor.table_rows == 0:
@@ -236,7 +235,7 @@ def maybe_landed(
 
 
 def furthest(before: EnumeratorState | None, now: EnumeratorState) -> EnumeratorState:
-    """How far dead letters were ever landed: a stream's position may go back, and its dead letters stay."""
+    """The furthest offsets ever settled: a stream's position may decrease, but its dead letters stay."""
     if before is None:
         return now
     position = {

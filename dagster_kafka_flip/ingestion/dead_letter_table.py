@@ -1,9 +1,9 @@
-"""Dead letters: records that can't be decoded are landed, raw, in a Delta table of their own, each exactly once.
+"""Dead letters: writes undecodable records, raw, to a separate Delta table, each exactly once.
 
-The stream's own commit goes first, without the rejected records, and says where they go. They follow in one commit of
-the dead-letter table, which says up to which commit of the stream's table nothing is owed any longer. The batch is read
-once more for it, exactly as it was planned. Nothing is committed to the stream's table while a batch before owes: so a
-crash in between leaves a debt of one batch at most, and the next run settles it before it plans.
+The stream's commit is first, without the rejected records, and names the dead-letter table. One commit of that table
+follows with the records, and settles the stream's commits up to this one. For it, the batch is read again exactly as
+planned. The stream's table gets no further commit while a batch is pending: a crash in between leaves at most one
+pending batch, which the next run settles before planning.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ if TYPE_CHECKING:
 
 _SHOWN_SPLITS = 5
 
-# Why records that are owed can't be read any longer.
+# Reasons why pending records can't be read.
 _GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)
 
 
 @dataclass(frozen=True)
 class _Letters:
-    """Dead letters to land, in one commit.
+    """Dead letters to write in one commit.
 
     Attributes:
-        batch: The batch whose rejected records these are.
-        splits: What to read of it.
-        settles: The version of the stream's own table that nothing is owed of any longer.
-        moves_on: Whether it is the stream's next batch, and not a range that is read again.
-        select: From all rejected records to those that are landed; None for all.
+        batch: The batch with the rejected records.
+        splits: The splits to read.
+        settles: The version of the stream's own table that is settled.
+        moves_on: Whether it is the stream's next batch, and not a repaired range.
+        select: Selects the rejected records to write; None for all.
     """
 
     batch: RoutedBatch
@@ -101,9 +101,9 @@ class _Landed:
     """A commit of the dead-letter table.
 
     Attributes:
-        document: What it says.
+        document: The commit's document.
         committed: The commit.
-        plan: What was read for it; None if nothing was.
+        plan: The plan that was read; None if nothing was.
     """
 
     document: CommitDocument
@@ -113,13 +113,13 @@ class _Landed:
 
 @dataclass(frozen=True)
 class Repair:
-    """A range of a stream that is read again, to replace its rows.
+    """A repaired range of a stream, whose rows are replaced.
 
     Attributes:
-        version: The version of the stream's table that it rests on.
+        version: The base version of the stream's table.
         attempt: Id of the attempt.
-        splits: What is read again.
-        state: Cluster and topics that it is of, and where the stream stands.
+        splits: The splits to read again.
+        state: The stream's state.
     """
 
     version: int
@@ -129,17 +129,17 @@ class Repair:
 
 
 class DeadLetterTable:
-    """What one run does about the rejected records of its stream.
+    """Handles the rejected records of one run.
 
     Args:
         spec: The run.
-        session: To read and write with.
-        context: What enumerators are told.
+        session: The Spark session.
+        context: Context of the run.
         main: The stream's own table.
-        letters: Where they go.
+        letters: The dead-letter options.
 
     Attributes:
-        landed: Dead letters landed so far; None where the table's history does not tell.
+        landed: Number of dead letters written so far; None if unknown.
         target: The dead-letter table.
     """
 
@@ -161,7 +161,7 @@ class DeadLetterTable:
         self._table = DeltaTable(session, self.target, context.tolerated)
         self._confirmation = LogConfirmation(spec.log, self._table, spec.run_id)
         self._main_id = ""
-        # Which table it has to be; empty as long as no commit of the stream has told.
+        # The expected table ids; empty until a commit of the stream has one.
         self._table_id = ""
         self._is_open = False
         self._settled: int | None = None
@@ -170,7 +170,7 @@ class DeadLetterTable:
         self._incidents: list[Incident] = []
 
     def route(self) -> DeadLetterRoute:
-        """What the stream's next commit says."""
+        """The route for the stream's next commit."""
         return DeadLetterRoute(
             table=str(self.target),
             stream=self.target.stream,
@@ -180,22 +180,22 @@ class DeadLetterTable:
         )
 
     def take_incidents(self) -> tuple[Incident, ...]:
-        """What was met and tolerated since this was last asked."""
+        """Errors that were tolerated since the last call."""
         incidents, self._incidents = tuple(self._incidents), []
         return incidents
 
     def settle_debt(self, batch: RoutedBatch) -> None:
-        """Lands what the stream's last commit owes, if it owes anything.
+        """Writes the pending dead letters of the stream's last commit, if any.
 
         Args:
-            batch: The stream's last batch whose rejected records go elsewhere.
+            batch: The stream's last batch with a dead-letter route.
 
         Raises:
-            ConfigurationError: They go to another table than this one, and are owed to it.
-            DeadLetterTableMissingError: That table is not there, or another one is in its place.
-            TableReplacedError: It was set back, and has lost dead letters.
-            DeadLetterLostError: The log no longer holds what is owed.
-            DeadLetterDecoderError: It was rejected by a decoder that can't be made again.
+            ConfigurationError: They are pending for another table.
+            DeadLetterTableMissingError: The table does not exist, or was replaced.
+            TableReplacedError: The table was rolled back, and has lost dead letters.
+            DeadLetterLostError: The log no longer has the pending records.
+            DeadLetterDecoderError: The decoder that rejected them can't be rebuilt.
         """
         if not self._is_of(batch.route):
             incidents = check_nothing_owed(self._session, batch, self._main, self._spec.target, self._context.tolerated)
@@ -206,13 +206,13 @@ class DeadLetterTable:
         self._settle(batch, reads=bool(batch.splits) and not known_to_owe_nothing, notes=bool(batch.splits))
 
     def prepare(self, records: DataFrame | None) -> None:
-        """Makes sure, before a batch is committed, that its rejected records have a place, and are not too many.
+        """Checks before a commit that rejected records can be written, and are within the limits.
 
         Args:
-            records: The batch's records as they were read; None if it reads nothing.
+            records: The batch's records as read; None if it is empty.
 
         Raises:
-            TooManyDeadLettersError: They are too many.
+            TooManyDeadLettersError: There are too many.
             KafkaFlipError: The dead-letter table can't be used.
         """
         if not self._is_open:
@@ -222,16 +222,16 @@ class DeadLetterTable:
             check_rejected(records, self._spec.decoder, max_records=letters.max_records, max_share=letters.max_share)
 
     def settle(self, batch: RoutedBatch, observed: Observed | None) -> int | None:
-        """Lands the rejected records of a batch that was just committed.
+        """Writes the rejected records of a batch that was just committed.
 
         Args:
             batch: The batch.
-            observed: What was seen of it while it was written; None if it was not counted whole.
+            observed: Metrics of the write; None if incomplete.
 
         Returns:
-            How many records were rejected; None if that is unknown.
+            Number of rejected records; None if unknown.
         """
-        # What is not known to be none is looked for: the batch is read again.
+        # If the number may not be 0, the batch is read again.
         rejected = None if observed is None else observed.rejected
         if not batch.splits or rejected == 0:
             self._unmarked = batch
@@ -245,8 +245,8 @@ class DeadLetterTable:
         landed = None if self.landed is None or before is None else self.landed - before
         if landed is not None and landed < rejected:
             self._spec.log.warning(
-                "%d records of version %d of %s were rejected, and %d dead letters of it were landed just now: the "
-                "others were landed before, or by another run, or are gone by compaction meanwhile",
+                "%d records of version %d of %s were rejected, and this run wrote %d of the dead letters: the others "
+                "were written earlier or by another run, or compaction removed them",
                 rejected,
                 batch.version,
                 self._spec.target,
@@ -255,18 +255,18 @@ class DeadLetterTable:
         return rejected
 
     def confirm(self) -> None:
-        """Asks about the last dead letters once more, if nobody answered whether they were read from the same logs.
+        """Repeats the check of the last dead letters' logs, if it got no answer.
 
         Raises:
-            LogChangedError: They were not.
+            LogChangedError: They were read from other logs.
         """
         self._confirmation.finish()
 
     def finish(self) -> bool:
-        """Notes in the dead-letter table that the last batch owes nothing, so that no run reads it again to find out.
+        """Records in the dead-letter table that nothing is pending, so that later runs need not read the batch again.
 
         Returns:
-            Whether the table does not say so yet; the next run will look.
+            Whether this is not recorded yet; then the next run checks.
         """
         batch, self._unmarked = self._unmarked, None
         if batch is None:
@@ -275,7 +275,8 @@ class DeadLetterTable:
             self._settle(batch, reads=False)
         except Exception as error:  # noqa: BLE001 - the run's rows are in, whatever is wrong with this note
             self._spec.log.warning(
-                "nothing is owed to %s, but that could not be noted there; the next run looks again: %s",
+                "no dead letters are pending for %s, but this could not be recorded there; the next run checks again: "
+                "%s",
                 self.target,
                 error,
             )
@@ -289,17 +290,17 @@ class DeadLetterTable:
         records: DataFrame,
         select: Callable[[DataFrame], DataFrame],
     ) -> None:
-        """Lands those rejected records of a range that is read again which are not in the table yet.
+        """Writes those rejected records of a repaired range that the table does not have yet.
 
         Args:
-            repair: What is read again.
-            routed: The stream's last batch whose rejected records go elsewhere; None if there is none.
-            records: The range's records as they were read, to count those that are rejected.
-            select: From all rejected records to those that are of the range.
+            repair: The repaired range.
+            routed: The stream's last batch with a dead-letter route; None if there is none.
+            records: The range's records as read, to count the rejected ones.
+            select: Selects the rejected records of the range.
 
         Raises:
-            TooManyDeadLettersError: They are too many.
-            KafkaFlipError: They can't be landed; see `settle_debt`.
+            TooManyDeadLettersError: There are too many.
+            KafkaFlipError: They can't be written; see `settle_debt`.
         """
         if routed is not None:
             self.settle_debt(routed)
@@ -319,20 +320,20 @@ class DeadLetterTable:
         )
 
     def _settle(self, batch: RoutedBatch, *, reads: bool, notes: bool = True) -> None:
-        """Lands what a batch owes.
+        """Writes the pending dead letters of a batch.
 
         Args:
             batch: The batch.
-            reads: Whether it may owe something.
-            notes: Whether it is noted that it owes nothing any longer.
+            reads: Whether anything may be pending.
+            notes: Whether to record that nothing is pending.
         """
 
         def letters(anchor: Anchor) -> _Letters | None:
             settles = settlement(anchor)
             moved = anchor.document is not None and anchor.document.reason is not None
             is_settled = settles is not None and settles.version >= batch.version
-            # A position that an operator set counts for what is owed at that time, and for nothing that comes later.
-            # And what was tolerated is tolerated once.
+            # A moved position only applies to dead letters that are pending at that time. A tolerated error is only
+            # tolerated once.
             if (is_settled or not notes) and not moved and not anchor.incidents:
                 return None
             splits = () if is_settled or not reads else self._readable(owed(anchor, batch), batch, moved=moved)
@@ -343,7 +344,7 @@ class DeadLetterTable:
     def _land_letters(self, letters: Callable[[Anchor], _Letters | None], batch: RoutedBatch) -> None:
         conflicts = Conflicts(self.target, self._spec.log)
         while True:
-            # Looked at anew each time: what is fenced is this look, so that of two runs that settle the same one wins.
+            # Read again each time: the fence covers this lookup, so that only one of two concurrent runs wins.
             anchor = self._look(batch)
             wanted = letters(anchor)
             if wanted is None:
@@ -353,7 +354,7 @@ class DeadLetterTable:
                 retrying = write_retries(self._spec.log, self.target, self._spec.source, self._context, wanted.splits)
                 done = retrying(self._commit, anchor, wanted, attempt)
             except (ConcurrentIngestionError, ForeignConflictError) as error:
-                # Until they are there, nothing is added to the stream.
+                # Nothing is added to the stream until they are written.
                 conflicts.met(error, f"the dead letters of version {batch.version} of {self._spec.target}")
                 continue
             except WriteFailedError as error:
@@ -367,7 +368,7 @@ class DeadLetterTable:
             return
 
     def _confirm(self, plan: ReadPlan, batch: RoutedBatch, document: CommitDocument, committed: Committed) -> None:
-        """Makes sure that the dead letters just committed are of the batch: it was read again for them."""
+        """Checks that the committed dead letters belong to the batch, which was read again for them."""
 
         def ask() -> None:
             with contextlib.closing(self._enumerator(batch)) as enumerator:
@@ -377,18 +378,18 @@ class DeadLetterTable:
             ranges = ", ".join(str(split) for split in plan.splits[:_SHOWN_SPLITS])
             more = "" if len(plan.splits) <= _SHOWN_SPLITS else f" and {len(plan.splits) - _SHOWN_SPLITS} more"
             return (
-                f"{found(error)} That happened while the dead letters of version {batch.version} of "
+                f"{found(error)} This happened while the dead letters of version {batch.version} of "
                 f"{self._spec.target} ({ranges}{more}) were read and written in version {committed.version} of "
-                f"{self.target}: they may be of either log, and nothing tells which. Nothing more was read, and no run "
-                f"of the stream goes on before you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
-                f"{committed.version - 1} takes the rows of that commit out. Leave it out only if you know that they "
-                "are of the old log, which can't be read again. 2. " + write_off(self.target, plan.splits, "earliest")
+                f"{self.target}: they may come from either log. Nothing more was read, and all runs of the stream "
+                f"stop until you decide. 1. RESTORE TABLE {self.target.identifier} TO VERSION AS OF "
+                f"{committed.version - 1} removes the rows of that commit. Skip it only if you know that they come "
+                "from the old log, which can't be read again. 2. " + write_off(self.target, plan.splits, "earliest")
             )
 
         self._confirmation.confirm(ask, tell, document, committed)
 
     def _is_of(self, route: DeadLetterRoute) -> bool:
-        """Whether a route leads to this table: by its name, or by another name that the same table has."""
+        """Whether a route leads to this table, by the same or another name."""
         if route.stream != self.target.stream:
             return False
         if route.table == str(self.target):
@@ -396,10 +397,10 @@ class DeadLetterTable:
         return self._table.anchor() is not None and self._table.table_id() == route.table_id
 
     def _look(self, batch: RoutedBatch | None) -> Anchor:
-        """What the dead-letter table says; makes it if there is none, and none is known of.
+        """Reads the dead-letter table's state; creates the table if neither it nor a record of it exists.
 
         Args:
-            batch: The batch that is to be settled; None before the first one.
+            batch: The batch to settle; None before the first one.
         """
         anchor = self._table.anchor()
         if anchor is None:
@@ -407,14 +408,14 @@ class DeadLetterTable:
             anchor = self._table.made(self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema)
         if not self._is_open:
             self._main_id = self._main.table_id()
-        # One that has a commit of the stream is no other than it was when it was looked at before.
+        # With a commit of the stream, it is certainly the same table as before.
         if not self._is_open or anchor.document is None:
             self._check_which(batch)
         check_whose(anchor, self.target, self._main_id, self._spec.target)
         self._incidents.extend(anchor.incidents)
         if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
             error = set_back(self._table, anchor, batch, self.target, self._spec.target)
-            went_on = "The run went on; the dead letters that the table lost are not landed again."
+            went_on = "The run continued; the dead letters that the table lost are not written again."
             incident = tolerable(error, self._context.tolerated, went_on)
             self._incidents.append(incident)
             anchor = replace(anchor, incidents=(*anchor.incidents, incident))
@@ -424,12 +425,12 @@ class DeadLetterTable:
         return anchor
 
     def _check_which(self, batch: RoutedBatch | None) -> None:
-        """Makes sure that it is the table that the stream's commits speak of."""
+        """Checks that it is the table that the stream's commits name."""
         table_id = self._table.table_id()
         if table_id == self._main_id:
             msg = (
-                f"the dead-letter table {self.target} is the stream's own table {self._spec.target} by another name; "
-                "give it a table of its own"
+                f"the dead-letter table {self.target} is the stream's own table {self._spec.target} under another "
+                "name; use a separate table"
             )
             raise ConfigurationError(msg)
         if table_id != self._table_id:
@@ -443,18 +444,18 @@ class DeadLetterTable:
         if not self._table_id:
             return
         if batch is None:
-            msg = f"the dead-letter table {self.target} was dropped while the run was at it. Run again"
+            msg = f"the dead-letter table {self.target} was dropped during the run. Run again"
             raise WriteFailedError(msg)
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
         error = missing(known, self.target, self._spec.target, there)
-        went_on = f"The run went on with the table that is there now; version {batch.version} is settled in it."
+        went_on = f"The run continued with the current table; version {batch.version} is marked as settled in it."
         self._incidents.append(tolerable(error, self._context.tolerated, went_on))
         self._table_id = ""
 
     def _readable(
         self, splits: tuple[KafkaPartitionSplit, ...], batch: RoutedBatch, *, moved: bool
     ) -> tuple[KafkaPartitionSplit, ...]:
-        """Those of what is owed that the logs still hold; what is gone for good is an error or, if so decided, told."""
+        """Returns the pending splits that the logs still have; missing ones are an error, unless tolerated."""
         if not splits:
             return ()
         try:
@@ -462,7 +463,7 @@ class DeadLetterTable:
         except (RetentionOvertookPositionError, *_GONE) as error:
             if isinstance(error, RetentionOvertookPositionError) and type(error) not in self._context.tolerated:
                 raise self._lost(splits, batch, error) from error
-            self._spec.log.info("some of what is owed to %s can't be read; looking which", self.target)
+            self._spec.log.info("some pending dead letters of %s can't be read; checking which", self.target)
         else:
             return splits
         there: list[KafkaPartitionSplit] = []
@@ -471,17 +472,17 @@ class DeadLetterTable:
                 self._replay(batch, (split,))
             except RetentionOvertookPositionError as error:
                 begins = error.log_start_offsets[split.topic_partition]
-                self._give_up(split, batch, error, f"{split}: the dead letters before offset {begins} are left out.")
+                self._give_up(split, batch, error, f"{split}: the dead letters before offset {begins} are skipped.")
                 if begins < split.stopping_offset:
                     there.append(replace(split, starting_offset=begins))
                 continue
             except _GONE as error:
                 if moved:
                     self._spec.log.warning(
-                        "%s: its dead letters are gone with the records; going on without them", split
+                        "%s: the log no longer holds its dead letters; continuing without them", split
                     )
                 else:
-                    self._give_up(split, batch, error, f"{split}: its dead letters are left out.")
+                    self._give_up(split, batch, error, f"{split}: its dead letters are skipped.")
                 continue
             there.append(split)
         return tuple(there)
@@ -491,7 +492,7 @@ class DeadLetterTable:
             return enumerator.replay(splits)
 
     def _give_up(self, split: KafkaPartitionSplit, batch: RoutedBatch, error: KafkaFlipError, went_on: str) -> None:
-        """Goes on without dead letters that can't be read any longer, if that is tolerated."""
+        """Continues without dead letters that can no longer be read, if this is tolerated."""
         if type(error) not in self._context.tolerated:
             raise self._lost((split,), batch, error) from error
         self._incidents.append(incident_of(error, went_on, lost_offsets=None))
@@ -499,7 +500,7 @@ class DeadLetterTable:
     def _lost(
         self, splits: Sequence[KafkaPartitionSplit], batch: RoutedBatch, error: KafkaFlipError
     ) -> DeadLetterLostError:
-        # Of the topics that it names, what can be read still is landed all the same.
+        # The readable ones of these topics are still written.
         ways_on = write_off(self.target, splits, "earliest")
         if isinstance(error, RetentionOvertookPositionError):
             begins = error.log_start_offsets
@@ -508,24 +509,24 @@ class DeadLetterTable:
                 min(split.stopping_offset, begins[split.topic_partition]) - split.starting_offset for split in lost
             )
             first = lost[0]
-            others = "" if len(lost) == 1 else f" (and the like on {len(lost) - 1} more topic partitions)"
+            others = "" if len(lost) == 1 else f" (also affects {len(lost) - 1} more topic partitions)"
             what = (
                 f"{first.topic_partition}: retention has overtaken dead letters. The rejected records in "
-                f"[{first.starting_offset}, {first.stopping_offset}) were not landed yet, and the log begins at "
-                f"{begins[first.topic_partition]}{others}: up to {gone} records are gone in all"
+                f"[{first.starting_offset}, {first.stopping_offset}) were not written yet, but the log begins at "
+                f"{begins[first.topic_partition]}{others}: up to {gone} records are gone in total"
             )
         else:
-            what = f"dead letters can't be read any longer: {str(error).partition(' Nothing was ')[0].rstrip('.')}"
+            what = f"dead letters can no longer be read: {str(error).partition(' Nothing was ')[0].rstrip('.')}"
         if isinstance(error, TopicNotFoundError):
             ways_on = (
-                "If this client may not describe the topic, give it the right to. If the topic was deleted, its dead "
-                "letters are gone with it: let one run tolerate TopicNotFoundError to go on without them"
+                "If this client may not describe the topic, grant DESCRIBE. If the topic was deleted, its dead "
+                "letters are gone too: tolerate TopicNotFoundError in one run to continue without them"
             )
         elif isinstance(error, ClusterChangedError):
-            ways_on = f"If that is another cluster than it should be, correct the address. {ways_on}"
+            ways_on = f"If this is the wrong cluster, correct bootstrap_servers. {ways_on}"
         msg = (
-            f"{what}. They were left out of version {batch.version} of {self._spec.target} and are owed to "
-            f"{self.target}. Nothing was written, and nothing is added to the stream. {ways_on}"
+            f"{what}. They were excluded from version {batch.version} of {self._spec.target} and are pending for "
+            f"{self.target}. Nothing was written, and the stream does not continue. {ways_on}"
         )
         return DeadLetterLostError(msg)
 
@@ -533,7 +534,7 @@ class DeadLetterTable:
         return self._spec.source.restore_enumerator(self._context, batch.state)
 
     def _commit(self, anchor: Anchor, letters: _Letters, attempt: str) -> _Landed:
-        """Lands dead letters; once more it is the same attempt."""
+        """Writes dead letters; a retry is the same attempt."""
         batch = letters.batch
         rows = self._table.no_rows()
         plan: ReadPlan | None = None
@@ -544,13 +545,13 @@ class DeadLetterTable:
             state = _identified(assignment.plan.state, batch.state)
             rows = self._rejected(assignment, batch, state)
             if letters.splits != batch.splits:
-                # A count of a part of the batch would pass for that of all of it.
+                # A partial count would look like a full one.
                 self._counted = None
             if letters.select is not None:
                 rows = letters.select(rows)
             compared = letters.splits if not letters.moves_on else maybe_landed(anchor, state, letters.splits)
             if compared:
-                rows = self._not_yet_there(rows, compared)
+                rows = self._without_existing(rows, compared)
         before = settlement(anchor)
         document = CommitDocument(
             stream=self.target.stream,
@@ -564,7 +565,7 @@ class DeadLetterTable:
             settles=TableVersion(
                 str(self._spec.target),
                 self._main_id,
-                # A RESTORE of the stream's table shows an older commit again; what came after it is settled too.
+                # After a RESTORE of the stream's table, an older commit is the last; later ones are settled too.
                 letters.settles if before is None else max(before.version, letters.settles),
             ),
         )
@@ -573,7 +574,7 @@ class DeadLetterTable:
         self.landed = total((self.landed, committed.rows))
         if letters.splits:
             self._spec.log.info(
-                "landed %s dead letters of version %d of %s in version %d of %s",
+                "wrote %s dead letters of version %d of %s in version %d of %s",
                 "an unknown number of" if committed.rows is None else committed.rows,
                 batch.version,
                 self._spec.target,
@@ -590,7 +591,7 @@ class DeadLetterTable:
         if decoder is None:
             msg = (
                 f"the dead letters of version {batch.version} of {self._spec.target} were rejected by another decoder "
-                f"than that of this run, and it can't be made again from what the commit says of it: "
+                "than this run's, and it can't be rebuilt from the description in the commit: "
                 f"{dict(batch.route.decoder)}. Nothing was written. Run once with that decoder. "
                 + write_off(self.target, batch.splits, "latest")
             )
@@ -600,7 +601,7 @@ class DeadLetterTable:
         fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
         return (
             staged.select(*fields, decoder.problem().alias("error"))
-            # Observed also for this: Spark moves no filter past it, and so parses each record once.
+            # The observation also prevents Spark from moving filters past it, so each record is parsed once.
             .observe(counted, f.count("error").alias("rejected"))
             .where("error IS NOT NULL")
             .withColumns(
@@ -617,8 +618,8 @@ class DeadLetterTable:
             )
         )
 
-    def _not_yet_there(self, rows: DataFrame, splits: Sequence[KafkaPartitionSplit]) -> DataFrame:
-        """Those dead letters that the table does not hold yet; only what is of these splits is compared."""
+    def _without_existing(self, rows: DataFrame, splits: Sequence[KafkaPartitionSplit]) -> DataFrame:
+        """Returns the dead letters that the table does not have yet; only compares rows of these splits."""
         from pyspark.sql import functions as f
 
         ranges = " OR ".join(
@@ -638,8 +639,8 @@ class DeadLetterTable:
         return rows.alias("new").join(there, f.expr(SAME_LETTER), "left_anti")
 
 
-# An offset names a record only within one topic of one cluster. Where ids don't tell which that is, the record itself
-# does: what stands at an offset never changes.
+# An offset identifies a record only within one topic of one cluster. If ids are unknown, the record's content
+# identifies it, because it never changes.
 SAME_LETTER = """
 new.kafka_topic = there.kafka_topic AND new.kafka_partition = there.kafka_partition
 AND new.kafka_offset = there.kafka_offset
@@ -653,7 +654,7 @@ AND coalesce(
 
 
 def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:
-    """What is read again, with the ids of cluster and topics as far as anybody told them."""
+    """The range, with all known ids of cluster and topics."""
     return replace(
         read,
         cluster_id=read.cluster_id or planned.cluster_id,
@@ -662,7 +663,7 @@ def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorSt
 
 
 def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
-    """Each record's topic id, null where it is not known."""
+    """Each record's topic id, null if unknown."""
     from pyspark.sql import functions as f
 
     topics = {split.topic_partition.topic for split in assignment.plan.splits}

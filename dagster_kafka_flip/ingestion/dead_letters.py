@@ -1,4 +1,4 @@
-"""Dead letters as users meet them: the option, and decoding a dead-letter table's rows anew."""
+"""The `dead_letter` option, and decoding of a dead-letter table's rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 
-# Columns of the dead-letter table, and of which of the record's own fields (RECORD_SCHEMA) each is made.
+# Columns of the dead-letter table, and the record field (RECORD_SCHEMA) of each.
 RECORD_COLUMNS = {
     "kafka_topic": "topic",
     "kafka_partition": "partition",
@@ -39,16 +39,16 @@ DEAD_LETTER_SCHEMA = (
 
 
 class DeadLetters(Settings):
-    """Where records go that can't be decoded, and how many of them are too many.
+    """Table and limits for records that can't be decoded.
 
     Attributes:
         table: Path or catalog name of the dead-letter table. Several streams may share it.
-        stream: Id of the stream in it. Default: that of the stream's own table with `-dead-letters` behind it.
-        max_records: Most rejected records of a batch; a batch with more stops the run. Default: no limit.
-        max_share: Largest part of a batch's records that may be rejected, such as 0.01. Default: no limit.
+        stream: Id of the stream in it. Default: the stream's own id with the suffix `-dead-letters`.
+        max_records: Maximum number of rejected records in a batch; more fail the run. Default: no limit.
+        max_share: Maximum fraction of rejected records in a batch, such as 0.01. Default: no limit.
         single_writer: See DeltaTarget.
 
-    With a limit, each batch's records are decoded once more, before its commit, to count.
+    With a limit, each batch's records are decoded an additional time before the commit, to count them.
     """
 
     table: str = Field(min_length=1)
@@ -58,7 +58,7 @@ class DeadLetters(Settings):
     single_writer: bool = False
 
     def target(self, main: DeltaTarget) -> DeltaTarget:
-        """The dead-letter table, as the target of a stream of its own.
+        """The dead-letter table, as the target of its own stream.
 
         Args:
             main: The stream's own table.
@@ -76,26 +76,26 @@ def dead_letters_of(
     """Normalises and validates the `dead_letter` option.
 
     Args:
-        dead_letter: What the user gave; a text is the table.
+        dead_letter: The option's value; a string is the table.
         target: The stream's own table.
-        key_format: How keys are read.
-        value_format: How values are read.
+        key_format: Format of keys.
+        value_format: Format of values.
 
     Raises:
-        ConfigurationError: It contradicts the rest.
+        ConfigurationError: The option contradicts other options.
     """
     if dead_letter is None:
         return None
     expect("dead_letter", dead_letter, (DeadLetters, str, PathLike), '"lake/orders_rejected"')
     letters = dead_letter if isinstance(dead_letter, DeadLetters) else DeadLetters(table=os.fspath(dead_letter))
     if letters.target(target).identity == target.identity:
-        msg = f"the dead-letter table is the stream's own table {target}; give it a table of its own"
+        msg = f"the dead-letter table is the stream's own table {target}; use a separate table"
         raise ConfigurationError(msg)
     for what, one in (("key", key_format), ("value", value_format)):
         if one is not None and one.on_error != "fail":
             msg = (
-                f"on_error={one.on_error!r} of the {what} format keeps rejected records in the stream's own table, and "
-                f"dead_letter sends them to {letters.table}; choose one of the two"
+                f"on_error={one.on_error!r} of the {what} format keeps rejected records in the stream's own table, "
+                f"but dead_letter sends them to {letters.table}; choose one"
             )
             raise ConfigurationError(msg)
     return letters
@@ -108,17 +108,17 @@ def decode_dead_letters(
     value_format: Format | None = None,
     columns: KafkaColumns | None = None,
 ) -> DataFrame:
-    """Decodes rows of a dead-letter table anew, such as with a corrected format.
+    """Decodes rows of a dead-letter table again, for example with a corrected format.
 
     Args:
         dead_letters: Rows of a dead-letter table, with all of its record's columns.
-        key_format: How to read keys. Default: RawFormat.
-        value_format: How to read values. Default: RawFormat.
-        columns: Which of the record's own fields are kept. Default: all but the value.
+        key_format: Format of keys. Default: RawFormat.
+        value_format: Format of values. Default: RawFormat.
+        columns: The record fields to keep as columns. Default: all but the value.
 
     Returns:
-        What the stream's transform would have been given. Fails, when it runs, on a record that still can't be
-        decoded, unless its format has `on_error="null"`.
+        A DataFrame like the input of the stream's transform. Its execution fails on a record that still can't be
+        decoded, unless the format has `on_error="null"`.
     """
     decoder = Decoder.of(key_format, value_format, columns)
     records = dead_letters.select(*(dead_letters[column].alias(field) for column, field in RECORD_COLUMNS.items()))

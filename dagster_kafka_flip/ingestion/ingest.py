@@ -1,4 +1,4 @@
-"""ingest(): one bounded run of one stream, from the position to the stop. The use case, with no Dagster in it."""
+"""ingest(): one bounded run of one stream, from its position to the stop. Independent of Dagster."""
 
 from __future__ import annotations
 
@@ -59,36 +59,36 @@ def ingest(
     reported: int | None = None,
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> IngestResult:
-    """Lands what a source holds, from the stream's position to the source's stop, in a Delta table, exactly once.
+    """Ingests a source from the stream's position to the source's stop into a Delta table, exactly once.
 
     Args:
-        source: What to read: a KafkaSource, or any bounded source whose reader is registered.
-        table: Where to; a text stands for a DeltaTarget of that table.
-        spark: Gives a Spark session; called only if there is something to do.
-        connection: Where Kafka is, unless the source says so. Only for a KafkaSource.
-        key_format: How to read keys. Default: RawFormat.
-        value_format: How to read values. Default: RawFormat.
-        columns: Which of the record's own fields are kept. Default: all but the value.
-        transform: From the batch's records to the rows to land, both lazy.
-        dead_letter: Where records go that can't be decoded; a text stands for DeadLetters of that table. Default: they
-            stop the run, or are kept, as their format says.
-        limits: How much to do at once. Default: everything in one commit.
-        starting_offsets: For this run alone, start here instead of at the position: records in between are read again
-            or skipped. Only for a KafkaSource.
-        known: A copy of the position; lets a run find out without Spark that there is nothing new, and stands in where
-            the table's history has lost the position.
-        verify_after: How long such a copy is believed. Default 24 hours.
-        tolerate: Errors that don't end the run: it goes on and says so in the result's `incidents`. Default: none.
-        run_id: Kept in the commit. Default: none.
-        reported: The table's version up to which commits were reported before, -1 for none: the result then holds what
-            earlier runs committed behind it (`unreported`). Default: not asked.
-        logger: Where to tell each step. Default: this module's.
+        source: A KafkaSource, or any bounded source with a registered reader.
+        table: The table; a string is a DeltaTarget with defaults.
+        spark: Returns a Spark session; only called if there is something to do.
+        connection: Kafka connection, unless the source has one. Only for a KafkaSource.
+        key_format: Format of keys. Default: RawFormat.
+        value_format: Format of values. Default: RawFormat.
+        columns: The record fields to keep as columns. Default: all but the value.
+        transform: Function from the batch's records to the rows to write, both lazy DataFrames.
+        dead_letter: Table for records that can't be decoded; a string is DeadLetters of that table. Default: the
+            format's `on_error` decides whether they fail the run or are kept.
+        limits: Limits of batches and runs. Default: everything in one commit.
+        starting_offsets: Start that overrides the position for this run: records in between are read again or skipped.
+            Only for a KafkaSource.
+        known: A copy of the position: lets a run find out without Spark that there is nothing new, and replaces a
+            position that the table's history no longer has.
+        verify_after: How long to trust this copy. Default: 24 hours.
+        tolerate: Errors that don't fail the run: it continues and adds them to the result's `incidents`. Default: none.
+        run_id: Run id for the commit. Default: none.
+        reported: The table's version up to which commits were reported before, -1 for none: the result then has later
+            commits of earlier runs (`unreported`). Default: not checked.
+        logger: Logger for each step. Default: this module's.
 
     Returns:
-        What was done.
+        The run's result.
 
     Raises:
-        KafkaFlipError: Whatever is in the way; its classes are in `dagster_kafka_flip.errors`.
+        KafkaFlipError: The run failed; see the classes in `dagster_kafka_flip.errors`.
     """
     if not hasattr(source, "boundedness"):
         expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
@@ -99,12 +99,12 @@ def ingest(
     target = DeltaTarget.of(table)
     decoder = Decoder.of(key_format, value_format, columns)
     if source.boundedness is not Boundedness.BOUNDED:
-        msg = f"the source of {source} never ends, and a batch has to; give it a stop"
+        msg = f"the source of {source} is unbounded, but a batch must end; set a stop"
         raise ConfigurationError(msg)
     if isinstance(source, KafkaSource):
         source = source.connected(connection)
     elif connection is not None or starting_offsets is not None:
-        msg = f"connection and starting_offsets are for a KafkaSource, and {type(source).__name__} is none"
+        msg = f"connection and starting_offsets require a KafkaSource, not a {type(source).__name__}"
         raise ConfigurationError(msg)
     spec = RunSpec(
         source=source,

@@ -1,7 +1,7 @@
-"""LogConfirmation: right after a commit, whether the logs that were read are those that it was planned for.
+"""LogConfirmation: checks right after a commit that the batch was read from the planned logs.
 
-Spark reads topics by name. Of a topic that was deleted and made again meanwhile it reads the new one, without a word,
-and the commit would have rows of either under the ids of the one that was planned.
+Spark reads topics by name. If a topic is deleted and recreated meanwhile, it silently reads the new one, and the commit
+would have rows of either topic with the planned topic's id.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class LogConfirmation:
-    """What one run asks after each of its commits.
+    """The check after each commit of one run.
 
     Args:
-        log: Where to tell that there was no answer.
-        table: Where a commit behind the one in doubt keeps later runs of the stream from going on. None where nothing
-            has to: windows are landed again as a whole.
-        run_id: Kept in that commit.
+        log: The log for failed checks.
+        table: Table that gets another commit to stop later runs of the stream after a failed check. None for windows,
+            which are rewritten as a whole.
+        run_id: Run id for that commit.
     """
 
     def __init__(
@@ -45,40 +45,41 @@ class LogConfirmation:
     def confirm(
         self, ask: Ask, tell: Tell, document: CommitDocument | None = None, committed: Committed | None = None
     ) -> None:
-        """Makes sure that a batch was read from the logs that it was planned for.
+        """Checks that a batch was read from the planned logs.
 
-        Where nobody answers, the batch is in all the same: it is asked again before more is read, and at the end.
+        Without an answer, the batch stays committed; the check is repeated before the next read and at the end of the
+        run.
 
         Args:
             ask: Compares the logs with what was planned, and raises TopicRecreatedError or ClusterChangedError.
-            tell: What an operator has to know and do, by what `ask` raised.
+            tell: Returns the message for the user, from the error that `ask` raised.
             document: The commit's document.
             committed: The commit.
 
         Raises:
-            LogChangedError: It was not, or not all of it.
+            LogChangedError: At least a part was read from other logs.
         """
         try:
             self._ask(ask, tell, document, committed)
         except LogChangedError:
             raise
         except KafkaFlipError as error:
-            self._log.warning("whether the topics are still the same could not be asked; asking again: %s", error)
+            self._log.warning("the check that the topics are still the same failed; retrying: %s", error)
             self._unanswered = ask, tell, document, committed
 
     def ask_again(self) -> None:
-        """Asks about the last commit once more, if nobody answered then; before more is read.
+        """Repeats the last commit's check if it got no answer; called before the next read.
 
         Raises:
             LogChangedError: Its logs have changed.
-            KafkaFlipError: Nobody answers now either.
+            KafkaFlipError: There is still no answer.
         """
         if self._unanswered is not None:
             self._ask(*self._unanswered)
             self._unanswered = None
 
     def finish(self) -> None:
-        """The same at a run's end: all is committed, and the next run compares the ids before it reads.
+        """Repeats the check at the end of a run: all is committed, and the next run compares the ids before it reads.
 
         Raises:
             LogChangedError: The last commit's logs have changed.
@@ -89,7 +90,7 @@ class LogConfirmation:
             raise
         except KafkaFlipError as error:
             self._log.warning(
-                "whether the topics are still the same could not be asked; the next run compares their ids: %s", error
+                "the check that the topics are still the same failed; the next run compares their ids: %s", error
             )
 
     def _ask(self, ask: Ask, tell: Tell, document: CommitDocument | None, committed: Committed | None) -> None:
@@ -102,7 +103,7 @@ class LogConfirmation:
             raise LogChangedError(doubt) from error
 
     def _mark(self, document: CommitDocument, committed: Committed, doubt: str) -> None:
-        """Leaves a commit behind the one in doubt: whoever looks where the stream stands is told."""
+        """Adds a commit that stops later runs of the stream."""
         if self._table is None:
             return
         mark = CommitDocument(
@@ -121,4 +122,4 @@ class LogConfirmation:
         try:
             self._table.commit(self._table.no_rows(), mark)
         except KafkaFlipError as failure:
-            self._log.warning("that a log changed could not be noted: %s", failure)
+            self._log.warning("the change of a log could not be recorded: %s", failure)

@@ -1,8 +1,8 @@
-"""Moving a stream's position by hand: an empty commit of its own, which says why.
+"""Moves a stream's position manually, with an empty commit that has the reason.
 
-The commit is in the table's history, where the next run finds it, and it carries the stream's transaction version, so
-that a run that was planned before it is fenced out. It is also the way on where a run stopped because the position
-could not be trusted any longer: a table that was replaced, a topic that was made again.
+The next run finds the commit in the table's history. It uses the stream's transaction version, which fences out runs
+that were planned before. It also resolves runs that stop because the position is no longer valid: after a replaced
+table or a recreated topic.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Move:
-    """A new position, not yet committed.
+    """A new position that is not committed yet.
 
     Attributes:
-        before: Where the stream stood, as far as the table's history tells; None if it never had a position.
-        after: Where it will stand.
-        problem: Why a run would not go on from `before`; None if it would.
-        base_version: The table's version that was looked at.
-        fence: The transaction version of the commit to be made.
-        routed: The stream's last batch whose rejected records go to a table of their own: they may be owed still.
-        settles: In a dead-letter table: the commit up to which nothing is owed.
-        given_up: Topic partitions that the stream will have no position of any more.
+        before: The stream's previous state, if known from history; None if it never had a position.
+        after: The stream's new state.
+        problem: Why a run can't continue from `before`; None if it can.
+        base_version: The table's version that the move is based on.
+        fence: Transaction version for the commit.
+        routed: The stream's last batch with a dead-letter route, which may be pending.
+        settles: In a dead-letter table: the commit up to which everything is settled.
+        given_up: Topic partitions that the stream gives up.
     """
 
     before: EnumeratorState | None
@@ -68,12 +68,12 @@ class Move:
 
     @property
     def read_again(self) -> Position:
-        """Offsets of each topic partition between the new position and the old one behind it."""
+        """Number of offsets of each topic partition that will be read again."""
         return {tp: old - new for tp, old, new in self._moved() if new < old}
 
     @property
     def skipped(self) -> Position:
-        """Offsets of each topic partition between the old position and the new one behind it."""
+        """Number of offsets of each topic partition that will be skipped."""
         return {tp: new - old for tp, old, new in self._moved() if new > old}
 
     def _moved(self) -> list[tuple[TopicPartition, int, int]]:
@@ -89,26 +89,26 @@ def plan_move(
     *,
     give_up: bool = False,
 ) -> Move:
-    """Looks where a stream stands and where it would stand; changes nothing.
+    """Plans a move without changing anything.
 
     Args:
         source: What the stream reads, with a connection.
         target: The table and the stream.
-        spark: To read the table's history with.
-        to: The new position; None leaves it where it is. Specific offsets move the topic partitions that they name.
-        give_up: Whether the stream gives up what the source does not read any more, so that another stream of the
-            table may read it.
+        spark: The Spark session.
+        to: The new position; None keeps the current one. Specific offsets only move the listed topic partitions.
+        give_up: Whether the stream gives up topic partitions that the source no longer reads, so that another stream of
+            the table can read them.
 
     Raises:
-        TableError: There is no such table.
-        ConfigurationError: The offsets don't fit the source.
-        StreamOverlapError: The source reads what is another stream's of the same table.
-        KafkaFlipError: The offsets can't be found out; nothing else is wrong with the stream then.
+        TableError: The table does not exist.
+        ConfigurationError: The offsets are invalid for the source.
+        StreamOverlapError: The source reads topic partitions of another stream of the table.
+        KafkaFlipError: The offsets can't be resolved.
     """
     table = DeltaTable(spark, target)
     history = table.history()
     if history is None:
-        msg = f"there is no Delta table {target} yet, so that no position can be set; a first run makes it"
+        msg = f"the Delta table {target} does not exist yet, so no position can be set; a first run creates it"
         raise TableError(msg)
     problem: KafkaFlipError | None = None
     newest = history[0].version
@@ -116,7 +116,7 @@ def plan_move(
     try:
         anchor = find_anchor(history, target.stream, str(target), restored=table.restored_versions)
     except (TableReplacedError, PositionLostError, ForeignRowsError, TableChangedError) as error:
-        # The newest version is above every anchor that a run in flight may have.
+        # The newest version is above the anchor of any running ingestion.
         problem = error
     else:
         fence, before = anchor.version, anchor.state
@@ -124,13 +124,13 @@ def plan_move(
     try:
         plan = _plan(moved, before)
     except TopicRecreatedError as error:
-        # Offsets of the old topic mean nothing in the new one, and those of other topics mean what they did.
+        # Drops offsets of a recreated topic, which are meaningless in the new one, and keeps other topics.
         problem = problem or error
         plan = _plan(moved, before, frozenset({TopicRecreatedError}))
     except ClusterChangedError as error:
         if to is None or to.kind is OffsetsKind.SPECIFIC:
             raise
-        # Another cluster: the old offsets mean nothing in it, and none of them is kept.
+        # Another cluster: drops all old offsets, which are meaningless there.
         problem = problem or error
         plan = _plan(moved, None)
     given_up = plan.removed if give_up else ()
@@ -167,10 +167,10 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
     """Commits a new position, without rows.
 
     Args:
-        move: From `plan_move`.
+        move: The result of `plan_move`.
         target: The table and the stream.
-        spark: To write with.
-        reason: Why; kept in the table's history.
+        spark: The Spark session.
+        reason: The reason, stored in the table's history.
 
     Raises:
         ConcurrentIngestionError: A run of the stream committed since the move was planned.

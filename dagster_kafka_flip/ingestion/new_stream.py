@@ -1,4 +1,4 @@
-"""A stream that begins anew although it had a position: its table was dropped, or made anew by somebody."""
+"""Detects a stream that starts again although it had a position: its table was dropped or recreated."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _SHOWN = 3
 def check_nothing_is_skipped(
     recorded: EnumeratorState, plan: ReadPlan, start: OffsetsInitializer, target: DeltaTarget
 ) -> None:
-    """Refuses a new stream that would begin behind where the old one had to go on.
+    """Rejects a new stream that would skip records after the old stream's position.
 
-    What lies in between was never landed, and nothing would tell that it is missing. What retention has deleted
-    meanwhile is gone either way.
+    These records were never written, and nothing would show that they are missing. Records deleted by retention are not
+    counted.
 
     Args:
-        recorded: Where the stream stood, by the record of its last run.
+        recorded: The stream's state in the record of its last run.
         plan: The new stream's first plan.
-        start: Where the source begins.
-        target: The table that holds no position.
+        start: The source's starting offsets.
+        target: The table without a position.
 
     Raises:
-        PositionLostError: It does begin behind that.
+        PositionLostError: The new stream would skip records.
     """
     went_on = {
-        # A topic partition that has come since would have been read from its beginning.
+        # A new topic partition would have been read from the beginning.
         tp: min(max(recorded.position.get(tp, beginning), beginning), plan.end_offsets[tp])
         for tp, beginning in sorted(plan.beginning_offsets.items())
         if tp in plan.end_offsets and is_same_log(tp, recorded, plan.state)
@@ -46,10 +46,10 @@ def check_nothing_is_skipped(
     ranges = ", ".join(f"{tp} [{at}, {plan.starting_position[tp]})" for tp, at in list(skipped.items())[:_SHOWN])
     more = f" and {len(skipped) - _SHOWN} more topic partitions" if len(skipped) > _SHOWN else ""
     msg = (
-        f"{target} holds no position of the stream {target.stream!r}, and by the record of its last run it had one: "
-        f"the table was dropped, or made anew. A new stream starts at {start}, and would leave out up to {offsets} "
-        f"records that were never landed: {ranges}{more}. Nothing was written. To land them first, run once with start "
-        f"set to {OffsetsInitializer.specific_offsets(went_on)}; to go on without them, run once with start set to "
-        f"{start}; or bring the table back, or correct its name"
+        f"{target} holds no position of the stream {target.stream!r}, but the record of its last run had one: the "
+        f"table was dropped or recreated. A new stream starts at {start} and would skip up to {offsets} records that "
+        f"were never written: {ranges}{more}. Nothing was written. To write them first, run once with start set to "
+        f"{OffsetsInitializer.specific_offsets(went_on)}; to continue without them, run once with start set to "
+        f"{start}; or restore the table, or correct its name"
     )
     raise PositionLostError(msg)

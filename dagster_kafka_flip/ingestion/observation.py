@@ -1,4 +1,4 @@
-"""What a batch tells about its records while it is written, without a pass of its own.
+"""Counts a batch's records while they are written, without reading them a second time.
 
 Spark answers an Observation from the first query that finishes with it. That need not be the write: a transform may
 look at its records (`show(2)`), and then two records were counted. Nor need the write read the whole batch: a transform
@@ -32,7 +32,7 @@ MAX_WATCHED_PARTITIONS = 256
 COUNTED = "counted"
 """The metric of how many records of a batch were read."""
 
-NOTHING_TOLD = "Spark told nothing of the records that the write read"
+NOTHING_TOLD = "Spark reported nothing about the records that the write read"
 
 # What hands on or leaves out one row after the other, and so reads all that it is given.
 _ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|SubqueryAlias|View|CollectMetrics) ")
@@ -43,12 +43,12 @@ _LOW_BITS = 0xFFFFF
 
 @dataclass(frozen=True)
 class Observed:
-    """What was seen of a batch's records as they were read.
+    """Counts of a batch's records as they were read.
 
     Attributes:
         records: Records that the write read; None if that is unknown.
         bytes: Bytes of their keys and values; None if that is unknown.
-        rejected: Records that could not be decoded and were kept all the same; None if that is unknown.
+        rejected: Records that could not be decoded and were kept; None if that is unknown.
         highest_timestamps: Highest record timestamp of each topic partition that was read, in milliseconds since the
             epoch; None if that is unknown, or if too many of them were read at once to be watched.
         fields: Which declared and undeclared fields were seen; None if that is unknown, or if none are declared.
@@ -64,10 +64,10 @@ class Observed:
 
     @classmethod
     def nothing(cls, why: str) -> Observed:
-        """Nothing is known of a batch.
+        """Returns the counts of a batch of which nothing is known.
 
         Args:
-            why: Why that is so.
+            why: The reason.
         """
         return cls(None, None, None, None, unknown=why)
 
@@ -78,11 +78,11 @@ class Observed:
 
 
 def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
-    """Says in the log why something of a batch is not known, and where the schema does not seem to fit it.
+    """Logs why counts of a batch are unknown, and whether the schema does not seem to fit its records.
 
     Args:
-        log: Where to tell.
-        observed: What was seen of the batch.
+        log: The logger.
+        observed: The counts of the batch.
     """
     if observed.unknown is not None:
         log.warning(
@@ -99,11 +99,11 @@ def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which records of a batch a query counted.
+    """The records of a batch that a query counted.
 
     Attributes:
-        records: How many.
-        unknown: Why it is not known that these are all records of the batch; None if it is.
+        records: Their number.
+        unknown: Why these may not be all records of the batch; None if they are.
         is_of_the_write: Whether the write itself counted them.
     """
 
@@ -113,20 +113,20 @@ class Coverage:
 
 
 def observed_metrics(observation: Observation, patience: float) -> dict[str, Any]:
-    """What an observation saw; nothing if Spark has nothing to tell in time.
+    """Returns the metrics of an observation; empty if Spark does not report them in time.
 
     Args:
-        observation: Of a DataFrame that has run.
+        observation: The observation of a DataFrame that has run.
         patience: Seconds to wait.
     """
     answer: dict[str, Any] = {}
 
     def ask() -> None:
-        # Whatever Spark raises here, the write is over: what it does not tell is unknown.
+        # The write is over: whatever Spark raises here, the metrics are only unknown.
         with contextlib.suppress(Exception):
             answer.update(observation.get)
 
-    # Observation.get waits for ever for a plan that was never run as it was written.
+    # Observation.get never returns for a plan that Spark optimised away.
     thread = threading.Thread(target=ask, daemon=True, name="observation")
     thread.start()
     thread.join(patience)
@@ -134,7 +134,7 @@ def observed_metrics(observation: Observation, patience: float) -> dict[str, Any
 
 
 class WholeBatch:
-    """Tells whether an observation counted the whole batch.
+    """Decides whether an observation counted the whole batch.
 
     A count is of the whole batch if it is of as many records as the batch spans offsets, and the sum of their offsets
     is right too. Where the log has gaps (transaction markers, compaction) there are fewer records than offsets, and a
@@ -142,10 +142,10 @@ class WholeBatch:
     could leave some unread. Spark's plan tells what came between.
 
     Args:
-        splits: What the batch reads.
+        splits: The splits of the batch.
 
     Attributes:
-        name: Of the observation that has `metrics()`.
+        name: Name of the observation that has `metrics()`.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit]) -> None:
@@ -155,31 +155,32 @@ class WholeBatch:
         self._rows: DataFrame | None = None
 
     def transformed(self, rows: DataFrame) -> None:
-        """Notes that a transform has had the records in hand, and when it gave them back, by the server's clock.
+        """Records that a transform has returned its rows, and when, by the server's clock.
 
         Args:
-            rows: What it made of them, as it is written.
+            rows: The rows, as they will be written.
         """
         asked = rows.sparkSession.sql("SELECT unix_micros(current_timestamp())").first()
         self._asked_at = None if asked is None else int(asked[0])
         self._rows = rows
 
     def metrics(self) -> list[Column]:
-        """What is to be observed for it, of records with Kafka's own column names."""
+        """Returns the metrics to observe, on records with Kafka's own column names."""
         from pyspark.sql import functions as f
 
         return [
             f.count(f.lit(1)).alias(COUNTED),
             f.sum(f.col("offset").bitwiseAND(f.lit(_LOW_BITS))).alias("offsets"),
-            # Spark fixes it once for each query, when it plans it: an earlier one is another query's than the write's.
-            f.max(f.unix_micros(f.current_timestamp())).alias("planned_at"),
+            # Spark fixes it once for each query, when it plans it: an earlier time belongs to another query than the
+            # write. As text, because Spark writes numbers into generated code, and would compile that for each batch.
+            f.max(f.unix_micros(f.current_timestamp()).cast("string")).alias("planned_at"),
         ]
 
     def coverage(self, answer: Mapping[str, Any]) -> Coverage | None:
-        """What was counted; None if nothing is known.
+        """Returns which records were counted; None if nothing is known.
 
         Args:
-            answer: What was observed.
+            answer: The observed metrics.
         """
         if not self._splits:
             return Coverage(0, None, is_of_the_write=True)
@@ -187,14 +188,14 @@ class WholeBatch:
             return None
         counted, span = int(answer[COUNTED]), sum(split.offset_span for split in self._splits)
         planned_at = answer["planned_at"]
-        is_of_the_write = self._asked_at is None or (planned_at is not None and planned_at > self._asked_at)
+        is_of_the_write = self._asked_at is None or (planned_at is not None and int(planned_at) > self._asked_at)
         is_all = counted == span and (answer["offsets"] or 0) == sum(map(_low_bits, self._splits))
         if is_all or (counted < span and is_of_the_write and self._reads_all()):
             return Coverage(counted, None, is_of_the_write=is_of_the_write)
         return Coverage(counted, self._doubt(counted, span, is_of_the_write=is_of_the_write), is_of_the_write)
 
     def _reads_all(self) -> bool:
-        """Whether the write can't have left a record unread."""
+        """Whether the write certainly read every record."""
         if self._asked_at is None:
             return True
         if self._rows is None:
@@ -219,7 +220,7 @@ class WholeBatch:
 
 
 def analyzed_plan(rows: DataFrame) -> str:
-    """How Spark understands a DataFrame, as text. Nothing is read.
+    """Returns Spark's analyzed plan of a DataFrame as text, without reading anything.
 
     Args:
         rows: The DataFrame.
@@ -237,13 +238,13 @@ def analyzed_plan(rows: DataFrame) -> str:
 def is_read_whole(plan: str, observation: str) -> bool:
     """Whether a query reads all that an observation sees: no limit, join or function of partitions stands above it.
 
-    What is not known for sure not to leave anything unread counts as if it did.
+    An unknown operator counts as one that may leave records unread.
 
     Args:
         plan: The query's analyzed plan.
         observation: The observation's name.
     """
-    # The first line is the schema. From there on each line is a node below the one before, unless the plan branches.
+    # The first line is the schema. Each further line is the child of the one before, unless the plan branches.
     for line in plan.splitlines()[1:]:
         if (node := _ONE_BY_ONE.match(line)) is None:
             return False
@@ -263,12 +264,12 @@ def _low_bits(split: KafkaPartitionSplit) -> int:
 
 
 class BatchObservation:
-    """Watches one write of one batch.
+    """Observes one write of one batch: the records as they were read, and once more when they are decoded.
 
     Args:
-        splits: What the batch reads.
-        whole: Tells whether it was counted whole.
-        is_counted: Whether another observation, of all that is read, counts for that; else this one does.
+        splits: The splits of the batch.
+        whole: Decides whether all of it was counted.
+        is_counted: Whether another observation, of all records that are read, counts for `whole`.
     """
 
     def __init__(self, splits: Sequence[KafkaPartitionSplit], whole: WholeBatch, *, is_counted: bool = False) -> None:
@@ -276,20 +277,38 @@ class BatchObservation:
 
         self.whole = whole
         self._is_counted = is_counted
-        self._fields: list[FieldWatch] = []
         self._splits = splits
-        # Where the other observation counts what is read, this one counts what is left of it.
+        # If the other observation counts what is read, this one counts what a filter left of it.
         self._records = "records" if is_counted else COUNTED
-        self._observation = Observation() if is_counted else Observation(whole.name)
+        self._read = Observation() if is_counted else Observation(whole.name)
+        self._decoded: Observation | None = None
+        self._fields: list[FieldWatch] = []
         self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
 
-    def watch(self, staged: DataFrame, decoder: Decoder) -> DataFrame:
-        """The same DataFrame, watched when it runs.
+    def stage(self, records: DataFrame, decoder: Decoder) -> DataFrame:
+        """Records as `decoder` stages them, observed when they run.
 
         Args:
-            staged: Records as the decoder has staged them.
-            decoder: Tells what is wrong with a record.
+            records: With the columns that every reader gives.
+            decoder: Parses them and finds the ones to reject.
         """
+        # Kafka's reader gives rows in the form that an Observation needs: it costs least here.
+        staged = decoder.stage(records.observe(self._read, *self._of_records()))
+        if not decoder.can_reject:
+            return staged
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        self._decoded = observation = Observation()
+        self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
+        return staged.select("*", *(column for watch in self._fields for column in watch.columns())).observe(
+            observation,
+            f.count(f.lit(1)).alias("decoded"),
+            f.count(decoder.problem()).alias("rejected"),
+            *(metric for watch in self._fields for metric in watch.metrics()),
+        )
+
+    def _of_records(self) -> list[Column]:
         from pyspark.sql import functions as f
 
         size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
@@ -300,29 +319,24 @@ class BatchObservation:
             is_it = f.col("partition") == partition
             is_it = is_it if of_one_topic else is_it & (f.col("topic") == topic)
             highest.append(f.max(f.when(is_it, f.unix_millis("timestamp"))).alias(f"t{index}"))
-        self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
-        return staged.observe(
-            self._observation,
+        return [
             *([f.count(f.lit(1)).alias(self._records)] if self._is_counted else self.whole.metrics()),
             f.sum(size.cast("bigint")).alias("bytes"),
-            f.count(decoder.problem()).alias("rejected"),
-            *(metric for watch in self._fields for metric in watch.metrics()),
             *highest,
-        )
+        ]
 
     def get(self, patience: float, counted: Mapping[str, Any] | None = None) -> Observed:
-        """What was seen. Call it only after a commit is known to have happened.
+        """Returns the counts. Call it only after the commit.
 
-        The metrics are there when the commit is, give or take a moment; only a plan that Spark optimised away to
-        nothing never yields any.
+        The metrics arrive with the commit or a moment later. A plan that Spark optimised away never yields any.
 
         Args:
             patience: Seconds to wait for them.
-            counted: What the other observation saw, where that one counts.
+            counted: Metrics of the other observation, if `is_counted`.
         """
         if not self._splits:
             return Observed(records=0, bytes=0, rejected=0)
-        answer = observed_metrics(self._observation, patience)
+        answer = observed_metrics(self._read, patience)
         coverage = self.whole.coverage((counted or {}) if self._is_counted else answer)
         if self._records not in answer or coverage is None:
             return Observed.nothing(NOTHING_TOLD)
@@ -334,13 +348,22 @@ class BatchObservation:
             for index, topic_partition in enumerate(self._watched or ())
             if (milliseconds := answer[f"t{index}"]) is not None
         }
+        rejected, fields = self._of_decoded(answer[self._records], patience) if is_whole else (None, None)
         return Observed(
             records=answer[self._records],
             bytes=answer["bytes"] or 0,
-            rejected=answer["rejected"] if is_whole else None,
+            rejected=rejected,
             highest_timestamps=highest if is_whole and self._watched is not None else None,
-            fields=of_values_and_keys(watch.seen(answer) for watch in self._fields)
-            if is_whole and self._fields
-            else None,
+            fields=fields,
             unknown=coverage.unknown,
         )
+
+    def _of_decoded(self, records: int, patience: float) -> tuple[int | None, FieldsSeen | None]:
+        """Returns the number of rejected records and the fields that were seen; None for what is unknown."""
+        if self._decoded is None:
+            return 0, None
+        answer = observed_metrics(self._decoded, patience)
+        if answer.get("decoded") != records:
+            return None, None
+        fields = of_values_and_keys(watch.seen(answer) for watch in self._fields) if self._fields else None
+        return int(answer["rejected"]), fields

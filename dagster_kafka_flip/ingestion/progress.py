@@ -1,17 +1,17 @@
-"""How far a long read is, how fast it goes and how long it will take: arithmetic and text, without Spark."""
+"""Computes and formats the progress, rate and remaining time of a long read."""
 
 from __future__ import annotations
 
 from collections import deque
 
-# The rate is that of so many readings: one alone jumps with the pace at which Spark tells.
+# The rate is averaged over this many readings, because single ones fluctuate with Spark's updates.
 _READINGS = 6
 
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP = 1000
 _TWO_DIGITS = 10
 
-# From so many seconds on it is minutes, and from so many minutes on it is hours.
+# Thresholds for minutes and hours, in seconds and minutes.
 _LONG = 90
 
 
@@ -19,9 +19,9 @@ class ReadProgress:
     """One read, from its first reading on.
 
     Args:
-        offsets: Offsets to read, and so the largest number of records.
-        record_bytes: Average size of a record, keys and values; None if it is not known.
-        behind: Offsets that are in the log behind this read.
+        offsets: Number of offsets to read, and so the maximum number of records.
+        record_bytes: Average record size in bytes (key and value); None if unknown.
+        behind: Number of offsets in the log after this read.
     """
 
     def __init__(self, offsets: int, record_bytes: float | None = None, behind: int = 0) -> None:
@@ -31,13 +31,13 @@ class ReadProgress:
         self._seen: deque[tuple[float, int]] = deque(maxlen=_READINGS)
 
     def line(self, records: int, seconds: float) -> str | None:
-        """What to tell of a read; None if there is nothing new since the last time.
+        """Returns the progress text; None if nothing changed since the last call.
 
         Args:
-            records: Records read so far, as Spark counts them.
-            seconds: Time since the read began.
+            records: Records read so far, by Spark's count.
+            seconds: Seconds since the read began.
         """
-        # A task that was repeated counts twice.
+        # A repeated task counts twice.
         done, whole = min(records, self._offsets), self._offsets
         before = self._seen[-1][1] if self._seen else 0
         if whole == 0 or done == before:
@@ -58,7 +58,7 @@ class ReadProgress:
 
     def _pace(self, done: int, whole: int) -> list[str]:
         (begin, before), (now, _) = self._seen[0], self._seen[-1]
-        # Before the first reading, Spark warms up: the time until then says nothing about the rate.
+        # Excludes Spark's warm-up before the first reading.
         if now <= begin:
             return []
         rate = (done - before) / (now - begin)

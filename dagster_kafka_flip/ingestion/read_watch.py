@@ -1,4 +1,4 @@
-"""Telling of a long read in the run's log while it is under way."""
+"""Logs the progress of a long read while it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
 
-# An answer of Spark is a matter of milliseconds; one that hangs must not hold up the run.
+# Seconds to wait for Spark. It usually answers in milliseconds; a hanging call must not block the run.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -33,16 +33,16 @@ def read_watched(
     log: logging.Logger | logging.LoggerAdapter[Any],
     interval_seconds: float = INTERVAL_SECONDS,
 ) -> Generator[None, None, None]:
-    """Tells of the read of a write at each interval, as long as the write goes on. A short one is not told of.
+    """Logs the progress of a write's read at each interval. Short reads are not logged.
 
-    Nothing that goes wrong with it reaches the write.
+    Errors of this log never affect the write.
 
     Args:
-        spark: The session that writes.
-        tag: A tag that the write's jobs bear.
-        progress: Makes a line of what Spark tells.
-        log: Where to tell it.
-        interval_seconds: Time to the first line, and between lines.
+        spark: The session of the write.
+        tag: The tag of the write's jobs.
+        progress: Formats the progress.
+        log: The log.
+        interval_seconds: Seconds until the first line, and between lines.
     """
     is_over = threading.Event()
     begin = time.monotonic()
@@ -55,10 +55,10 @@ def read_watched(
             if line is not None and not is_over.is_set():
                 log.info("%s", line)
         except Exception as error:  # noqa: BLE001 - whatever it is, the write must not suffer from it
-            _logger.debug("Spark did not tell how far the read is: %s: %s", type(error).__name__, error)
+            _logger.debug("could not read Spark's progress: %s: %s", type(error).__name__, error)
 
     def keep_telling() -> None:
-        # Spark is not asked before the first interval is over: for a short write, not at all.
+        # The first query is after the first interval, so a short write has none.
         while not is_over.wait(interval_seconds):
             tell()
 

@@ -1,4 +1,4 @@
-"""Why Spark's Kafka reader fails although planning works: it is not allowed to read, or can't reach the brokers."""
+"""Diagnoses failures of Spark's Kafka reader if planning works: missing ACLs or unreachable brokers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.table.target import DeltaTarget
 
-# After one failure a broker may have been restarted meanwhile; then the next try finds it.
+# After the first failure a broker may have restarted; the next attempt shows this.
 _FAILURES = 2
-# How long a try may take that finds no connection, beside the time for records, and in how many tries of one task.
-# One that took longer had a connection, and has read something.
+# Maximum duration of an attempt without a connection, in addition to the read timeout, and the number of attempts per
+# task. A longer attempt had a connection and read records.
 _OTHER_SECONDS = 45.0
 _TRIES_OF_A_TASK = 4
 
-# Kafka's Java client, when it got no connection for as long as it tried.
+# Messages of Kafka's Java client without a connection within its timeout.
 _NO_CONNECTION = re.compile(r"\borg\.apache\.kafka\.common\.errors\.(Timeout|Disconnect|Network)Exception\b")
-# The same, when it could not even begin to; trying again makes no difference.
+# Its messages if it could not even start to connect; a retry does not help.
 _NO_ADDRESS = re.compile(r"\bNo resolvable bootstrap urls\b|\bDNS resolution failed for url\b")
 _REFUSED = re.compile(
     r"\b(Topic|Group)AuthorizationException\)?:? Not authorized to access (?:topics|group): \[?([^\]\n]*)"
@@ -44,14 +44,14 @@ def write_retries(
     context: SplitEnumeratorContext,
     splits: Iterable[KafkaPartitionSplit],
 ) -> tenacity.Retrying:
-    """Repeats a write that failed for a reason that may pass, unless it is known to fail again.
+    """Retries a write after transient errors, unless the failure is known to be permanent.
 
     Args:
-        log: Where to tell.
-        target: What is written to.
-        source: What is read.
-        context: What the run knows.
-        splits: What is read of it.
+        log: The log.
+        target: The table.
+        source: The source.
+        context: Context of the run.
+        splits: The splits.
     """
     return retries(log, f"the write to {target}", reader_failures(source, context, splits))
 
@@ -59,15 +59,15 @@ def write_retries(
 def reader_failures(
     source: Source, context: SplitEnumeratorContext, splits: Iterable[KafkaPartitionSplit]
 ) -> Callable[[BaseException, int, float], None]:
-    """What to ask of a write that failed, before it is tried again.
+    """Returns a check of a failed write before its retry.
 
-    It is told the error, the number of the try, and how many seconds it took. It raises
-    ClusterAccessError or ClusterUnreachableError where it knows more, and that another try is of no use.
+    Its arguments are the error, the attempt's number and its duration in seconds. It raises ClusterAccessError or
+    ClusterUnreachableError if it finds a more specific cause that a retry can't fix.
 
     Args:
-        source: What is read.
-        context: What the run knows.
-        splits: What is read of it.
+        source: The source.
+        context: Context of the run.
+        splits: The splits.
     """
     partitions = {split.topic_partition for split in splits}
 
@@ -80,8 +80,8 @@ def reader_failures(
         if (refused := _REFUSED.search(text)) is not None:
             kind, name = ("topic", refused[2]) if refused[1] == "Topic" else ("consumer group", refused[2])
             msg = (
-                f"Kafka at {connection.bootstrap_servers} refuses {connection.user} records of the {kind} {name}, when "
-                f"Spark reads them. Nothing of the batch was written. Grant READ on the {kind} {name} and run again"
+                f"Kafka at {connection.bootstrap_servers} refuses {connection.user} records of the {kind} {name} in "
+                f"Spark's reader. Nothing of the batch was written. Grant READ on the {kind} {name}, then run again"
             )
             raise ClusterAccessError(msg) from error
         is_unknown = _NO_ADDRESS.search(text) is not None
@@ -95,16 +95,15 @@ def reader_failures(
             with contextlib.closing(source.create_enumerator(context)) as enumerator:
                 addresses = enumerator.reached_brokers(partitions)
         except KafkaFlipError:
-            # Nobody reaches them.
+            # This process can't reach them either.
             return
         msg = (
-            f"Spark's Kafka reader found no connection to the brokers, or lost it, in {attempt} "
-            f"{'try' if attempt == 1 else 'tries'}, and this process has one. "
-            f"Nothing of the batch was written. The brokers tell clients to connect to {', '.join(addresses)} (their "
-            f"advertised.listeners), after a first contact at {connection.bootstrap_servers}: Spark's driver and its "
-            "executors have to find and reach all of these addresses. Check DNS, routes and firewalls on the machines "
-            "where Spark runs, or have the brokers advertise addresses that can be reached from there, and run again. "
-            f"Spark said: {telling_line(cause)}"
+            f"Spark's Kafka reader could not connect to the brokers, or lost the connection, in {attempt} "
+            f"{'try' if attempt == 1 else 'tries'}, but this process is connected. "
+            f"Nothing of the batch was written. The brokers' advertised.listeners are {', '.join(addresses)} "
+            f"(bootstrap_servers: {connection.bootstrap_servers}): Spark's driver and executors must resolve and "
+            "reach all of them. Check DNS, routes and firewalls on the machines where Spark runs, or change the "
+            f"advertised listeners, then run again. Spark's error: {telling_line(cause)}"
         )
         raise ClusterUnreachableError(msg) from error
 

@@ -1,7 +1,7 @@
-"""Replaying: the splits of an old commit are landed once more, exactly as they were planned, in another table.
+"""Replays an old commit: writes its splits again, exactly as planned, to another table.
 
-For a transform that was wrong, or rows that somebody has changed: land the commit's records again beside the table,
-look at them, and merge what is needed. The stream itself, its table and its position stay as they are.
+Use it after a wrong transform or changed rows: write the commit's records to another table, compare, and merge what you
+need. The stream, its table and its position do not change.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay did.
+    """Result of a replay.
 
     Attributes:
-        version: The version of the other table that holds the records.
-        batch: What was read and committed; None if that was done before.
+        version: The version of the other table with the records.
+        batch: The committed batch; None if it was replayed before.
     """
 
     version: int
@@ -66,43 +66,44 @@ def replay(
     transform: Callable[[DataFrame], DataFrame] | None = None,
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> Replayed:
-    """Lands the splits of one of a stream's commits in another table, once, however often it is called.
+    """Writes the splits of a stream's commit to another table. Repeated calls write them once.
 
     Args:
-        source: What the stream reads.
+        source: The stream's source.
         table: The stream and its table.
-        version: The version of that table which the commit made.
-        into: The other table. It is made if it is not there.
-        spark: To read and write with.
-        connection: Where Kafka is.
-        decoder: From bytes to columns.
-        transform: From the records to the rows to land, both lazy.
-        logger: Where to tell each step. Default: this module's.
+        version: Version of the commit in that table.
+        into: The other table. It is created if it does not exist.
+        spark: Returns the Spark session.
+        connection: The Kafka connection.
+        decoder: Decodes records.
+        transform: Function from the records to the rows to write, both lazy DataFrames.
+        logger: Logger for each step. Default: this module's.
 
     Raises:
-        ConfigurationError: The version is no commit of the stream with records, or the other table is the stream's own.
-        PositionLostError: The table's history no longer holds the version.
-        RetentionOvertookPositionError: The topic no longer holds all of the splits.
-        LogChangedError: A topic was made again while it was read, now or in an earlier replay whose rows are still
-            there.
-        KafkaFlipError: Whatever else is in the way of landing them.
+        ConfigurationError: The version is not a commit of the stream with records, or the other table is the stream's
+        own.
+        PositionLostError: The table's history no longer has the version.
+        RetentionOvertookPositionError: The topic no longer has all of the splits.
+        LogChangedError: A topic was recreated while it was read, now or in an earlier replay whose rows are still in
+        the table.
+        KafkaFlipError: The replay failed.
     """
     log = logger or _logger
     target = DeltaTarget(table=into, stream=f"{table.stream}-replays")
     if target.identity == table.identity:
-        msg = f"{into} is the stream's own table, which holds these records already; name another one"
+        msg = f"{into} is the stream's own table, which already holds these records; use another table"
         raise ConfigurationError(msg)
     main = DeltaTable(spark, table)
     document = _commit_of(main.history(), table, version)
     replays = TableVersion(str(table), main.table_id(), version)
     other = DeltaTable(spark, target)
-    # Before its history is searched: whoever replays the same in between is either found there, or fenced out.
+    # Before reading the history, so that a concurrent replay is either found there or fenced out.
     anchor = other.anchor()
     done = _done_before(other.history() or (), replays, other.restored_versions)
     if done is not None:
         return Replayed(done, None)
 
-    # What the commit was landed in spite of does not keep it from being landed once more.
+    # Errors that the commit tolerated are also tolerated in its replay.
     landed_so = any(incident.error == TimestampOutOfRangeError.__name__ for incident in document.incidents)
     context = SplitEnumeratorContext(
         current_parallelism=parallelism(spark),
@@ -122,7 +123,7 @@ def replay(
         run_id=document.run_id,
         log=log,
     )
-    # Those of that time went to the dead-letter table, where they still are.
+    # The commit's dead letters are still in the dead-letter table.
     landing = Landing(spec, spark, context, other, leave_out_rejected=document.dead_letter is not None)
     if anchor is None:
         anchor = other.made(landing.schema())
@@ -135,9 +136,9 @@ def replay(
 
         def tell(error: KafkaFlipError) -> str:
             return (
-                f"{found(error)} That happened while version {committed.version} of {target} was read and written: its "
-                f"rows may be of either log. RESTORE TABLE {target.identifier} TO VERSION AS OF "
-                f"{committed.version - 1} takes them out. Nothing more is replayed into this table before that"
+                f"{found(error)} This happened while version {committed.version} of {target} was read and written: "
+                f"its rows may come from either log. RESTORE TABLE {target.identifier} TO VERSION AS OF "
+                f"{committed.version - 1} removes them. Replays into this table stop until then"
             )
 
         confirmation.confirm(ask, tell, written, committed)
@@ -159,8 +160,8 @@ def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: in
         document = commit.document()
         if document is None or document.stream != table.stream or not document.splits:
             msg = (
-                f"version {version} of {table} is no commit of the stream {table.stream!r} that landed records "
-                f"({commit.operation}); dagster-kafka-flip position show lists its commits"
+                f"version {version} of {table} ({commit.operation}) is not a commit of the stream {table.stream!r} "
+                "with records; dagster-kafka-flip position show lists its commits"
             )
             raise ConfigurationError(msg)
         return document
@@ -169,8 +170,8 @@ def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: in
         raise ConfigurationError(msg)
     msg = (
         f"the history of {table} no longer holds version {version}: its oldest commit is version {oldest}. Delta "
-        "forgets commits after delta.logRetentionDuration. A run with start and stop set to the offsets reads them "
-        "again"
+        "removes commits after delta.logRetentionDuration. To read the records again, run with start and stop set to "
+        "their offsets"
     )
     raise PositionLostError(msg)
 
@@ -178,7 +179,7 @@ def _commit_of(history: Iterable[Commit] | None, table: DeltaTarget, version: in
 def _done_before(
     history: Sequence[Commit], replays: TableVersion, restored: RestoredVersions | None = None
 ) -> int | None:
-    """The version that holds the records already; what a RESTORE took back holds nothing."""
+    """The version with the records; ignores versions that a RESTORE undid."""
     for commit, is_undone in with_undone(history, restored):
         document = None if is_undone else commit.document()
         if document is not None and document.replays is not None:

@@ -1,4 +1,4 @@
-"""What a run gives back: its commits, and the position that it reached."""
+"""Result of a run: its commits and its new position."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnownPosition:
-    """A copy of the position that is at hand without Spark, such as in Dagster's record of the last run.
+    """A copy of the position that is available without Spark, for example in Dagster's record of the last run.
 
-    It is believed only when it says that there is nothing new, and where the table's history has lost the position
-    while Delta still holds the transaction version that it carries.
+    It is only trusted if it shows nothing new, or if the table's history no longer has the position but Delta still has
+    the matching transaction version.
 
     Attributes:
         stream: Id of the stream.
         table: The table, as `DeltaTarget.identity` names it.
-        state: Where the stream stood.
-        verified_at: When that was last seen in the table itself.
-        table_version: The table's version then.
-        table_rows: The table's rows then, if they were known.
-        record_bytes: Average size of the records that the run before read, keys and values, if it is known.
-        kept_until: Until when the table's history surely holds the position: half of the log's retention after its
-            commit. From then on the table is asked, and the position is committed anew.
-        dead_letters_owed: Whether the dead-letter table did not say yet that nothing is owed to it.
-        anchor_version: Version of the commit that defined the position, if it is known.
-        transaction_version: The transaction version of that commit, if it is known.
-        known_since: Where Dagster's storage was when the run began that looked at the table: whatever is stored behind
-            it may have happened after the look.
-        log: The table's location, if its log could be read from the run's own process without Spark; else None.
+        state: The stream's state.
+        verified_at: When the state was last read from the table.
+        table_version: The table's version at that time.
+        table_rows: The table's rows at that time, if known.
+        record_bytes: Average record size of the previous run in bytes (key and value), if known.
+        kept_until: Until when the table's history certainly has the position: half of the log retention after its
+            commit. After that, a run reads the table and commits the position again.
+        dead_letters_owed: Whether dead letters may be pending.
+        anchor_version: Version of the commit that defined the position, if known.
+        transaction_version: Transaction version of that commit, if known.
+        known_since: Dagster's last storage id when the run that read the table began: later entries may be newer than
+            this record.
+        log: The table's location, if the run's process can read its log without Spark; else None.
     """
 
     stream: str
@@ -63,7 +63,7 @@ class KnownPosition:
     log: str | None = None
 
     def is_of(self, target: DeltaTarget) -> bool:
-        """Whether this is where the stream of a target stands in its table.
+        """Whether the record belongs to a target's stream and table.
 
         Args:
             target: The table and the stream.
@@ -71,7 +71,7 @@ class KnownPosition:
         return (self.stream, self.table) == (target.stream, target.identity)
 
     def seen_in_log(self) -> tuple[int, int | None] | None:
-        """The table's newest version and its rows, as `standing_at` tells them; None if it can't."""
+        """The table's newest version and rows, from `standing_at`; None if unknown."""
         if self.log is None or self.anchor_version is None:
             return None
         return standing_at(self.log, self.stream, self.state, self.anchor_version, self.table_version, self.table_rows)
@@ -79,14 +79,14 @@ class KnownPosition:
 
 @dataclass(frozen=True)
 class Unreported:
-    """Commits of the stream that an earlier run made and did not report, because it failed or was killed.
+    """Commits of earlier runs that were not reported, because the runs failed or were killed.
 
     Attributes:
-        commits: Their number.
-        rows: Rows that they brought; None if that is not known.
-        from_version: The first of them.
-        to_version: The last of them.
-        incidents: What they tolerated.
+        commits: Number of commits.
+        rows: Number of added rows; None if unknown.
+        from_version: The first commit's version.
+        to_version: The last commit's version.
+        incidents: Errors that they tolerated.
     """
 
     commits: int
@@ -101,13 +101,13 @@ class BatchResult:
     """One commit of a run.
 
     Attributes:
-        plan: What was planned.
+        plan: The plan of the batch.
         tasks: Number of tasks that read it.
-        committed: What the table's history says.
-        observed: What was observed while reading, and what of it is unknown.
-        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
-        confirm_seconds: Time for making sure of the commit.
-        incidents: What was met and tolerated while it was read; its document says so too.
+        committed: The commit in the table's history.
+        observed: Metrics of the read, and which are unknown.
+        read_and_write_seconds: Seconds for reading, decoding, writing and Delta's commit.
+        confirm_seconds: Seconds for confirming the commit.
+        incidents: Errors that were tolerated while it was read; its document has them too.
     """
 
     plan: ReadPlan
@@ -121,25 +121,25 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What a run did.
+    """Result of a run.
 
     Attributes:
-        plan: What the run read, and how the logs stood when it planned last; its batches read it in turn.
-        batches: One for each commit, none if there was nothing to do.
-        known: The position reached, for the next run to know.
-        location: The table's location, where it is known.
-        columns: Names and types of the columns landed, where Spark was started.
-        overrides_start: Whether this run was told to start elsewhere than at the position.
-        started_spark: Whether a Spark session was asked for.
-        group_commit_failures: How often the consumer group could not be told of a commit.
-        dead_letters: Records that could not be decoded and were landed in the dead-letter table, those that an earlier
-            run left owing included; None where the history of that table does not tell.
-        dead_letter_table: That table; None if there is none.
-        incidents: What would have ended the run, and was tolerated.
-        unreported: What runs before committed and did not report; None if there is no such commit.
-        plan_seconds: Time for looking up the position and planning, without the start of Spark.
-        spark_seconds: Time until a Spark session was there.
-        spark_ui: Address of the Spark UI, where Spark was started; None where there is none.
+        plan: The run's plan, with the logs as of the last planning.
+        batches: One entry per commit; empty if there was nothing to do.
+        known: The new position, as a record for the next run.
+        location: The table's location, if known.
+        columns: Names and types of the table's columns, if Spark was started.
+        overrides_start: Whether the run's start was overridden.
+        started_spark: Whether the run used a Spark session.
+        group_commit_failures: Number of failed commits to the consumer group.
+        dead_letters: Number of records written to the dead-letter table, including pending ones of an earlier run; None
+            if unknown.
+        dead_letter_table: The dead-letter table; None if there is none.
+        incidents: Tolerated errors.
+        unreported: Unreported commits of earlier runs; None if there are none.
+        plan_seconds: Seconds for reading the position and planning, without Spark's start.
+        spark_seconds: Seconds until the Spark session was available.
+        spark_ui: Address of the Spark UI; None if there is none.
     """
 
     plan: ReadPlan
@@ -160,54 +160,54 @@ class IngestResult:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there was nothing to do, so that no commit was made."""
+        """Whether there was nothing to do and nothing was committed."""
         return not self.batches
 
     @property
     def state(self) -> EnumeratorState:
-        """Where the stream stands after the run."""
+        """The stream's state after the run."""
         return self.known.state
 
     @property
     def records(self) -> int | None:
-        """Records read; None if that is unknown."""
+        """Number of records read; None if unknown."""
         return total(batch.observed.records for batch in self.batches)
 
     @property
     def bytes(self) -> int | None:
-        """Bytes of their keys and values; None if that is unknown."""
+        """Bytes of keys and values read; None if unknown."""
         return total(batch.observed.bytes for batch in self.batches)
 
     @property
     def rows(self) -> int | None:
-        """Rows committed; None where the table's history does not tell."""
+        """Number of rows committed; None if unknown."""
         return total(batch.committed.rows for batch in self.batches)
 
     @property
     def rejected_records(self) -> int | None:
-        """Records that could not be decoded and were kept, or became dead letters; None if that is unknown."""
+        """Number of undecodable records, kept or written as dead letters; None if unknown."""
         rejected = total(batch.observed.rejected for batch in self.batches)
-        # Those that an earlier run left owing are among the dead letters.
+        # Excludes dead letters that were pending from an earlier run.
         return None if rejected is None or self.dead_letters is None else max(rejected, self.dead_letters)
 
     @property
     def unknown(self) -> str | None:
-        """Why something of the records is unknown, by the first batch of which that is so; None if all is known."""
+        """Reason why a value is unknown, from the first batch with one; None if all are known."""
         why = next((why for batch in self.batches if (why := batch.observed.unknown) is not None), None)
         if why is None and self.dead_letters is None:
-            return f"the history of {self.dead_letter_table} does not tell how many dead letters were landed"
+            return f"the history of {self.dead_letter_table} does not record the number of dead letters"
         return why
 
     @property
     def fields(self) -> FieldsSeen | None:
-        """Which fields the run's records have; None if that is unknown, or if none are declared."""
+        """Fields of the run's records; None if unknown, or if none are declared."""
         return together(batch.observed.fields for batch in self.batches if batch.plan.splits)
 
     @property
     def watermark(self) -> int | None:
-        """The event time that the topic partitions read have got to at least, in milliseconds since the epoch.
+        """Minimum event time that all read topic partitions have reached, in milliseconds since the epoch.
 
-        None if nothing was read, or if it is unknown of a batch: what was not seen may be further back.
+        None if nothing was read, or if a batch's value is unknown and may be lower.
         """
         highest: dict[TopicPartition, int] = {}
         for batch in self.batches:
@@ -219,20 +219,20 @@ class IngestResult:
 
     @property
     def all_incidents(self) -> tuple[Incident, ...]:
-        """What was tolerated in this run, and in those before that did not report it."""
+        """Errors tolerated in this run and in unreported earlier runs."""
         before = () if self.unreported is None else self.unreported.incidents
         return tuple({incident.message: incident for incident in (*before, *self.incidents)}.values())
 
     @property
     def lost_offsets(self) -> int | None:
-        """The largest number of records that were lost by what was tolerated; None if nobody can tell."""
+        """Maximum number of lost records in all tolerated errors; None if unknown."""
         return lost_offsets(self.all_incidents)
 
     @property
     def lag_after(self) -> int:
-        """Offsets between the position reached and the end offsets that were seen when planning."""
+        """Offsets between the new position and the end offsets at planning."""
         return sum(max(0, end - self.position_of(tp)) for tp, end in self.plan.end_offsets.items())
 
     def position_of(self, tp: TopicPartition) -> int:
-        """Where the stream stands in a topic partition after the run."""
+        """The new position of a topic partition."""
         return self.state.position.get(tp, self.plan.starting_position[tp])

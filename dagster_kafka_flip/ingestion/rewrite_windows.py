@@ -1,7 +1,7 @@
-"""rewrite_windows(): what a topic holds of some windows of time comes in the place of what the table has of them.
+"""rewrite_windows(): replaces the table's rows of time windows with the topic's records.
 
-The same windows again give the same rows: nothing is added to what is there, and nothing else is touched. So there is
-no position to keep, and no fence but for what Delta itself refuses.
+It is idempotent: the same windows give the same rows, and no other rows change. So it needs no position, and no fence
+besides Delta's own conflict detection.
 """
 
 from __future__ import annotations
@@ -69,35 +69,36 @@ def rewrite_windows(
     run_id: str = "",
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> Iterator[WindowsResult]:
-    """Lands windows of time: exactly their rows are replaced, as often as it is called.
+    """Writes time windows: replaces exactly their rows. Repeated calls give the same rows.
 
     Args:
-        source: What to read; its starts and stops count for nothing.
-        table: Where to; a text stands for a DeltaTarget of that table.
-        windows: Which; those that follow each other without a gap go in one commit.
-        spark: Gives a Spark session; called once the logs are known to be there.
-        rules: How records are put into windows. Default: by their own time, up to an hour late.
-        definition: What the windows are of, such as a cron schedule and a time zone. A table of windows keeps it, and
-            is not mixed with windows of another.
-        connection: Where Kafka is, unless the source says so.
-        key_format: How to read keys. Default: RawFormat.
-        value_format: How to read values. Default: RawFormat.
-        columns: Which of the record's own fields are kept. Default: all but the value.
-        transform: From a batch's records to the rows to land, both lazy. Has to keep the column with the window.
-        topics: Of the source's topics, those whose rows are replaced. Default: all.
-        limits: How much to do in one commit; a window is never cut. Default: everything.
-        dead_letter: Under `Windows(repair=True)`: where the stream's rejected records go. They are left out, and those
-            that are not dead letters yet are landed as such. Default: where the stream's last commit says.
-        tolerate: Errors that don't end the run. Default: none.
-        run_id: Kept in the commits. Default: none.
-        logger: Where to tell each step. Default: this module's.
+        source: The source; its start and stop are not used.
+        table: The table; a string is a DeltaTarget with defaults.
+        windows: The windows; consecutive ones share a commit.
+        spark: Returns a Spark session; called after the topics were found.
+        rules: The rules that assign records to windows. Default: by the record's timestamp, up to one hour late.
+        definition: The window definition, such as a cron schedule and a time zone. A table of windows stores it and
+            rejects windows of another definition.
+        connection: Kafka connection, unless the source has one.
+        key_format: Format of keys. Default: RawFormat.
+        value_format: Format of values. Default: RawFormat.
+        columns: The record fields to keep as columns. Default: all but the value.
+        transform: Function from a batch's records to the rows to write, both lazy DataFrames. Must keep the window
+            column.
+        topics: The source's topics whose rows are replaced. Default: all.
+        limits: Limits of a commit; a window is never split. Default: everything.
+        dead_letter: With `Windows(repair=True)`: table for the stream's rejected records. They are excluded, and new
+            ones are written as dead letters. Default: the table in the stream's last commit.
+        tolerate: Errors that don't fail the run. Default: none.
+        run_id: Run id for the commits. Default: none.
+        logger: Logger for each step. Default: this module's.
 
     Returns:
-        One result for each commit, as soon as it is there. Stop taking them, and no more is landed.
+        An iterator with one result per commit. If you stop iterating, no more windows are written.
 
     Raises:
-        ConfigurationError: Something of it can't be; at once, and not when the first result is taken.
-        KafkaFlipError: Whatever is in the way; what was committed before stays.
+        ConfigurationError: An option is invalid. Raised by the call, not by the first iteration.
+        KafkaFlipError: The run failed; earlier commits stay.
     """
     rules = rules or Windows()
     expect("source", source, KafkaSource, 'KafkaSource(topics=("orders",))')
@@ -131,20 +132,20 @@ def run_windows(
     definition: str = "",
     topics: Sequence[str] | None = None,
 ) -> Iterator[WindowsResult]:
-    """Lands windows of time by a run that is described already; see `rewrite_windows`.
+    """Writes time windows for an existing run spec; see `rewrite_windows`.
 
     Args:
         spec: The run.
-        windows: Which.
-        rules: How records are put into them.
-        definition: What the windows are of.
-        topics: Of the source's topics, those whose rows are replaced; None for all.
+        windows: The windows.
+        rules: The rules that assign records to windows.
+        definition: The window definition.
+        topics: The source's topics whose rows are replaced; None for all.
 
     Raises:
-        ConfigurationError: Something of it can't be; at once, and not when the first result is taken.
+        ConfigurationError: An option is invalid. Raised by the call, not by the first iteration.
     """
     if spec.dead_letters is not None and not rules.repair:
-        msg = "dead_letter is for streams and for repairs of their tables; a table of windows has none"
+        msg = "dead_letter is for streams and repairs of their tables, not for tables written in windows"
         raise ConfigurationError(msg)
     _check_columns(spec.decoder.columns, rules, with_topics=topics is not None)
     if topics is not None:
@@ -157,8 +158,8 @@ def _check_columns(columns: KafkaColumns, rules: Windows, *, with_topics: bool) 
     needed = {"topic", "partition", "offset"} if rules.repair else {"topic"} if with_topics else set[str]()
     missing = sorted(needed - set(columns.fields))
     if missing:
-        what = "a repair finds a record's rows by them" if rules.repair else "a topic's rows are found by it"
-        msg = f"KafkaColumns leaves out {', '.join(missing)}; {what}, so keep it"
+        what = "a repair needs them to find a record's rows" if rules.repair else "it is needed to find a topic's rows"
+        msg = f"KafkaColumns excludes {', '.join(missing)}; {what}, so keep it"
         raise ConfigurationError(msg)
 
 
@@ -176,13 +177,13 @@ class _Run:
     _landing: WindowLanding = field(init=False)
 
     def results(self) -> Iterator[WindowsResult]:
-        """Lands group after group, batch after batch."""
+        """Writes all groups, batch by batch."""
         self.context = SplitEnumeratorContext(tolerated=self.spec.tolerated)
         with contextlib.closing(self.spec.source.window_enumerator(self.rules, self.context)) as self._enumerator:
             yield from self._results()
 
     def _results(self) -> Iterator[WindowsResult]:
-        # Before Spark is started: a wrong address or topic is found out in a second, not in ten.
+        # Before Spark's start, so that a wrong address or topic fails within a second.
         self._enumerator.discover()
         session, spark_seconds, _ = start_spark(self.spec, self.context)
         self._session = session
@@ -211,7 +212,7 @@ class _Run:
         self._landing.finish()
 
     def _land_some(self, windows: tuple[Window, ...]) -> WindowsResult:
-        """Lands as many of the windows as go in one commit; plans anew when somebody came in between."""
+        """Writes the windows of one commit; plans again after a conflict."""
         conflicts = Conflicts(self.spec.target, self.spec.log)
         while True:
             clock = Clock()
@@ -223,7 +224,7 @@ class _Run:
                 conflicts.met(conflict, f"the windows {batch.windows[0].window} to {batch.windows[-1].window}")
 
     def _letters(self, look: WindowsLook) -> DeadLetterTable | None:
-        """Where the rejected records of a repair go: where those of the stream do."""
+        """The route of a repair's rejected records: the stream's route."""
         table, letters = self._table, self.spec.dead_letters
         if not isinstance(table, RepairedTable):
             return None
@@ -238,13 +239,13 @@ class _Run:
     def _plan(self, windows: tuple[Window, ...]) -> tuple[WindowsLook, WindowPlan]:
         look = self._table.look()
         if look is None:
-            # Planned before the table is made, so that a source that can't be read leaves nothing behind.
+            # Plans before creating the table, so that an unreadable source leaves no table behind.
             self._landing.create(self._enumerator.plan(windows))
             look = still_there(self._table.look(), self.spec.target)
         if look.foreign:
             self.spec.log.warning(
-                "others have appended rows to %s since windows were landed there last (versions %s); such rows go with "
-                "the window that they are in, when it is landed again",
+                "other writers appended rows to %s since the last windows were written (versions %s); a window that "
+                "is written again replaces such rows",
                 self.spec.target,
                 ", ".join(map(str, sorted(look.foreign))),
             )
@@ -255,8 +256,8 @@ class _Run:
         first = plan.batches(limit)[0]
         if limit is not None and first.offset_span > limit:
             self.spec.log.warning(
-                "the window %s spans %d offsets, more than max_records_per_batch=%d; a window is not cut, so it is "
-                "landed whole",
+                "the window %s spans %d offsets, more than max_records_per_batch=%d; windows are not split, so the "
+                "commit exceeds the limit",
                 first.windows[0].window,
                 first.offset_span,
                 limit,

@@ -1,4 +1,4 @@
-"""Checks the options of a run that is not Dagster's, before anything else is done with them."""
+"""Validates the types of options of a run outside Dagster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 
 def check_run_options(*, transform: Any = None, **options: Any) -> None:
-    """Checks what they are.
+    """Checks the types.
 
     Args:
         transform: A function; None if there is none.
-        **options: By name; None for those that are not given.
+        **options: Options by name; None if not set.
 
     Raises:
-        ConfigurationError: One of them is something else.
+        ConfigurationError: An option has the wrong type.
     """
     if transform is not None and not callable(transform):
         expect("transform", transform, FunctionType, "a function of a DataFrame")

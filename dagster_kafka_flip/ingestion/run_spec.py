@@ -1,4 +1,4 @@
-"""RunSpec: one run, described once, and passed whole from whoever starts it to the commit."""
+"""RunSpec: all settings of one run."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ Source_co = TypeVar("Source_co", bound=Source, covariant=True)
 
 @dataclass(frozen=True)
 class RunSpec(Generic[Source_co]):
-    """What one run reads, where it lands that, and how.
+    """Source, target and options of one run.
 
     Attributes:
-        source: What to read, connected.
+        source: The source, with a connection.
         target: The table.
-        spark: Gives a Spark session; called only if there is something to do.
-        decoder: From bytes to columns.
-        transform: From the batch's records to the rows to land; None for all as they are.
-        dead_letters: Where records go that can't be decoded; None if they stop the run or are kept.
-        limits: How much to do at once.
-        tolerated: Errors that don't end the run.
-        run_id: Kept in the commits.
-        log: Where to report each step.
-        read: How records are read; other than by itself where several runs share what is read.
+        spark: Returns a Spark session; only called if there is something to do.
+        decoder: Decodes records.
+        transform: Function from the batch's records to the rows to write; None for no transform.
+        dead_letters: Table for records that can't be decoded; None if they fail the run or are kept.
+        limits: Limits of batches and runs.
+        tolerated: Errors that don't fail the run.
+        run_id: Run id for the commits.
+        log: Logger for each step.
+        read: Reads records; replaced if several runs share a read.
     """
 
     source: Source_co

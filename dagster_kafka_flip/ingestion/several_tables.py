@@ -1,7 +1,7 @@
-"""ingest_tables(): one source lands in several tables, each with a position of its own; what they share is read once.
+"""ingest_tables(): ingests one source into several tables with separate positions and shared reads.
 
-A table that is behind catches up with the next one first, and from there they go on step. Each batch is one commit
-in each table, so that a table for which something fails stays where it is, and the others go on.
+A table that is behind first catches up with the next one; then they continue together. Each batch is one commit per
+table, so a table that fails keeps its position, and the others continue.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class TableRun:
     """The run of one of the tables.
 
     Attributes:
-        spec: What is read, the same for all, and where it is landed.
+        spec: The run spec; all have the same source.
         known: A copy of the position.
-        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
+        reported: The table's version up to which commits were reported; None if not tracked.
     """
 
     spec: RunSpec[KafkaSource]
@@ -43,11 +43,11 @@ class TableRun:
 
 @dataclass(frozen=True)
 class TablesResult:
-    """What was done.
+    """Result of all runs.
 
     Attributes:
-        results: By table; those that got to the end.
-        failures: By table; what was in the way. Its batches up to there are committed.
+        results: Results of the completed runs, by table.
+        failures: Errors of the failed runs, by table. Their earlier batches stay committed.
     """
 
     results: Mapping[str, IngestResult]
@@ -61,16 +61,16 @@ def ingest_tables(
     log: logging.Logger | logging.LoggerAdapter[Any],
     starting_offsets: OffsetsInitializer | None = None,
 ) -> TablesResult:
-    """Lands what a source holds in several tables, each from its own position to the same stop, exactly once.
+    """Ingests a source into several tables, each from its own position to the same stop, exactly once.
 
     Args:
-        tables: The runs, by a name of the table.
-        verify_after: How long a copy of a position is believed.
-        log: Where to report what concerns all of them.
-        starting_offsets: For this run alone, start here instead of at the positions.
+        tables: The runs, by table name.
+        verify_after: How long to trust a copy of a position.
+        log: Logger for messages about all tables.
+        starting_offsets: Start that overrides the positions for this run.
 
     Raises:
-        KafkaFlipError: There is nothing that could be read at all. What fails for one table is in the result.
+        KafkaFlipError: Nothing can be read at all. Errors of single tables are in the result.
     """
     shared = SharedRead()
     runs = {
@@ -98,22 +98,22 @@ def ingest_tables(
 
 
 class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgument] - not subscriptable in 3.10
-    """Begins each line with the table that it is about."""
+    """Prefixes each log line with the table's name."""
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         return f"{(self.extra or {})['table']}: {msg}", kwargs
 
 
 class TablesInStep:
-    """Several runs in step.
+    """Several runs in lockstep.
 
     Args:
-        runs: By the names of their tables.
-        shared: What they all read with.
-        log: Where to tell each step.
+        runs: Runs by table name.
+        shared: The shared reader.
+        log: Logger for each step.
 
     Attributes:
-        failures: What ended single runs.
+        failures: Errors of single runs.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class TablesInStep:
         self._stop: Position = {}
 
     def open(self) -> None:
-        """Finds out where each stream stands, and plans all of them to the stop of the first."""
+        """Reads each stream's position, and plans all of them to the first one's stop."""
         for name, run in list(self._runs.items()):
             if self._stop:
                 run.stop_at(self._stop)
@@ -135,25 +135,25 @@ class TablesInStep:
                 run.stop_at(self._stop)
 
     def land(self) -> None:
-        """Lands all that was planned, the furthest behind first."""
+        """Writes the whole plan, the furthest behind first."""
         while groups := self._groups():
             behind, until = groups[0], None
             if len(groups) > 1:
-                # Whoever is next is caught up with, and waits until then.
+                # Catches up with the next table, which waits until then.
                 mine, others = (self._position(self._runs[group[0]]) for group in groups[:2])
                 until = {tp: max(offset, others[tp]) for tp, offset in mine.items()}
-                self._log.info("%s: behind %s, and catching up first", ", ".join(behind), ", ".join(groups[1]))
+                self._log.info("%s: behind %s, catching up first", ", ".join(behind), ", ".join(groups[1]))
             self._land(behind, until)
 
     def finish(self) -> dict[str, IngestResult]:
-        """What was done, by table."""
+        """The results by table."""
         results: dict[str, IngestResult] = {}
         for name, run in list(self._runs.items()):
             self._step(name, lambda name=name, run=run: results.update({name: run.finish()}))
         return results
 
     def _groups(self) -> list[list[str]]:
-        """The tables that have something to land, those that stand at the same offsets together, from behind."""
+        """Tables with unread records, grouped by equal offsets, from the furthest behind."""
         groups: dict[tuple[tuple[TopicPartition, int], ...], list[str]] = {}
         for name, run in self._runs.items():
             if run.has_more:
@@ -165,13 +165,13 @@ class TablesInStep:
         return {tp: min(position.get(tp, stop), stop) for tp, stop in self._stop.items()}
 
     def _land(self, names: Sequence[str], until: Position | None) -> None:
-        """Lands the next batch in each of some tables that stand at the same offsets."""
+        """Writes the next batch of tables at the same offsets."""
         if len(names) > 1:
             self._shared.keep()
         first = self._runs[names[0]]
         try:
             for name in names:
-                # A batch's size goes by it, and only batches of the same size are the same.
+                # Batch sizes depend on it, and only batches of equal size are identical.
                 self._runs[name].context.record_bytes = first.context.record_bytes
                 self._step(name, functools.partial(self._runs[name].assign, until))
             for name in names:
@@ -181,11 +181,11 @@ class TablesInStep:
             self._shared.release()
 
     def _step(self, name: str, step: Callable[[], object]) -> bool:
-        """Takes a step of one table's run; what fails ends that run, and not the others."""
+        """Runs a step of one table; an error only ends that table's run."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - a transform's own too
-            # It is raised when the others are done.
+            # Raised after the others are done.
             self._log.warning("%s: ended with %s; the other tables go on", name, type(error).__name__)
             self.failures[name] = error
             del self._runs[name]

@@ -1,4 +1,4 @@
-"""SharedRead: what several tables land is read from Kafka once."""
+"""SharedRead: reads records from Kafka once for several tables."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class SharedRead:
-    """Reads like `reader.read`; while it is told to keep, the records of the same splits are read once.
+    """Like `reader.read`, but reads the same splits once while caching is on.
 
-    Spark keeps them in memory, and on the executors' disks as far as they don't fit. What an executor takes with it is
-    read again from the same offsets.
+    Spark caches them in memory and on the executors' disks. If an executor is lost, its records are read again from the
+    same offsets.
     """
 
     def __init__(self) -> None:
@@ -29,18 +29,18 @@ class SharedRead:
         """The records of an assignment."""
         if self._kept is None:
             return read(source, spark, assignment)
-        # What is read in another way is another DataFrame.
+        # Another way of reading is another DataFrame.
         ranges = (assignment.plan.splits, assignment.aside)
         if ranges not in self._kept:
             self._kept[ranges] = read(source, spark, assignment).persist()
         return self._kept[ranges]
 
     def keep(self) -> None:
-        """From now on what is read is kept."""
+        """Starts caching."""
         self._kept = {}
 
     def release(self) -> None:
-        """Lets go of what is kept."""
+        """Releases the cache."""
         for frame in (self._kept or {}).values():
             frame.unpersist()
         self._kept = None

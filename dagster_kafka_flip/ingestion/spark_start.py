@@ -1,4 +1,4 @@
-"""Starts Spark for a run, or joins a session that is there, and says so."""
+"""Starts Spark for a run, or uses an existing session, and logs it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class SparkStart(NamedTuple):
-    """A session, as a run began to use it.
+    """A session at the start of a run.
 
     Attributes:
-        session: To read and write with.
-        seconds: How long it took until it was there.
-        ui: Address of its UI, if it has one.
+        session: The Spark session.
+        seconds: Seconds until it was available.
+        ui: Address of its UI, if any.
     """
 
     session: SparkSession
@@ -32,11 +32,11 @@ class SparkStart(NamedTuple):
 
 
 def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> SparkStart:
-    """The session of a run.
+    """Returns the session of a run.
 
     Args:
         spec: The run.
-        context: Is told how many tasks can run at once.
+        context: Context of the run; receives the number of parallel tasks.
     """
     clock = Clock()
     keep_interrupts()

@@ -6,7 +6,7 @@ import time
 
 
 class Clock:
-    """Runs from when it is made."""
+    """Starts when created."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

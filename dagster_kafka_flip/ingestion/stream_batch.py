@@ -1,4 +1,4 @@
-"""Landing: one batch after the other is read, decoded, transformed and committed."""
+"""Landing: reads, decodes, transforms and commits the batches of a stream, one by one."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 
 class _Written(NamedTuple):
-    """A batch that is in the table.
+    """A committed batch.
 
     Attributes:
         document: The commit's document.
-        committed: What the table's history says.
-        watch: What was observed of the write.
-        seconds: How long it took.
-        incidents: What was met and tolerated on the way.
+        committed: The commit, as the table's history has it.
+        watch: The observation of the write.
+        seconds: Duration of the write.
+        incidents: Errors that were tolerated.
     """
 
     document: CommitDocument
@@ -60,18 +60,18 @@ class _Written(NamedTuple):
 
 
 class Landing:
-    """What one run does with a batch once it is planned.
+    """Writes the planned batches of one run.
 
     Args:
         spec: The run.
-        session: To read and write with.
-        context: What enumerators are told.
-        table: Where to.
-        letters: What becomes of records that can't be decoded; None if they stop the run or are kept.
-        leave_out_rejected: Whether they are left out although they go nowhere.
+        session: The Spark session.
+        context: Context of the enumerators.
+        table: The table.
+        letters: The dead-letter table; None if rejected records end the run or are kept.
+        leave_out_rejected: Whether rejected records are dropped even without a dead-letter table.
 
     Attributes:
-        columns: Names and types of the table's columns, once a batch was landed.
+        columns: Names and types of the table's columns, after the first batch.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Landing:
         self._leave_out_rejected = leave_out_rejected or letters is not None
 
     def schema(self) -> StructType:
-        """The columns of the rows to land; nothing is read."""
+        """Returns the schema of the rows, without reading anything."""
         return self._decoded(no_records(self._session)).schema
 
     def land(
@@ -106,18 +106,19 @@ class Landing:
         replays: TableVersion | None = None,
         confirm: Callable[[CommitDocument, Committed], None] | None = None,
     ) -> BatchResult:
-        """Lands one batch, in one commit.
+        """Writes one batch in one commit.
 
         Args:
-            anchor: Where the stream stands.
+            anchor: The commit that defines the position.
             assignment: The batch.
-            overrides_start: Whether the batch starts elsewhere than at the position, because somebody said so.
-            incidents: What was tolerated before it.
-            replays: The commit whose splits these are, where they are landed once more.
-            confirm: Looks, right after the commit, whether what was read is what was planned. Default: nobody does.
+            overrides_start: Whether the run's config starts the batch elsewhere than at the position.
+            incidents: Errors that were tolerated before it.
+            replays: The commit whose splits are written again, for a replay.
+            confirm: Checks right after the commit that the planned logs were read. Default: no check.
 
         Raises:
-            KafkaFlipError: Nothing of the batch was committed; but for CommitUnknownError, which says that it may be.
+            CommitUnknownError: The batch may be committed.
+            KafkaFlipError: Nothing of the batch was committed.
         """
         batch = assignment.plan
         tasks = len(assignment.task_plan.tasks)
@@ -177,7 +178,7 @@ class Landing:
         tell_unknown(self._spec.log, observed)
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:
-            # Of a batch that was not counted whole, the dead letters are found by reading it again.
+            # If not all of the batch was counted, reading it again finds the dead letters.
             rejected = self._letters.settle(routed, observed if observed.is_whole else None)
             observed = replace(observed, rejected=rejected)
         return BatchResult(
@@ -191,7 +192,7 @@ class Landing:
         )
 
     def _observed(self, watch: BatchObservation, patience: float) -> Observed:
-        """What was seen of a batch. It is committed by now, so that a failure here only leaves that unknown."""
+        """Returns the counts of a batch. It is committed: a failure here only makes them unknown."""
         try:
             return watch.get(patience)
         except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
@@ -204,10 +205,10 @@ class Landing:
         takes_up: Sequence[TopicPartition],
         attempt_number: int,
     ) -> tuple[Committed, BatchObservation]:
-        """Commits a batch; once more it is the same attempt, as it was planned, if the logs still hold it."""
+        """Commits a batch. A repeat is the same attempt with the same plan, if the logs still hold its records."""
         if attempt_number > 1:
             self._make_sure_it_is_there(assignment)
-        # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
+        # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         splits = assignment.plan.splits
         watch = BatchObservation(splits, WholeBatch(splits))
         rows = self._decoded(self._records(assignment), watch)
@@ -225,7 +226,7 @@ class Landing:
             raise
 
     def _make_sure_it_is_there(self, assignment: SplitAssignment) -> None:
-        """Retention may have taken what was planned while it was read; the logs tell with which numbers."""
+        """Checks that retention has not deleted planned records meanwhile; the error has the numbers."""
         plan = assignment.plan
         if plan.is_empty:
             return
@@ -238,8 +239,7 @@ class Landing:
         return self._spec.read(self._spec.source, self._session, assignment)
 
     def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
-        staged = self._spec.decoder.stage(records)
-        if watch is not None:
-            staged = watch.watch(staged, self._spec.decoder)
-        rows = self._spec.decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
+        decoder = self._spec.decoder
+        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder)
+        rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
         return transformed(rows, self._spec.transform)

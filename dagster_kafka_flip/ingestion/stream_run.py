@@ -1,7 +1,7 @@
 """StreamRun: one bounded run of one stream, from its position to the stop, in steps.
 
-The order of steps is what makes it exactly once: the position is read from the table, the plan is fixed, and one Delta
-commit carries the rows and the new position. Everything after that commit is telling.
+The order of steps makes it exactly once: read the position from the table, fix the plan, and write the rows and the new
+position in one Delta commit. Everything after the commit only reports.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def stream_run(
     starting_offsets: OffsetsInitializer | None = None,
     reported: int | None = None,
 ) -> StreamRun:
-    """A run that has not begun.
+    """Creates a run that has not begun.
 
     Args:
         spec: The run.
         known: A copy of the position.
-        starting_offsets: Start here instead of at the position; None to go on.
-        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
+        starting_offsets: Start that overrides the position; None to continue.
+        reported: The table's version up to which commits were reported; None if not tracked.
     """
     overriding = None
     if isinstance(spec.source, KafkaSource) and starting_offsets is not None:
@@ -98,21 +98,21 @@ def run_stream(
     starting_offsets: OffsetsInitializer | None = None,
     reported: int | None = None,
 ) -> IngestResult:
-    """Lands what a source holds by a run that is described already; see `ingest`.
+    """Ingests a source for an existing run spec; see `ingest`.
 
     Args:
         spec: The run.
         known: A copy of the position.
-        verify_after: How long such a copy is believed.
-        starting_offsets: Start here instead of at the position; None to go on.
-        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
+        verify_after: How long to trust this copy.
+        starting_offsets: Start that overrides the position; None to continue.
+        reported: The table's version up to which commits were reported; None if not tracked.
     """
     run = stream_run(spec, known=known, starting_offsets=starting_offsets, reported=reported)
     return run.idle(known, verify_after) or run.execute()
 
 
 def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPosition | None:
-    """What a copy of the position tells of it, if it is of this stream and table."""
+    """The position in a record, if it belongs to this stream and table."""
     if known is None or not known.is_of(target) or known.anchor_version is None:
         return None
     return RecordedPosition(
@@ -122,15 +122,15 @@ def _record(known: KnownPosition | None, target: DeltaTarget) -> RecordedPositio
 
 @dataclass
 class StreamRun:
-    """One run of one stream, step by step; `ingest()` and `ingest_tables()` take the steps.
+    """One run of one stream; `ingest()` and `ingest_tables()` call its steps.
 
     Attributes:
-        spec: What it reads, and where it lands that.
-        source: What to read; it gets another stop where several tables are landed.
-        overriding: The same, where this run starts elsewhere than at the position.
-        context: What enumerators are told.
-        record: A copy of the position, if it is of this stream and table.
-        reported: The table's version up to which commits were reported; None if nobody keeps a record of that.
+        spec: The run spec.
+        source: The source; several tables get a common stop.
+        overriding: The source with an overridden start, if any.
+        context: Context of the run.
+        record: A copy of the position, if it belongs to this stream and table.
+        reported: The table's version up to which commits were reported; None if not tracked.
     """
 
     spec: RunSpec[Source]
@@ -156,12 +156,12 @@ class StreamRun:
     _conflicts: Conflicts = field(init=False)
     _confirmation: LogConfirmation = field(init=False)
     _group_commit_failures: int = field(default=0, init=False)
-    # By their text: a plan that is made again meets the same ones.
+    # Compared by text: a repeated plan finds the same ones again.
     _incidents: dict[str, Incident] = field(default_factory=dict[str, "Incident"], init=False)
     _in_commits: int = field(default=0, init=False)
 
     def idle(self, known: KnownPosition | None, verify_after: timedelta) -> IngestResult | None:
-        """The result of a run with nothing to do, if that can be told without Spark; else None."""
+        """The result of an idle run, if this is known without Spark; else None."""
         if known is None or self.overriding is not None or known.dead_letters_owed:
             return None
         if not known.is_of(self.spec.target):
@@ -175,9 +175,9 @@ class StreamRun:
         except ClusterUnreachableError:
             raise
         except KafkaFlipError as error:
-            # The copy may be out of date. The table has the last word, and will raise the same if it agrees.
+            # The copy may be outdated. The table decides, and raises the same error if it agrees.
             self.spec.log.info(
-                "the last known position does not fit the log (%s); asking the table", type(error).__name__
+                "the last known position does not match the log (%s); reading the table", type(error).__name__
             )
             return None
         self._reachable = True
@@ -185,7 +185,7 @@ class StreamRun:
         if confirmed is None:
             return None
         self.spec.log.info(
-            "nothing new on %s, Spark is not started: %s",
+            "nothing new on %s, not starting Spark: %s",
             self.source,
             facts(topic_partitions=len(plan.end_offsets)),
         )
@@ -195,18 +195,18 @@ class StreamRun:
             known=confirmed,
             location=self.spec.target.uri,
             dead_letter_table=self._dead_letter_table(),
-            incidents=self._met(plan.incidents),
+            incidents=self._record_tolerated(plan.incidents),
             plan_seconds=clock.lap(),
         )
 
     def _is_fresh(self, known: KnownPosition, verify_after: timedelta) -> bool:
-        """Whether a record of the position is young enough to be believed."""
+        """Whether a recorded position is recent enough to be trusted."""
         now = datetime.now(tz=timezone.utc)
         age = now - known.verified_at
         if age < timedelta(0):
-            # A clock was wrong, then or now. It would be believed for as long as the clock was ahead.
+            # A clock was wrong. Otherwise the record would be trusted as long as that clock was ahead.
             self.spec.log.warning(
-                "the record of the position is dated %s, and now it is %s; asking the table",
+                "the record of the position has the time %s, but the time is %s; reading the table",
                 known.verified_at.isoformat(timespec="seconds"),
                 now.isoformat(timespec="seconds"),
             )
@@ -214,23 +214,23 @@ class StreamRun:
         return age < verify_after and (known.kept_until is None or now < known.kept_until)
 
     def _confirmed(self, known: KnownPosition) -> KnownPosition | None:
-        """The recorded position, as far as the table's log shows that it still stands; None if it shows otherwise.
+        """The recorded position, if the table's log confirms it; None if it does not.
 
-        Where the log can't be seen without Spark, nobody knows how many rows there are now.
+        If the log is not accessible without Spark, the current row count is unknown.
         """
         if known.log is None or known.anchor_version is None:
             return replace(known, table_rows=None)
         found = known.seen_in_log()
         if found is None:
             self.spec.log.info(
-                "the log of %s does not show the recorded position plainly; asking the table", self.spec.target
+                "the log of %s does not confirm the recorded position; reading the table", self.spec.target
             )
             return None
         version, rows = found
         return replace(known, table_version=version, table_rows=rows)
 
     def execute(self) -> IngestResult:
-        """All the steps: plans with the position that the table holds, and commits batch after batch."""
+        """Runs all steps: plans from the table's position, and commits batch by batch."""
         self.discover()
         self.open()
         try:
@@ -241,13 +241,13 @@ class StreamRun:
             self._close()
 
     def discover(self) -> None:
-        """Before Spark is started: a wrong address or topic is found out in a second, not in ten."""
+        """Before Spark's start, so that a wrong address or topic fails within a second."""
         if not self._reachable:
             with contextlib.closing(self.source.create_enumerator(self.context)) as enumerator:
                 enumerator.discover()
 
     def open(self) -> None:
-        """Looks up in the table where the stream stands, and plans from there; makes the table if there is none."""
+        """Reads the position from the table and plans from it; creates the table if needed."""
         self._session, self._spark_seconds, self._spark_ui = start_spark(self.spec, self.context)
         clock = Clock()
         self._table = DeltaTable(self._session, self.spec.target, self.context.tolerated, self.record)
@@ -267,18 +267,18 @@ class StreamRun:
 
     @property
     def plan(self) -> ReadPlan:
-        """What was planned when the run was opened."""
+        """The first plan of the run."""
         return self._plan
 
     @property
     def position(self) -> Position:
-        """Where the stream stands once all that was assigned is committed."""
+        """The stream's state once all assigned splits are committed."""
         state = self._looking.enumerator.snapshot_state()
         return {} if state is None else state.position
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something left to assign."""
+        """Whether the plan has unassigned splits."""
         return (
             self._looking.enumerator.has_pending
             and self._is_worth_doing(self._looking)
@@ -286,7 +286,7 @@ class StreamRun:
         )
 
     def stop_at(self, stop: Position) -> None:
-        """What is planned from now on stops at these offsets; a topic partition without one is not read."""
+        """Sets the stop offsets of later plans; topic partitions without one are not read."""
         initializer = OffsetsInitializer.specific_offsets(stop)
         if isinstance(self.source, KafkaSource):
             self.source = self.source.with_overrides(stopping_offsets=initializer)
@@ -294,18 +294,18 @@ class StreamRun:
             self.overriding = self.overriding.with_overrides(stopping_offsets=initializer)
 
     def assign(self, until: Position | None = None) -> bool:
-        """Fixes the next batch; whether there is one.
+        """Assigns the next batch; returns whether there is one.
 
         Args:
-            until: No further than to these offsets, as long as there is something before them. Default: as planned.
+            until: Offsets at which the batch stops if there is anything to read before them. Default: none.
         """
         self._assigned = self._looking.enumerator.assign(self.spec.limits, until) if self.has_more else None
         return self._assigned is not None
 
     def land(self) -> None:
-        """Lands the batch, if there is one.
+        """Writes the batch, if there is one.
 
-        Where somebody else's change came in between, nothing is landed, and what follows is planned anew.
+        After a conflict with another writer, nothing is written and the rest is planned again.
         """
         look, assignment = self._looking, self._assigned
         if assignment is None:
@@ -322,15 +322,15 @@ class StreamRun:
         except (ForeignConflictError, *self.context.tolerated) as conflict:
             self._conflicts.met(conflict, "the batch")
             if isinstance(conflict, ConcurrentIngestionError):
-                self._met((incident_of(conflict, "The run planned anew from there."),))
+                self._record_tolerated((incident_of(conflict, "The run planned again from there."),))
             look.enumerator.add_splits_back(assignment.plan.splits)
             source = self.source if self._batches else self.overriding or self.source
             self._looking = self._look_again(look, source)
             return
         self._batches.append(done)
-        self._met(done.incidents)
+        self._record_tolerated(done.incidents)
         if self._letters is not None:
-            self._met(self._letters.take_incidents())
+            self._record_tolerated(self._letters.take_incidents())
         self._conflicts.over()
         self._in_commits = len(self._incidents)
         self._group_commit_failures += self._notify(look.enumerator)
@@ -347,7 +347,7 @@ class StreamRun:
         )
 
     def _confirm(self, document: CommitDocument, committed: Committed) -> None:
-        """Makes sure that the batch just committed was read from the logs that it was planned for."""
+        """Checks that the committed batch was read from the planned logs."""
         looking = self._looking
         batch = replace(looking.plan, splits=document.splits, state=document.state)
         self._confirmation.confirm(
@@ -358,9 +358,9 @@ class StreamRun:
         )
 
     def finish(self) -> IngestResult:
-        """What was done, and where the stream stands.
+        """Returns the result and the new position.
 
-        Everything is committed by now: whatever can't be found out any more is left out, and fails nothing.
+        Everything is committed: values that can't be read are omitted without an error.
         """
         try:
             self._confirmation.finish()
@@ -371,19 +371,21 @@ class StreamRun:
         anchor = self._looking.anchor
         if anchor.state is None:
             target = self.spec.target
-            msg = f"the stream {target.stream!r} of {target} has no position after a run; this is a defect"
+            msg = f"the stream {target.stream!r} of {target} has no position after a run; this is a bug"
             raise KafkaFlipError(msg)
         letters = self._letters
         dead_letters_owed = letters is not None and self._or_else(
-            True, "whether dead letters are owed is not known", letters.finish
+            True, "could not check for pending dead letters", letters.finish
         )
         table_rows = anchor.table_rows
         if table_rows is None:
-            table_rows = self._or_else(None, "the table's rows could not be counted", self._table.count_rows)
-        # Without an answer, the next run asks the table.
+            table_rows = self._or_else(None, "could not count the table's rows", self._table.count_rows)
+        # Without an answer, the next run reads the table.
         now = datetime.now(tz=timezone.utc)
-        kept_until = self._or_else(now, "how long history is kept is not known", lambda: self._table.kept_until(anchor))
-        location = self._or_else(self.spec.target.uri, "the table's location is not known", self._table.location)
+        kept_until = self._or_else(
+            now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
+        )
+        location = self._or_else(self.spec.target.uri, "could not read the table's location", self._table.location)
         is_seen = location is not None and (
             standing_at(location, self.spec.target.stream, anchor.state, anchor.version, anchor.table_version, None)
             is not None
@@ -420,12 +422,12 @@ class StreamRun:
         )
 
     def _close(self) -> None:
-        self._or_else(None, "the source could not be closed", self._looking.enumerator.close)
+        self._or_else(None, "could not close the source", self._looking.enumerator.close)
 
     def _plan_of_the_run(self) -> ReadPlan:
-        """How the logs stood when the run planned last, with where it began to read them.
+        """The logs as of the last planning, with the run's first start offsets.
 
-        A run that planned anew read other offsets than it first wanted to, and maybe other logs of the same names.
+        After planning again, a run reads other offsets than first planned, and maybe other logs with the same names.
         """
         plan = self._looking.plan
         starts = dict(plan.starting_position)
@@ -438,15 +440,15 @@ class StreamRun:
         return replace(plan, starting_position=starts, discovered=discovered)
 
     def _or_else(self, otherwise: _T, what: str, ask: Callable[[], _T]) -> _T:
-        """What a function gives; something else where it fails, which the log tells."""
+        """Returns a function's result, or a default if it fails; logs the failure."""
         try:
             return ask()
         except Exception as error:  # noqa: BLE001 - nothing of what is asked for here may undo what is committed
-            self.spec.log.warning("%s, and what the run has committed stays: %s", what, telling_line(error))
+            self.spec.log.warning("%s; the run's commits are not affected: %s", what, telling_line(error))
             return otherwise
 
-    def _met(self, incidents: Iterable[Incident]) -> tuple[Incident, ...]:
-        """Notes what is tolerated, and gives all that was in this run."""
+    def _record_tolerated(self, incidents: Iterable[Incident]) -> tuple[Incident, ...]:
+        """Records a tolerated error, and returns all of this run."""
         for incident in incidents:
             if incident.message not in self._incidents:
                 self._incidents[incident.message] = incident
@@ -454,14 +456,14 @@ class StreamRun:
         return tuple(self._incidents.values())
 
     def _look(self, source: Source) -> _Look:
-        """Where the stream stands, and what there is to read from there; makes the table if there is none."""
+        """Reads the position and plans from it; creates the table if needed."""
         anchor = self._settled_anchor()
         if anchor is None:
-            # Planned before the table is made, so that a source that can't be read leaves nothing behind.
+            # Plans before creating the table, so that an unreadable source leaves no table behind.
             enumerator, plan = self._begin_anew(source)
             anchor = self._settled(self._table.made(self._landing.schema()))
             if anchor.state is None:
-                # A run of windows may have been faster in making it.
+                # A run of windows may have created it meanwhile.
                 self._table.check_takes_streams()
                 return self._tell(_Look(anchor, source, enumerator, plan))
         if anchor.state is None:
@@ -476,15 +478,15 @@ class StreamRun:
         return look
 
     def _begin_anew(self, source: Source) -> tuple[SplitEnumerator, ReadPlan]:
-        """The first plan of a stream that has no position; one that had one leaves nothing out unless it is told to."""
+        """First plan of a stream without a position; checks that a former stream's records are not skipped."""
         enumerator = source.create_enumerator(self.context)
         plan = enumerator.start()
         if self.record is not None and isinstance(source, KafkaSource):
             if source is not self.overriding:
                 check_nothing_is_skipped(self.record.state, plan, source.starting_offsets, self.spec.target)
             self.spec.log.warning(
-                "%s holds no position of the stream %r, and by the record of its last run it had one: the table was "
-                "dropped, or made anew. A new stream starts at %s",
+                "%s holds no position of the stream %r, but the record of its last run had one: the table was dropped "
+                "or recreated. A new stream starts at %s",
                 self.spec.target,
                 self.spec.target.stream,
                 source.starting_offsets,
@@ -492,7 +494,7 @@ class StreamRun:
         return enumerator, plan
 
     def _settled_anchor(self) -> Anchor | None:
-        """Where the stream stands; what its last commit left owing of dead letters is settled first."""
+        """Reads the position; first settles the last commit's pending dead letters."""
         anchor = self._table.anchor()
         return None if anchor is None else self._settled(anchor)
 
@@ -506,14 +508,14 @@ class StreamRun:
             incidents = check_nothing_owed(
                 self._session, anchor.routed, self._table, self.spec.target, self.context.tolerated
             )
-        # The next commit says that it was tolerated, and where dead letters go from now on.
+        # The next commit records that this was tolerated, and the new dead-letter table.
         return replace(anchor, incidents=(*anchor.incidents, *incidents))
 
     def _dead_letter_table(self) -> str | None:
         return None if self.spec.dead_letters is None else str(self.spec.dead_letters.target(self.spec.target))
 
     def _look_again(self, look: _Look, source: Source) -> _Look:
-        """As `_look`; if the position has not moved, the enumerator goes on with what it was handed back."""
+        """Like `_look`; if the position has not changed, the enumerator continues with the returned splits."""
         anchor = self._settled_anchor()
         state = look.enumerator.snapshot_state()
         if anchor is None or anchor.state != look.anchor.state or state is None:
@@ -523,18 +525,18 @@ class StreamRun:
             self._table.check_takes_streams()
         enumerator = look.enumerator
         if look.source is not source:
-            # Planned before the stop was set that all tables have in common. Where it begins is fixed already.
+            # Planned before the common stop of all tables was set. Its start is already fixed.
             enumerator.close()
             enumerator = self.source.restore_enumerator(self.context, state)
         return self._tell(_Look(anchor, source, enumerator, enumerator.start()))
 
     def _tell(self, look: _Look) -> _Look:
         plan = look.plan
-        self._met((*look.anchor.incidents, *plan.incidents))
+        self._record_tolerated((*look.anchor.incidents, *plan.incidents))
         self._discovered.update(plan.discovered)
         self._table.check_overlap(look.anchor, plan)
         for tp, offsets in sorted(plan.held_back.items()):
-            self.spec.log.info("%s: %d offsets are held back by an open transaction", tp, offsets)
+            self.spec.log.info("%s: an open transaction holds back %d offsets", tp, offsets)
         if plan.paused:
             self.spec.log.info(
                 "%d topic partitions are ahead of the slowest by more than the maximum drift; %d of their offsets are "
@@ -544,7 +546,8 @@ class StreamRun:
             )
         if plan.removed:
             self.spec.log.warning(
-                "%s: no longer read, because they are gone or no longer asked for; their position is kept",
+                "%s: no longer read, because they no longer exist or the source no longer lists them; their position "
+                "is kept",
                 ", ".join(map(str, plan.removed)),
             )
         self.spec.log.info(
@@ -561,29 +564,28 @@ class StreamRun:
         again = -sum(offsets for offsets in moved.values() if offsets < 0)
         skipped = sum(offsets for offsets in moved.values() if offsets > 0)
         self.spec.log.warning(
-            "this run starts at %s instead of at the position: up to %d records are read again, up to %d are skipped",
+            "this run starts at %s instead of the position: it reads up to %d records again and skips up to %d",
             start,
             again,
             skipped,
         )
 
     def _notify(self, enumerator: SplitEnumerator) -> bool:
-        """Tells the outside of a commit; whether that failed, which takes nothing away from the commit."""
+        """Notifies the consumer group of a commit; returns whether this failed, which does not affect the commit."""
         try:
             enumerator.notify_checkpoint_complete()
         except Exception as error:  # noqa: BLE001 - whatever fails in telling, the batch is committed
-            self.spec.log.warning("the batch is committed; the consumer group could not be told: %s", error)
+            self.spec.log.warning("the batch is committed, but committing to the consumer group failed: %s", error)
             return True
         return False
 
     def _is_worth_doing(self, look: _Look) -> bool:
-        """Whether the plan reads anything, moves the position, or keeps it from being forgotten.
+        """Whether a plan needs a commit: it reads records, moves the position, or renews it.
 
-        A plan without splits is committed all the same where it fixes a position that the table does not hold yet: a
-        stream that begins at "latest" must not begin later still the next time. And where Delta is about to forget the
-        commit that holds the position, because nothing has arrived for long. And where something about the table was
-        tolerated: the commit says so, and the next run need not tolerate it again. And where only a record still held
-        the position.
+        A plan without splits is also committed in these cases: the table has no position yet (a stream that starts at
+        "latest" must not start later next time); Delta will soon remove the commit with the position, because nothing
+        has arrived for long; an error about the table was tolerated (the next run need not tolerate it again); or only
+        a record still had the position.
         """
         anchor = look.anchor
         if (
@@ -597,7 +599,7 @@ class StreamRun:
         if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
             return False
         self.spec.log.info(
-            "the position's commit is older than half the log's retention of %s (since %s); it is committed anew",
+            "the position's commit is older than half the log's retention of %s (since %s); committing it again",
             self.spec.target,
             kept_until.isoformat(timespec="seconds"),
         )
@@ -606,13 +608,13 @@ class StreamRun:
 
 @dataclass
 class _Look:
-    """Where the stream stands, and what there is to read from there.
+    """The stream's position and the plan from it.
 
     Attributes:
-        anchor: Where it stands; moves on with each commit.
-        source: What the enumerator was made from; a stop that is set later makes it another.
-        enumerator: Started from there.
-        plan: What the enumerator planned.
+        anchor: The position; advances with each commit.
+        source: The enumerator's source; a later stop replaces it.
+        enumerator: The enumerator, started from the anchor.
+        plan: The enumerator's plan.
     """
 
     anchor: Anchor
@@ -622,7 +624,7 @@ class _Look:
 
 
 def _doubt(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:
-    """What an operator has to know and do about a commit whose rows may be of two logs."""
+    """Message about a commit whose rows may come from two logs."""
     recreated = isinstance(error, TopicRecreatedError)
     topics = error.topics if isinstance(error, TopicRecreatedError) else ()
     splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
@@ -634,11 +636,11 @@ def _doubt(error: KafkaFlipError, document: CommitDocument, committed: Committed
         else "earliest"
     )
     return (
-        f"{found(error)} That happened while version {committed.version} of {target} was read and written. Its rows of "
-        f"{ranges}{more} may be of either log, and nothing tells which. The commit stays; nothing more was read, "
-        f"and no run of the stream goes on before you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF "
-        f"{committed.version - 1} takes the rows of that commit out. Leave it out only if you know that they are of "
-        "the old log, which can't be read again. 2. Have the next run read the new log from its start: "
+        f"{found(error)} This happened while version {committed.version} of {target} was read and written. Its rows "
+        f"of {ranges}{more} may come from either log. The commit stays; nothing more was read, and all runs of the "
+        f"stream stop until you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} "
+        "removes the rows of that commit. Skip it only if you know that they come from the old log, which can't be "
+        "read again. 2. Make the next run read the new log from the beginning: "
         f"{set_position(str(target), target.stream, to=start)}"
     )
 

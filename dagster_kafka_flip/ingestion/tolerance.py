@@ -1,4 +1,4 @@
-"""What a run may be told to go on in spite of, and which asset check fails then."""
+"""Errors that a run can tolerate, and the asset check that fails for each."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
     ForeignRowsError: TABLE_AS_LEFT,
     TableReplacedError: TABLE_AS_LEFT,
     DeadLetterTableMissingError: TABLE_AS_LEFT,
-    # Nothing is lost by it, so that there is nothing to check.
+    # No records are lost, so no check fails.
     ConcurrentIngestionError: None,
     TimestampTypeChangedError: None,
 }
-"""The errors that can be tolerated, and the check that fails when one was."""
+"""The errors that can be tolerated, and the check that fails for each."""
 
 
 def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type[KafkaFlipError]]:
-    """The option, checked.
+    """Validates the `tolerate` option.
 
     Args:
         tolerate: Error classes.
 
     Raises:
-        ConfigurationError: One of them can't be tolerated.
+        ConfigurationError: An error class can't be tolerated.
     """
     if isinstance(tolerate, (str, type)) or not hasattr(tolerate, "__iter__"):
         expect("tolerate", tolerate, list, "[RetentionOvertookPositionError]")
@@ -71,11 +71,11 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
             names = sorted(each.__name__ for each in CHECKS)
             if error in names:
                 msg = (
-                    f"tolerate: {name} is a text, and the error's class is expected: "
-                    f"from dagster_kafka_flip.errors import {error}"
+                    f"tolerate: {name} is a string, but the error's class is expected: from dagster_kafka_flip.errors "
+                    f"import {error}"
                 )
                 raise ConfigurationError(msg)
             can_be = ", ".join(names)
-            msg = f"tolerate: {name} can't be tolerated; those that can are {can_be}"
+            msg = f"tolerate: {name} can't be tolerated; allowed: {can_be}"
             raise ConfigurationError(msg)
     return tolerated

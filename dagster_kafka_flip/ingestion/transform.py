@@ -1,4 +1,4 @@
-"""The user's own function between decoding and landing, and what it must give back."""
+"""Applies the user's transform between decoding and writing, and validates its result."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | None) -> DataFrame:
-    """Rows after the transform; the same if there is none.
+    """The rows after the transform; the records if there is none.
 
     Raises:
-        ConfigurationError: It returned something else than a Spark DataFrame, a streaming one, or one without columns.
+        ConfigurationError: The result is not a Spark DataFrame, is a streaming DataFrame, or has no columns.
     """
     if transform is None:
         return rows
     result = transform(rows)
     if not hasattr(result, "writeTo"):
-        # With the module: what pandas has is called DataFrame, too.
+        # Includes the module, because pandas also has a DataFrame.
         kind = type(result)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        msg = f"the transform has to return a Spark DataFrame, and returned {name}"
+        msg = f"the transform must return a Spark DataFrame, but returned {name}"
         raise ConfigurationError(msg)
-    # Told before a table is created with its columns, which the rows that are meant would not fit.
+    # Checked before the table is created with its columns.
     if result.isStreaming:
-        msg = "the transform returned a streaming DataFrame; build the rows from the records that it is given"
+        msg = "the transform returned a streaming DataFrame; build the rows from the given records"
         raise ConfigurationError(msg)
     if not result.columns:
         msg = "the transform returned a DataFrame without columns; keep at least one"

@@ -1,4 +1,4 @@
-"""What earlier runs of a stream committed and did not report, because they failed or were killed afterwards."""
+"""Finds commits of earlier runs that were not reported, because the runs failed or were killed afterwards."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def find_unreported(
     reported: int,
     log: logging.Logger | logging.LoggerAdapter[Any],
 ) -> Unreported | None:
-    """The commits of a stream behind the last one that was reported; None if there are none.
+    """Returns the stream's commits after the last reported one; None if there are none.
 
     Args:
         table: The table.
-        target: The same, and the stream.
-        anchor: Where the stream stands.
+        target: The table and the stream.
+        anchor: The stream's anchor.
         reported: The table's version up to which commits were reported.
-        log: Is told of them.
+        log: The log.
     """
-    # Versions begin anew where the table was made anew.
+    # Versions start again at 0 if the table was recreated.
     reported = reported if reported <= anchor.table_version else -1
     if anchor.state is None or anchor.version <= reported:
         return None
     commits = itertools.takewhile(lambda commit: commit.version > reported, table.newest_commits())
     found = unreported_commits(commits, target.stream)
     if found is not None:
-        # Who made them is not known: a copied table, or an asset by another name, looks as a run that was killed.
+        # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
         one = found.commits == 1
         log.warning(
-            "%s of %s %s in no materialization of this asset: a run died behind %s, or another asset landed in the "
+            "%s of %s %s in no materialization of this asset: a run died after %s, or another asset wrote to the "
             "table. This run reports %s%s",
             f"1 commit (version {found.to_version})"
             if one
@@ -59,13 +59,13 @@ def find_unreported(
 
 
 def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | None:
-    """What runs of a stream committed; None if there is no such commit.
+    """Summarizes the commits of a stream; None if there are none.
 
     Args:
         commits: Commits that no run reported, newest first.
         stream: Id of the stream.
     """
-    # Whoever moves a position by hand has seen what came of it.
+    # Excludes manual moves, whose result the user has already seen.
     own = [(commit, document) for commit, document in documented(commits, stream) if document.reason is None]
     if not own:
         return None

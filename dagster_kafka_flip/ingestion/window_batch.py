@@ -1,4 +1,4 @@
-"""WindowLanding: one commit of windows is read, put into windows, decoded, transformed and written."""
+"""WindowLanding: reads records, puts them into windows, and replaces those windows in one commit."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ if TYPE_CHECKING:
 
 
 class WindowLanding:
-    """What one run does with some windows once they are planned.
+    """Writes the planned windows of one run.
 
     Args:
         spec: The run.
-        session: To read and write with.
-        context: What is known of the run.
-        enumerator: What planned it.
-        table: Where to.
+        session: The Spark session.
+        context: Context of the run.
+        enumerator: The enumerator that planned them.
+        table: The table.
         rules: How records are put into windows.
-        topics: Of the source's topics, those whose rows are replaced; None for all.
+        topics: The topics whose rows are replaced; None for all of the source.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class WindowLanding:
         """Creates the table, empty.
 
         Args:
-            plan: What is going to be landed first.
+            plan: The first plan.
 
         Raises:
             TableError: The table can't be created.
@@ -120,7 +120,7 @@ class WindowLanding:
         self._table.create(self._schema(), landed)
 
     def _schema(self) -> StructType:
-        """The columns of the rows to land; nothing is read."""
+        """Returns the schema of the rows, without reading anything."""
         from pyspark.sql import functions as f
 
         rows = self._spec.decoder.finish(self._spec.decoder.stage(no_records(self._session)))
@@ -132,15 +132,16 @@ class WindowLanding:
         """Replaces some windows, in one commit.
 
         Args:
-            look: What is known of the table.
-            plan: What to read for them.
-            plan_seconds: How long it took to plan.
-            letters: Of a repair: where the stream's rejected records go; None if they stop the run or are kept.
+            look: The state of the table.
+            plan: The plan of the windows.
+            plan_seconds: Duration of planning.
+            letters: The stream's dead-letter table, for a repair; None if rejected records end the run or are kept.
 
         Raises:
-            ForeignConflictError: Somebody else came in between; a new plan can be made.
-            LogChangedError: It was committed, and its rows may be of another log.
-            KafkaFlipError: Nothing of it was committed; but for CommitUnknownError, which says that it may be.
+            ForeignConflictError: Another writer changed the table meanwhile; plan again.
+            LogChangedError: It was committed, and its rows may come from another log.
+            CommitUnknownError: It may be committed.
+            KafkaFlipError: Nothing was committed.
         """
         self._confirmation.ask_again()
         scoped, plan = self._scoped(look, plan)
@@ -155,7 +156,7 @@ class WindowLanding:
             plan.windows[-1].window.stop,
             facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
         )
-        # Asked before the commit: a Spark that is gone behind it takes nothing away from it.
+        # Before the commit: if Spark dies after it, the result must not suffer.
         spark_ui = ui_address(self._session)
         clock = Clock()
         batch = around_unreadable(
@@ -183,7 +184,7 @@ class WindowLanding:
         return self._result(batch, plan_seconds, seconds, spark_ui)
 
     def _confirm(self, batch: _Batch) -> None:
-        """Makes sure that the windows just landed were read from the logs that they were planned for."""
+        """Checks that the windows were read from the logs that they were planned for."""
         plan, done = batch.plan, batch.done
 
         def tell(error: KafkaFlipError) -> str:
@@ -210,7 +211,7 @@ class WindowLanding:
         self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), tell)
 
     def finish(self) -> None:
-        """Asks about the last commit once more, if nobody answered whether it was of the same logs."""
+        """Checks the last commit's logs again, if Kafka did not answer the first time."""
         self._confirmation.finish()
 
     def _written(self, look: WindowsLook, plan: WindowPlan, scoped: _Scoped, letters: DeadLetterTable | None) -> _Batch:
@@ -218,22 +219,22 @@ class WindowLanding:
         attempt = uuid.uuid4().hex
         assignment = self._enumerator.assign(plan)
         if letters is not None and plan.splits:
-            # Before the rows go: a record that was decoded then and is rejected now is lost at no time.
+            # Before the rows are replaced: a record that was decoded then and is rejected now is never missing.
             self._land_letters(letters, look, plan, assignment, attempt)
             plan = replace(plan, incidents=(*plan.incidents, *letters.take_incidents()))
         batch = _Batch(plan, assignment, look, scoped, leaves_out_rejected=letters is not None)
         document = self._document(batch, attempt)
-        # A repair of what the stream has not landed yet has nothing to put anywhere, and nothing to replace.
+        # A repair of a range that the stream has not reached has nothing to replace.
         if not (self._rules.repair and not plan.splits):
             retrying = write_retries(self._spec.log, self._target, self._spec.source, self._context, plan.splits)
             batch.done = retrying(lambda: self._write(batch, document))
         return batch
 
     def _scoped(self, look: WindowsLook, plan: WindowPlan) -> tuple[_Scoped, WindowPlan]:
-        """Which rows are replaced, and the plan with all that is tolerated on the way.
+        """Returns which rows are replaced, and the plan with the errors that are tolerated.
 
         Raises:
-            KafkaFlipError: Rows would go that this run does not bring back.
+            KafkaFlipError: Rows would be removed that this run does not write again.
         """
         errors: list[tuple[KafkaFlipError, str]] = []
         if self._rules.repair:
@@ -376,7 +377,7 @@ class WindowLanding:
         )
 
     def _observed(self, batch: _Batch) -> tuple[Observed, WindowsSeen | None]:
-        """What was seen of the records, and of their windows."""
+        """Returns the counts of the records and of their windows."""
         if not batch.reads or batch.watch is None:
             return Observed(records=0, bytes=0, rejected=0), None
         patience = 2.0 if batch.done is not None and batch.done.rows == 0 else 10.0
@@ -392,7 +393,7 @@ class WindowLanding:
         assignment: SplitAssignment,
         attempt: str,
     ) -> None:
-        """Lands the rejected records of a repair, as far as they are not among the stream's dead letters yet."""
+        """Writes the rejected records of a repair that are not among the stream's dead letters yet."""
         from pyspark.sql import functions as f
 
         windows = [planned.window for planned in plan.windows]
@@ -401,7 +402,7 @@ class WindowLanding:
         def select(rejected: DataFrame) -> DataFrame:
             if self._rules.event_time is None:
                 return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
-            # The time in a rejected record is not known. What keeps its row is not of these windows.
+            # The event time of a rejected record is unknown. Records whose rows stay are not in these windows.
             kept = self._session.table(self._target.identifier).where(
                 f.expr(kept_predicate(windows, plan.splits, columns))
             )
@@ -435,10 +436,10 @@ class WindowLanding:
         )
 
     def _write(self, batch: _Batch, document: WindowsDocument) -> Committed | None:
-        """Writes a batch; once more it is the same attempt."""
+        """Writes a batch. A repeat is the same attempt."""
         from pyspark.sql import functions as f
 
-        # Made anew each time: an observation tells of one run of a DataFrame, the first, and that may have failed.
+        # A new one each time: an observation reports the first run of a DataFrame, which may have failed.
         batch.whole = WholeBatch(batch.plan.splits)
         records = self._records(batch.assignment)
         scope, predicate = batch.scoped.scope, batch.scoped.predicate
@@ -482,7 +483,7 @@ class WindowLanding:
         return read(self._spec.source, self._session, assignment)
 
     def _windowed(self, records: DataFrame, batch: _Batch) -> DataFrame:
-        """Decoded records of the windows, each with its window's key."""
+        """Returns the decoded records of the windows, each with its window's key."""
         windows = WindowFilter(batch.plan, self._rules)
         if windows.is_by_value:
             rows = self._watched(windows, self._decoded(records, batch, CARRIED), batch)
@@ -501,7 +502,7 @@ class WindowLanding:
         if windows.is_by_value:
             watch = Observation()
         else:
-            # Before those that are in no window are left out.
+            # Before records in no window are dropped.
             watch = Observation(batch.whole.name)
             metrics += batch.whole.metrics()
         batch.window_watch = watch
@@ -510,7 +511,7 @@ class WindowLanding:
     def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
         is_counted = batch.window_watch is not None and self._rules.event_time is None
         batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
-        staged = batch.watch.watch(self._spec.decoder.stage(records), self._spec.decoder)
+        staged = batch.watch.stage(records, self._spec.decoder)
         return self._spec.decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
 
     def _transformed(self, rows: DataFrame) -> DataFrame:
@@ -533,7 +534,7 @@ class WindowLanding:
         return repair_predicate([planned.window for planned in plan.windows], plan.splits, self._repaired_columns())
 
     def _repaired_columns(self) -> dict[str, str]:
-        """The repaired table's columns by what they hold."""
+        """Returns the repaired table's column names by their meaning."""
         names = self._spec.decoder.columns
         return {
             "topic": names.name("topic"),
@@ -544,14 +545,14 @@ class WindowLanding:
 
 
 class _Batch:
-    """One commit on its way.
+    """A commit that is being made.
 
     Args:
-        plan: What is read.
-        assignment: The same, dealt out to tasks.
-        look: What is known of the table.
+        plan: The plan.
+        assignment: Its splits by task.
+        look: The state of the table.
         scoped: Which rows are replaced.
-        leaves_out_rejected: Whether records that can't be decoded are left out.
+        leaves_out_rejected: Whether rejected records are dropped.
     """
 
     def __init__(
@@ -589,14 +590,14 @@ class _Scoped:
 
 
 def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState:
-    """What the plan says of the logs, and what was known of them before: an id that isn't told now is not forgotten."""
+    """Merges the plan's state of the logs into the known one; ids that are missing now are kept."""
     state = plan.state
     if known is None:
         return state
     before = {tp: offset for tp, offset in known.position.items() if tp.topic not in plan.made_again}
     position = {**before, **state.position}
     for tp, offset in before.items():
-        # A log that ends before what was read of it is tolerated to be another one.
+        # A log that ends before the known position is another log, which was tolerated.
         if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
             position[tp] = max(offset, state.position[tp])
     return EnumeratorState(
@@ -618,6 +619,6 @@ def _seen(metrics: dict[str, Any]) -> WindowsSeen | None:
         return None
     late: dict[int, int] = {}
     for step in json.loads(metrics["late"] or "[]"):
-        # Parts of a histogram that were counted apart may come as several steps of the same value.
+        # Partial histograms can give several steps of the same value.
         late[round(step["x"])] = late.get(round(step["x"]), 0) + round(step["y"])
     return WindowsSeen(late, metrics["stragglers"], metrics["timeless"])

@@ -1,1 +1,1 @@
-"""How to read: splits become a lazy DataFrame through Spark's Kafka batch source."""
+"""Reads splits as a lazy DataFrame through Spark's Kafka batch source."""

@@ -1,4 +1,4 @@
-"""Reads the few records that Spark's Kafka reader can't: by the client in this process, into a local DataFrame."""
+"""Reads the few records that Spark's Kafka reader can't with the Kafka client, into a local DataFrame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.sample import LoggedRecord
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
-# A Spark Connect server takes messages of up to 128 MiB.
+# A Spark Connect server accepts messages of up to 128 MiB.
 _MOST_BYTES = 64 * 1024 * 1024
 
 _SCHEMA = (
@@ -27,18 +27,18 @@ _SCHEMA = (
 
 
 def read_by_client(source: KafkaSource, spark: SparkSession, ranges: Sequence[KafkaPartitionSplit]) -> DataFrame:
-    """A DataFrame of the records in some ranges, as Spark's Kafka reader gives it.
+    """Returns a DataFrame of the records in the ranges, in the format of Spark's Kafka reader.
 
-    A timestamp that Spark can't hold is null.
+    Timestamps that are out of range for Spark are null.
 
     Args:
-        source: For the connection, the isolation level and the client's properties.
-        spark: The session that the DataFrame is for.
-        ranges: What to read.
+        source: Provides the connection, the isolation level and the client's properties.
+        spark: The session of the DataFrame.
+        ranges: The ranges.
 
     Raises:
-        WriteFailedError: The records are too large to be read in this way.
-        KafkaFlipError: Kafka did not send them.
+        WriteFailedError: The records are too large to be read this way.
+        KafkaFlipError: Kafka did not send the records.
     """
     from pyspark.sql import functions as f
 
@@ -54,9 +54,9 @@ def read_by_client(source: KafkaSource, spark: SparkSession, ranges: Sequence[Ka
             if size > _MOST_BYTES:
                 tp, offset = record.topic_partition, record.offset
                 msg = (
-                    f"{tp}: records that Spark can't read stand among more than {_MOST_BYTES // 1024**2} MiB of others "
-                    f"(up to offset {offset}), and so many can't be read without it. Nothing of the batch was written. "
-                    "Read less at once: lower max_records_per_batch"
+                    f"{tp}: Spark can't read some records, and the records around them exceed "
+                    f"{_MOST_BYTES // 1024**2} MiB (up to offset {offset}), the limit for reading without Spark. "
+                    "Nothing of the batch was written. Lower max_records_per_batch"
                 )
                 raise WriteFailedError(msg)
     read = spark.createDataFrame(rows, _SCHEMA)

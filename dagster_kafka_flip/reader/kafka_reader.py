@@ -1,7 +1,7 @@
-"""Kafka's splits to a DataFrame, through Spark's Kafka batch source, with `assign` and numbers only.
+"""Reads Kafka splits as a DataFrame through Spark's Kafka batch source, with `assign` and fixed offsets.
 
-Spark resolves `latest` and `earliest` late, on the executors, once per task attempt: a retried task would read
-something else, and the driver would never know what was read. So it is handed numbers.
+Spark resolves `latest` and `earliest` late, on the executors, once per task attempt: a retried task could read a
+different range, and the driver would not know which. Fixed offsets avoid this.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
-# Bounded reads run from end to end through a backlog, so fetches pay off that would be too large for a live consumer.
+# Bounded reads go through a backlog, so fetches that are too large for a live consumer pay off.
 _BATCH_FETCHES = {
     "max.poll.records": "10000",
     "fetch.max.bytes": str(64 * 1024 * 1024),
-    # At the end of a split the consumer has one more fetch on its way, and a broker answers a connection's requests in
-    # order: with the default of 500 ms every task would wait half a second for records that are not asked for.
+    # At the end of a split, the consumer has one more fetch in flight, and a broker answers a connection's requests in
+    # order: with the default of 500 ms, every task would wait half a second for records that it does not need.
     "fetch.max.wait.ms": "1",
 }
 
-# As long as one request may take by default: Java refuses less. Its own default of a minute would be spent at each try
-# where a broker's address can't be reached.
+# The default timeout of one request; the Java client rejects lower values. Its own default of a minute would apply to
+# every retry if a broker's address is unreachable.
 _API_TIMEOUT_MS = "30000"
 
-# What is fetched behind the end of a range is fetched for nothing, so a small range gets small fetches. The broker
-# gives a whole batch, however large, even where that is more (KIP-74).
+# Records prefetched after the end of a range are wasted, so small ranges use small fetches. A broker still returns a
+# whole batch, even if it is larger (KIP-74).
 _LEAST_FETCH_BYTES = 256 * 1024
 _MOST_FETCH_BYTES = 16 * 1024 * 1024
 _FETCH_BYTES_PER_OFFSET = 128
 
 
 def read_kafka(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-    """A lazy DataFrame of the records in an assignment's splits.
+    """Returns a lazy DataFrame of the records in an assignment's splits.
 
     Args:
-        source: For the connection, the isolation level and the consumer's properties.
-        spark: The session to read with.
-        assignment: Which task reads what. Spark divides fat splits itself, by the same arithmetic, and thin ones are
-            gathered by `coalesce`, which moves no record.
+        source: Provides the connection, the isolation level and the consumer's properties.
+        spark: The Spark session.
+        assignment: The assignment of splits to tasks. Spark divides large splits itself, by the same arithmetic;
+            `coalesce` groups small ones without a shuffle.
     """
     if assignment.aside:
         return _read_around(source, spark, assignment)
@@ -66,8 +66,8 @@ def read_kafka(source: KafkaSource, spark: SparkSession, assignment: SplitAssign
 
 
 def _read_around(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-    """The same, with the ranges that Spark can't read from the client."""
-    # Spark takes one range of each topic partition at a time.
+    """The DataFrame, with the ranges that Spark can't read taken from the Kafka client."""
+    # Spark accepts one range per topic partition at a time.
     pieces = rounds(around(assignment.plan.splits, assignment.aside))
     frames = [read_by_client(source, spark, assignment.aside)]
     for each in pieces:
@@ -79,7 +79,7 @@ def _read_around(source: KafkaSource, spark: SparkSession, assignment: SplitAssi
 def reader_options(
     splits: Iterable[KafkaPartitionSplit], source: KafkaSource, *, records_per_task: int | None = None
 ) -> dict[str, str]:
-    """The options of Spark's Kafka source for these splits. Holds secrets: for the reader only."""
+    """The options of Spark's Kafka source for these splits. Contains secrets: for the reader only."""
     splits = tuple(splits)
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""An assignment's splits as a lazy DataFrame; how, each kind of source registers here.
+"""Reads an assignment's splits as a lazy DataFrame; each kind of source registers its reader here.
 
 @read.register
 def _(source: MySource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame: ...
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.api import SplitAssignment
 
-# The columns that every reader gives, those of Spark's Kafka source with includeHeaders.
+# Columns of every reader: those of Spark's Kafka source with includeHeaders.
 RECORD_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP_LTZ, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -27,15 +27,15 @@ RECORD_SCHEMA = (
 
 @functools.singledispatch
 def read(source: Any, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-    """A lazy DataFrame of the records in an assignment's splits, with the columns of `RECORD_SCHEMA`.
+    """Returns a lazy DataFrame of the records in an assignment's splits, with the columns of `RECORD_SCHEMA`.
 
     Args:
-        source: What the splits are of. Decides which registered reader is used.
-        spark: The session to read with.
-        assignment: Splits with numeric offsets, and how they are dealt out to tasks; at least one split.
+        source: The source of the splits; its type selects the registered reader.
+        spark: The Spark session.
+        assignment: The splits, at least one, and their assignment to tasks.
 
     Raises:
-        ConfigurationError: Nothing is registered for this kind of source.
+        ConfigurationError: No reader is registered for this kind of source.
     """
     del spark, assignment
     msg = f"no reader is registered for {type(source).__name__}; register one with reader.read.register"

@@ -1,4 +1,4 @@
-"""Records that Spark's Kafka reader fails on are found after the failure, and set aside for the client to read."""
+"""Finds the records that make Spark's Kafka reader fail, so that the Kafka client reads them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Java's own words. What overflows in a user's expression has other ones (ARITHMETIC_OVERFLOW).
+# Java's message. An overflow in a user's expression has another one (ARITHMETIC_OVERFLOW).
 _OVERFLOW = "java.lang.ArithmeticException: long overflow"
 
-# The client reads about as many in a second.
+# About as many as the client reads in a second.
 _MOST_RECORDS = 100_000
-# Each takes a query of its own of the topic partitions that have so many.
+# Each range needs its own query per topic partition.
 _MOST_RANGES = 25
 
 
 def is_overflow(error: BaseException | None) -> bool:
-    """Whether something failed because a number did not fit into 64 bits, such as a timestamp in microseconds."""
+    """Whether an error is a 64-bit overflow, such as from a timestamp in microseconds."""
     while error is not None:
         if _OVERFLOW in str(error):
             return True
@@ -45,19 +45,19 @@ def around_unreadable(
     log: logging.Logger | logging.LoggerAdapter[Any],
     met: tuple[Incident, ...] = (),
 ) -> T:
-    """Writes a batch, and once more with the client's help if Spark can't read some of its records.
+    """Writes a batch, and again with the client's help if Spark can't read some of its records.
 
     Args:
-        write: Writes it, as the context says by then; is told what was met so far.
-        source: What is read.
-        context: What the run knows.
-        splits: What the batch reads.
-        log: Where to tell.
-        met: What was met before.
+        write: Writes the batch for the current context; its argument is the list of incidents so far.
+        source: The source.
+        context: Context of the run.
+        splits: Splits of the batch.
+        log: The log.
+        met: Earlier incidents.
 
     Raises:
-        TimestampOutOfRangeError: Spark can't read some records, and that is not tolerated.
-        KafkaFlipError: Whatever else is in the way of writing it.
+        TimestampOutOfRangeError: Spark can't read some records, and this is not tolerated.
+        KafkaFlipError: The write failed for another reason.
     """
     try:
         return write(met)
@@ -65,27 +65,27 @@ def around_unreadable(
         incident = set_aside(error, source, context, splits)
         if incident is None:
             raise
-    log.warning("reading the batch again, with the help of a Kafka client: %s", incident.message)
+    log.warning("reading the batch again, partly with a Kafka client: %s", incident.message)
     return around_unreadable(write, source, context, splits, log, (*met, incident))
 
 
 def set_aside(
     error: Exception, source: Source, context: SplitEnumeratorContext, splits: Sequence[KafkaPartitionSplit]
 ) -> Incident | None:
-    """Finds the records that made a read fail, and has the client read them from now on, if that is tolerated.
+    """Finds the records that made a read fail, and lets the client read them from now on, if this is tolerated.
 
     Args:
-        error: What the read failed with.
-        source: What was read.
-        context: What the run knows; notes the ranges.
-        splits: What was read of it.
+        error: The read's error.
+        source: The source.
+        context: Context of the run; receives the ranges.
+        splits: The splits.
 
     Returns:
-        What to tell; None if the read failed for another reason.
+        The incident; None if the read failed for another reason.
 
     Raises:
-        TimestampOutOfRangeError: That is not tolerated.
-        WriteFailedError: It is, and there are too many of them.
+        TimestampOutOfRangeError: This is not tolerated.
+        WriteFailedError: There are too many such records.
     """
     if not is_overflow(error):
         return None
@@ -94,28 +94,28 @@ def set_aside(
         found = enumerator.unreadable_records(pieces)
     if found is None:
         return None
-    told = _told(found)
+    told = _describe(found)
     if TimestampOutOfRangeError not in context.tolerated:
         msg = (
             f"{told} Nothing of the batch was written. Correct the producer: it may write microseconds or nanoseconds "
-            "where milliseconds belong. To land such records with a null timestamp, tolerate TimestampOutOfRangeError"
+            "instead of milliseconds. To write such records with a null timestamp, tolerate TimestampOutOfRangeError"
         )
         raise TimestampOutOfRangeError(msg) from error
     aside = joined([*context.aside, *found.ranges])
     _check_size(told, within(aside, splits))
     context.aside = aside
-    went_on = "The run landed such records with a null timestamp."
+    went_on = "The run wrote such records with a null timestamp."
     return incident_of(TimestampOutOfRangeError(told), went_on, lost_offsets=0)
 
 
-def _told(found: UnreadableRecords) -> str:
+def _describe(found: UnreadableRecords) -> str:
     tp, first = found.named[0]
     others = [f"{tp} offset {record.offset}" for tp, record in found.named[1:]]
     more = found.records - len(found.named)
-    the_like = f" (and the like at {', '.join(others)}{f' and {more} more' if more else ''})" if others else ""
+    the_like = f" (also at {', '.join(others)}{f' and {more} more' if more else ''})" if others else ""
     return (
         f"{tp}: the record at offset {first.offset} has the timestamp {first.timestamp_ms} ms{the_like}. Spark can't "
-        f"read a record whose timestamp is beyond {LATEST_MS} ms before or after 1970."
+        f"read timestamps more than {LATEST_MS} ms before or after 1970."
     )
 
 
@@ -126,9 +126,9 @@ def _check_size(told: str, aside: Sequence[KafkaPartitionSplit]) -> None:
         ranges[each.topic_partition] = ranges.get(each.topic_partition, 0) + 1
     if records > _MOST_RECORDS or max(ranges.values()) > _MOST_RANGES:
         msg = (
-            f"{told} Such records and those between them are {records} offsets in {len(aside)} ranges of the batch, "
-            f"and no more than {_MOST_RECORDS} offsets in {_MOST_RANGES} ranges of a topic partition can be read "
-            f"without Spark. Nothing of the batch was written. Set max_records_per_batch to {_MOST_RECORDS} or less, "
-            "until such records are landed"
+            f"{told} Such records and those between them span {records} offsets in {len(aside)} ranges of the batch; "
+            f"the limit for reading without Spark is {_MOST_RECORDS} offsets in {_MOST_RANGES} ranges per topic "
+            f"partition. Nothing of the batch was written. Set max_records_per_batch to {_MOST_RECORDS} or less until "
+            "these records are written"
         )
         raise WriteFailedError(msg)

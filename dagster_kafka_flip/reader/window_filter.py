@@ -1,7 +1,7 @@
-"""Which window a record is of, as Spark expressions: no join, and no more work for many windows than for one.
+"""Assigns records to windows with Spark expressions: no join, and the same cost for many windows as for one.
 
-A window is found by its time in a list of equal steps, and the offsets between which it lies by its number; both are
-constants in the query. Only where windows lie between offsets (offset mode) a binary search is made for each record.
+The timestamp selects a window from a list of equal steps, and the window's number selects its offsets; both are
+constants in the query. Only in offset mode does each record need a binary search.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window_plan import WindowPlan
 
 WINDOW = "_dagster_kafka_flip_window"
-"""The window's number in its batch, on the way."""
+"""Temporary column with the window's number in its batch."""
 
 _LATE, _STRAGGLER, _TIMELESS = (f"{WINDOW}_late", f"{WINDOW}_straggler", f"{WINDOW}_timeless")
 
 LOG_FIELDS = ("topic", "partition", "offset")
 CARRIED = {name: f"_dagster_kafka_flip_{name}" for name in LOG_FIELDS}
-"""The record's place in the log, on the way past the decoder."""
+"""Temporary columns with the record's topic, partition and offset."""
 
-# Mark Spark's error as ours: the broker was to set the times, and here a producer has.
+# Marks our error in Spark's message: a producer set a timestamp although the topic has LogAppendTime.
 _MARK, _END_OF_MARK = "[dagster-kafka-flip: time set by producer: ", "]"
 
 _CREATE_TIME = 0
 
 
 class WindowFilter:
-    """Puts the records of one batch into its windows.
+    """Assigns the records of one batch to its windows.
 
     Args:
         plan: The batch.
-        windows: How records are put into windows.
+        windows: The rules that assign records to windows.
     """
 
     def __init__(self, plan: WindowPlan, windows: Windows) -> None:
@@ -48,20 +48,20 @@ class WindowFilter:
         self._windows = [planned.window for planned in plan.windows]
         self._event_time = windows.event_time
         self._is_tiled = windows.mode == "offset"
-        # One window is read between the very offsets between which it lies.
+        # A single window is read exactly between its offsets.
         self._is_bounded = len(self._windows) > 1 and not self._is_tiled
         self._partitions = _PartitionNumbers(plan.stops)
 
     @property
     def is_by_value(self) -> bool:
-        """Whether it takes the decoded value to tell the window."""
+        """Whether the window depends on the decoded value."""
         return self._event_time is not None
 
     def number(self, records: DataFrame) -> DataFrame:
-        """Adds each record's window by number, null for one that is in none, and what else is known of it.
+        """Adds each record's window number (null if in none) and related flags.
 
         Args:
-            records: As they were read; decoded, with the log's fields carried along, if `is_by_value`.
+            records: The records as read; if `is_by_value`, decoded and with the log's fields.
         """
         from pyspark.sql import functions as f
 
@@ -94,14 +94,14 @@ class WindowFilter:
         )
 
     def metrics(self) -> list[Column]:
-        """What is to be observed of numbered records: late ones by window, stragglers, and those without a time."""
+        """Metrics to observe on numbered records: late ones by window, stragglers, and records without a timestamp."""
         from pyspark.sql import functions as f
 
         if self._is_tiled:
             return []
         late = f.when(f.col(_LATE), f.col(WINDOW))
         return [
-            # The exact number for each value, as long as there are no more values than steps.
+            # Exact for every value, as long as there are no more values than steps.
             f.to_json(f.histogram_numeric(late.cast("double"), f.lit(2 * len(self._windows) + 2))).alias("late"),
             f.count(f.when(f.col(_STRAGGLER), 1)).alias("stragglers"),
             f.count(f.when(f.col(_TIMELESS), 1)).alias("timeless"),
@@ -118,12 +118,12 @@ class WindowFilter:
         """Rows with the key of their window instead of its number.
 
         Raises:
-            ConfigurationError: The rows have a column of that name already.
+            ConfigurationError: The rows already have a column with this name.
         """
         from pyspark.sql import functions as f
 
         if column.lower() in {name.lower() for name in rows.columns}:
-            msg = f"the records have a column {column} already; name another one in Windows(column=...)"
+            msg = f"the records already have a column {column}; choose another one in Windows(column=...)"
             raise ConfigurationError(msg)
         keys = f.from_json(f.lit(json.dumps([window.key for window in self._windows])), "array<string>")
         key = f.lit(self._windows[0].key) if len(self._windows) == 1 else f.get(keys, f.col(WINDOW))
@@ -139,14 +139,14 @@ class WindowFilter:
         if kind != "timestamp":
             msg = (
                 f"event_time={self._event_time!r}: "
-                + ("the decoded records have no such column" if kind is None else f"the column is a {kind}")
-                + "; name a TIMESTAMP column of the value format"
+                + ("unknown column" if kind is None else f"the column is a {kind}")
+                + "; use a TIMESTAMP column of the value format"
             )
             raise ConfigurationError(msg)
         return f.col(f"`{self._event_time}`")
 
     def _refusing(self, records: DataFrame) -> DataFrame:
-        """Fails when it runs on a record whose producer set the time of a topic where brokers are to."""
+        """Fails at run time on a record with a producer's timestamp in a LogAppendTime topic."""
         from pyspark.sql import functions as f
 
         if not self._plan.set_by_broker:
@@ -160,7 +160,7 @@ class WindowFilter:
         return _constant([self._plan.stragglers_from], self._partitions)
 
     def _tile(self, log: Column, offset: Column) -> Column:
-        """The window between whose offsets an offset lies; the last of several that begin there."""
+        """The window that contains an offset; if several begin there, the last one."""
         from pyspark.sql import functions as f
 
         count = len(self._windows)
@@ -178,7 +178,7 @@ class WindowFilter:
 
 
 def record_set_by_producer(error: BaseException | None) -> str | None:
-    """The record that made a write fail because its producer had set its time; None if that was not why."""
+    """The record that made a write fail because its producer set its timestamp; None if the cause is another one."""
     while error is not None:
         _, mark, rest = str(error).partition(_MARK)
         if mark:
@@ -188,7 +188,7 @@ def record_set_by_producer(error: BaseException | None) -> str | None:
 
 
 class _PartitionNumbers:
-    """Numbers the topic partitions of a batch, so that a list can hold something for each."""
+    """Numbers the topic partitions of a batch, as indexes into lists."""
 
     def __init__(self, position: Position) -> None:
         self._topics: dict[str, list[int]] = {}
@@ -212,7 +212,7 @@ class _PartitionNumbers:
 
 
 def _constant(positions: Sequence[Position], partitions: _PartitionNumbers) -> Column:
-    """Numbers for each topic partition, one after the other, as a constant."""
+    """Numbers for each topic partition, in order, as a constant."""
     from pyspark.sql import functions as f
 
     numbers = [position[tp] for tp in partitions.order for position in positions]
@@ -220,14 +220,14 @@ def _constant(positions: Sequence[Position], partitions: _PartitionNumbers) -> C
 
 
 def _step(time: Column, windows: Sequence[Window]) -> Column:
-    """The number of the window that a time lies in, of windows that follow each other without gaps."""
+    """The number of the window that contains a timestamp, for consecutive windows."""
     from pyspark.sql import functions as f
 
     first, last = windows[0].start_ms, windows[-1].stop_ms
     inside = (time >= first) & (time < last)
     if len(windows) == 1:
         return f.when(inside, f.lit(0))
-    # No step is longer than a window, so that at most one window begins within it.
+    # No step is longer than a window, so at most one window begins in a step.
     step = min(window.stop_ms - window.start_ms for window in windows)
     steps = -(-(last - first) // step)
     begun: list[int] = []

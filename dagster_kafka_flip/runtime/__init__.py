@@ -1,1 +1,1 @@
-"""What a run needs on its machine: Java, jars, a Spark session, and the logs and signals of both."""
+"""The run's environment: Java, jars, Spark sessions, logs and signals."""

@@ -1,8 +1,7 @@
-"""A class archive for local Spark sessions: with it, Java maps Spark's classes instead of loading each from its jar.
+"""Class archive for local Spark sessions: Java maps Spark's classes instead of loading each from its jar.
 
-Java calls this class data sharing (JEP 350). An archive is of one Java and one class path; with another one Java leaves
-it aside and goes on without. To make one takes about half a minute, so no run does it: `dagster-kafka-flip spark
-prepare` does.
+Java's class data sharing (JEP 350). An archive is for one Java version and one class path; Java ignores it otherwise.
+Creating one takes about half a minute, so runs never do it: `dagster-kafka-flip spark prepare` does.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
 _TIMEOUT_SECONDS = 600.0
 _SHOWN_LINES = 8
 
-# Without them Java warns of each class that it can't archive, and of an archive that does not fit.
+# Without these options, Java prints warnings for classes that it can't archive, and for an archive that does not match.
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def _archive_path(java: Path, jars: Sequence[str]) -> Path:
-    """Where the archive for a Java and a class path is, whether or not it was made."""
+    """Path of the archive for a Java and a class path, whether or not it exists."""
     java = java.resolve()
     release = java.parent.parent / "release"
     identity = [
@@ -48,10 +47,10 @@ def _archive_path(java: Path, jars: Sequence[str]) -> Path:
 
 
 def archive_options(jars: Sequence[str]) -> list[str]:
-    """What Java has to be told to use the archive; nothing if it was not made.
+    """Java options to use the archive; empty if it does not exist.
 
     Args:
-        jars: The jars that a session has besides those of pyspark.
+        jars: The session's jars, in addition to pyspark's.
     """
     java = locate_java()
     path = None if java is None else _archive_path(java, jars)
@@ -59,17 +58,17 @@ def archive_options(jars: Sequence[str]) -> list[str]:
 
 
 def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
-    """Makes the archive, unless it is there: Spark does once what a run does, and Java writes down what it loaded.
+    """Creates the archive, unless it exists: Spark does the work of a run once, and Java records the loaded classes.
 
     Args:
-        jars: The jars that a session has besides those of pyspark.
-        settings: What a session is made with.
+        jars: The session's jars, in addition to pyspark's.
+        settings: The session's settings.
 
     Returns:
         The archive's path.
 
     Raises:
-        JavaNotFoundError: There is no Java, or it is too old.
+        JavaNotFoundError: Java was not found, or is too old.
         SparkSessionError: Spark did not run, or Java wrote no archive.
     """
     path = _archive_path(find_java(), jars)
@@ -79,7 +78,7 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="partial-") as folder:
         partial = Path(folder) / path.name
         options = " ".join([f"-XX:ArchiveClassesAtExit={partial}", *_SILENT])
-        # spark-submit and not a Python that starts Java: its Java ends by itself, and is waited for.
+        # Uses spark-submit instead of a Python that starts Java, because its Java ends by itself and can be awaited.
         command = [
             str(spark_home() / "bin" / "spark-submit"),
             *("--master", "local[2]"),
@@ -104,13 +103,16 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
                 timeout=_TIMEOUT_SECONDS,
             )
         except subprocess.TimeoutExpired as error:
-            msg = f"Spark's class archive was not made within {_TIMEOUT_SECONDS:.0f} s; try again on a quieter machine"
+            msg = (
+                f"creating Spark's class archive took more than {_TIMEOUT_SECONDS:.0f} s; try again when the "
+                "machine is less busy"
+            )
             raise SparkSessionError(msg) from error
         if done.returncode != 0 or not partial.exists():
             said = "\n".join(f"  {line}" for line in done.stdout.splitlines()[-_SHOWN_LINES:])
             msg = (
-                f"Spark's class archive was not made: spark-submit ended with {done.returncode}. Runs work without "
-                f"it, they only start more slowly. The last that it said:\n{said}"
+                f"could not create Spark's class archive: spark-submit ended with {done.returncode}. Runs work "
+                f"without it, but start more slowly. Last output:\n{said}"
             )
             raise SparkSessionError(msg)
         partial.replace(path)

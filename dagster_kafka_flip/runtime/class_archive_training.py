@@ -1,4 +1,4 @@
-"""Run by spark-submit while a class archive is made: what a run does, so that its classes are in the archive."""
+"""Runs in spark-submit during the creation of a class archive: loads the classes of a typical run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def train(table: str) -> None:
-    """Reads, decodes, writes and looks up, as a run does.
+    """Reads, decodes, writes and looks up, like a run.
 
     Args:
         table: Path of a table that does not exist.
@@ -27,7 +27,7 @@ def train(table: str) -> None:
     spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 5").collect()
     spark.sql(f"DESCRIBE DETAIL delta.`{table}`").collect()
     spark.read.format("delta").load(table).groupBy("name").count().collect()
-    # Nothing listens there: the client's classes are loaded, and it gives up.
+    # Nothing listens at this address: it loads the client's classes and gives up.
     kafka = spark.read.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1")
     kafka = kafka.option("assign", '{"t": [0]}').option("startingOffsets", '{"t": {"0": 0}}')
     kafka = kafka.option("endingOffsets", '{"t": {"0": 1}}').option("kafkaConsumer.pollTimeoutMs", "500")

@@ -1,4 +1,4 @@
-"""Interrupts that come while Python tidies up, and would be lost."""
+"""Preserves interrupts that arrive during Python's garbage collection and would be lost."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import threading
 
 _logger = logging.getLogger(__name__)
 
-# By then the main thread has left the callback in which the interrupt was lost; if it is in another one, again.
+# Delay until the main thread has left the callback that lost the interrupt; repeated if it is in another one.
 _PAUSE_SECONDS = 0.05
 
 _is_kept = False
 
 
 def keep_interrupts() -> None:
-    """Repeats each interrupt from here on that Python would otherwise drop. Does nothing the second time.
+    """Repeats interrupts that Python would drop from now on. Safe to call twice.
 
-    A signal's handler runs wherever the main thread happens to be. What it raises inside a weak reference's callback or
-    a `__del__` Python prints and forgets (`sys.unraisablehook`), and py4j has such a callback for every object of the
-    JVM: of the interrupts in the seconds before a write one in three went there, and the run went on to its end.
+    A signal handler runs anywhere in the main thread. Python only prints exceptions in a weak reference's callback or a
+    `__del__` (`sys.unraisablehook`), and py4j has such a callback for every JVM object: one in three interrupts in the
+    seconds before a write was lost this way, and the run continued to its end.
     """
-    global _is_kept  # noqa: PLW0603 - the hook is the process's too
+    global _is_kept  # noqa: PLW0603 - the hook is global too
     if _is_kept:
         return
     _is_kept = True
@@ -32,7 +32,7 @@ def keep_interrupts() -> None:
         if not is_interrupt(unraisable.exc_type):
             before(unraisable)
             return
-        _logger.info("an interrupt came while Python tidied up; it is repeated")
+        _logger.info("an interrupt arrived during Python's garbage collection; repeating it")
         again = threading.Timer(_PAUSE_SECONDS, _interrupt_main_thread)
         again.daemon = True
         again.start()
@@ -41,7 +41,7 @@ def keep_interrupts() -> None:
 
 
 def is_interrupt(kind: type[BaseException]) -> bool:
-    """Whether an exception of this class ends a run from outside, as KeyboardInterrupt and Dagster's own do."""
+    """Whether an exception class means an external interrupt, like KeyboardInterrupt and Dagster's own."""
     return not issubclass(kind, Exception | GeneratorExit | SystemExit)
 
 

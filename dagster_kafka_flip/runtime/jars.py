@@ -1,7 +1,6 @@
-"""Brings jars and what they depend on from Maven repositories into a local cache.
+"""Downloads jars and their dependencies from Maven repositories into a local cache.
 
-The work is done by the Ivy jar that pyspark ships, so that no other tool has to be installed. pyspark itself is
-located, but not imported.
+Uses the Ivy jar in pyspark, so no other tool is needed. Locates pyspark without importing it.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 CACHE_VARIABLE = "DAGSTER_KAFKA_FLIP_CACHE"
-"""The environment variable that names the cache folder."""
+"""Environment variable with the cache folder."""
 
 _TIMEOUT_SECONDS = 1200.0
 _SHOWN_LINES = 8
 _NOISE = (".", "Picked up ", "USE VERBOSE ")
-# How Ivy says that it can't have a module, with its group and version; and that it could not ask.
+# Ivy's messages for a missing module, with its group and version, and for an unreachable repository.
 _NOT_FOUND = re.compile(r":: (?P<group>[^#\s]+)#(?P<artifact>[^;\s]+);(?P<version>[^:\s]+): not found")
 _NO_ANSWER = "Server access error"
-# In a set's folder: which versions stand in for which.
+# File in a set's folder with the replaced versions.
 _STAND_INS = "stand-ins.json"
 _logger = logging.getLogger(__name__)
 
@@ -57,26 +56,25 @@ def retrieve(
     older: Sequence[str] = (),
     cache_dir: Path | None = None,
 ) -> list[Path]:
-    """Brings Maven artifacts and their runtime dependencies into the cache.
+    """Downloads Maven artifacts and their runtime dependencies into the cache.
 
-    The versions of all of them are settled together, the newest one asked for wins. A set that is in the cache is
-    returned at once, without network and without starting Java. A set is there as a whole or not at all, and two
-    processes that ask at the same time do not disturb each other.
+    Resolves all versions together; the newest requested one wins. Returns a cached set at once, without network and
+    without Java. A set is complete or absent, and concurrent processes do not disturb each other.
 
     Args:
-        coordinates: What to bring, each as `group:artifact:version`.
-        excludes: Dependencies to leave out wherever they turn up, each as `group:artifact`.
-        older: Coordinates that may be older than asked for: where no repository has the version, or something that it
-            depends on, the nearest older patch of the same minor version is taken, with a warning at each call.
-        cache_dir: The cache folder; by default `default_cache_dir()`.
+        coordinates: The artifacts, each as `group:artifact:version`.
+        excludes: Dependencies to exclude, each as `group:artifact`.
+        older: Coordinates that may be replaced by an older version: if no repository has the version or one of its
+            dependencies, the nearest older patch of the same minor version is used, with a warning at each call.
+        cache_dir: The cache folder. Default: `default_cache_dir()`.
 
     Returns:
-        The paths of the jars, sorted by name; all of them lie in one folder.
+        Paths of the jars in one folder, sorted by name.
 
     Raises:
-        ConfigurationError: A coordinate or an exclude is not of the form named above.
-        JavaNotFoundError: Something has to be downloaded, and there is no Java to do it.
-        JarDownloadError: Something could not be downloaded, or pyspark's Ivy jar is not there.
+        ConfigurationError: A coordinate or an exclude is malformed.
+        JavaNotFoundError: A download is needed, but Java was not found.
+        JarDownloadError: A download failed, or pyspark's Ivy jar is missing.
     """
     wanted = sorted({_split(text, "group:artifact:version") for text in coordinates})
     unwanted = sorted({_split(text, "group:artifact") for text in excludes})
@@ -90,8 +88,8 @@ def retrieve(
     if (folder / _STAND_INS).exists():
         for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
             _logger.warning(
-                "No repository has %s with all that it needs; %s stands in for it. Install the Python package of that "
-                "version to have both alike, or delete %s to look again",
+                "No repository has %s with all dependencies; using %s instead. Install the Python package of that "
+                "version to match, or delete %s to search again",
                 asked,
                 got,
                 folder,
@@ -100,13 +98,13 @@ def retrieve(
 
 
 def hadoop_version() -> str:
-    """The version of Hadoop that the installed pyspark brings, for artifacts that have to fit it."""
+    """Hadoop's version in the installed pyspark, for matching artifacts."""
     jar = _jar_of_pyspark("hadoop-client-api-*.jar")
     return "VERSION" if jar is None else jar.stem.removeprefix("hadoop-client-api-")
 
 
 def _jar_of_pyspark(pattern: str) -> Path | None:
-    """The last by name of the jars that the installed pyspark brings and that fit a pattern."""
+    """The last by name of the installed pyspark's jars that match a pattern."""
     spec = importlib.util.find_spec("pyspark")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         found = sorted((Path(location) / "jars").glob(pattern))
@@ -118,7 +116,7 @@ def _jar_of_pyspark(pattern: str) -> Path | None:
 def _split(text: str, form: str) -> tuple[str, ...]:
     parts = tuple(text.split(":"))
     if len(parts) != form.count(":") + 1 or not all(part and part == part.strip() for part in parts):
-        raise ConfigurationError(f"{text!r} does not name a Maven artifact: write it as {form}.")
+        raise ConfigurationError(f"Invalid Maven coordinate {text!r}: write {form}.")
     return parts
 
 
@@ -127,8 +125,8 @@ def _ivy_jar() -> Path:
     if jar is not None:
         return jar
     raise JarDownloadError(
-        "There is no Ivy jar among the jars of the installed pyspark, so jars can't be downloaded: install the pyspark "
-        "package as a whole (pip install 'dagster-kafka-flip' does), not one that leaves its jars out."
+        "The installed pyspark has no Ivy jar, so jars can't be downloaded: install the full pyspark package (pip "
+        "install 'dagster-kafka-flip' does), not one without jars."
     )
 
 
@@ -144,7 +142,7 @@ def _download(
     names = _names(wanted)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # One lock for the whole cache: Ivy's own cache, which all sets share, is not safe for two writers.
+        # One lock for the whole cache: Ivy's own cache, which all sets share, does not support two writers.
         with FileLock(cache / "jars.lock", timeout=_TIMEOUT_SECONDS):
             if folder.is_dir():
                 return
@@ -156,12 +154,12 @@ def _download(
     except Timeout as error:
         raise JarDownloadError(
             f"{names} could not be downloaded: another process has been downloading into {cache} for more than "
-            f"{_TIMEOUT_SECONDS:.0f} s. See whether it is stuck, then try again."
+            f"{_TIMEOUT_SECONDS:.0f} s. Check whether it is stuck, then try again."
         ) from error
     except OSError as error:
         raise JarDownloadError(
-            f"{names} could not be put into the cache {cache}: {error}. Make the folder writable, or name another one "
-            f"in {CACHE_VARIABLE}."
+            f"{names} could not be written to the cache {cache}: {error}. Make the folder writable, or set another "
+            f"folder in {CACHE_VARIABLE}."
         ) from error
 
 
@@ -174,7 +172,7 @@ def _nearest(
     cache: Path,
     work: Path,
 ) -> Path:
-    """Downloads what is wanted, or older patches of it, and returns the folder that holds the jars."""
+    """Downloads the artifacts, or older patches, and returns the folder with the jars."""
     tried = {parts: parts for parts in wanted}
     while True:
         try:
@@ -183,12 +181,12 @@ def _nearest(
             lower = {
                 asked: patch
                 for asked, last in tried.items()
-                # What it depends on has its group and its version.
+                # A missing dependency is recognized by its group and version.
                 if asked in older and (last[0], last[2]) in error.missing and (patch := _older_patch(last))
             }
             if not lower:
                 raise
-            _logger.info("No repository has %s; looking for %s", error.summary, _names(lower.values()))
+            _logger.info("No repository has %s; trying %s", error.summary, _names(lower.values()))
             tried.update(lower)
             continue
         stand_ins = {":".join(asked): ":".join(got) for asked, got in tried.items() if asked != got}
@@ -204,11 +202,11 @@ def _older_patch(parts: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 class _NotFoundError(JarDownloadError):
-    """The repositories answer, and don't have it.
+    """The repositories answer, but do not have the modules.
 
     Args:
-        message: What to say if that is the end of it.
-        missing: Group and version of each module that is missing.
+        message: Message if there is no older version.
+        missing: Group and version of each missing module.
         summary: The modules, for a log.
     """
 
@@ -230,7 +228,7 @@ def _run_ivy(
     cache: Path,
     work: Path,
 ) -> Path:
-    """Downloads into `work` and returns the folder in it that holds the jars."""
+    """Downloads into `work` and returns its folder with the jars."""
     names = _names(wanted)
     java = find_java()
     module = work / "ivy.xml"
@@ -240,10 +238,10 @@ def _run_ivy(
     jars.mkdir()
     command = [
         str(java),
-        # Ivy waits for a silent server for ever by default.
+        # By default, Ivy waits forever for a silent server.
         "-Dsun.net.client.defaultConnectTimeout=30000",
         "-Dsun.net.client.defaultReadTimeout=120000",
-        # Ivy looks for artifacts here first; with the user's own folder the result could differ between machines.
+        # Ivy searches here first; with the user's own folder, results could differ between machines.
         f"-Divy.default.ivy.user.dir={cache / 'ivy'}",
         "-jar",
         str(ivy),
@@ -283,27 +281,27 @@ def _run_ivy(
         if absent and _NO_ANSWER not in finished.stdout:
             summary = _names(found.groups() for found in absent)
             raise _NotFoundError(
-                f"{names} could not be downloaded, because the repositories don't have all of it: {summary}. Correct "
-                "the coordinates. For pyspark and delta-spark, install versions whose jars can be had, or name jars "
-                "that you have in spark.jars.",
+                f"{names} could not be downloaded, because the repositories don't have all of them: {summary}. "
+                "Correct the coordinates. For pyspark and delta-spark, install versions with published jars, or list "
+                "local jars in spark.jars.",
                 {(found["group"], found["version"]) for found in absent},
                 summary,
             )
         raise JarDownloadError(
-            f"{names} could not be downloaded: {what}. The last that Ivy said:\n{_last_words(finished.stdout)}\n"
+            f"{names} could not be downloaded: {what}. Last output of Ivy:\n{_last_words(finished.stdout)}\n"
             f"{_next_step()}"
         )
     return jars
 
 
 def _module(wanted: Sequence[tuple[str, ...]], unwanted: Sequence[tuple[str, ...]]) -> bytes:
-    """Describes a module of our own that depends on all that is wanted: Ivy's command line takes one artifact only."""
+    """Writes a module that depends on all artifacts, because Ivy's command line only accepts one."""
     root = ET.Element("ivy-module", version="2.0")
     ET.SubElement(root, "info", organisation="dagster-kafka-flip", module="jars", revision="1")
     ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
     dependencies = ET.SubElement(root, "dependencies")
     for group, artifact, version in wanted:
-        # Of what comes from Maven, `default` is the artifact itself and its compile and runtime dependencies.
+        # For Maven artifacts, `default` is the artifact with its compile and runtime dependencies.
         ET.SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, conf="default->default")
     for group, artifact in unwanted:
         ET.SubElement(dependencies, "exclude", org=group, module=artifact)
@@ -314,7 +312,7 @@ def _last_words(output: str) -> str:
     lines: list[str] = []
     for line in output.splitlines():
         text = line.strip().strip(":").strip()
-        # What is dropped are Ivy's frames, the dots that show its progress, and advice on options of its own.
+        # Drops Ivy's frames, progress dots and advice on its own options.
         if any(character.isalnum() for character in text) and not text.startswith(_NOISE) and text not in lines:
             lines.append(text)
     return "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:])
@@ -322,7 +320,7 @@ def _last_words(output: str) -> str:
 
 def _next_step() -> str:
     return (
-        "Check the coordinates and the network, then try again; what was downloaded is kept. Behind a proxy, set "
+        "Check the coordinates and the network, then try again; downloaded files are kept. Behind a proxy, set "
         'JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT". Without a network, copy the cache folder '
-        f"of another machine and name it in {CACHE_VARIABLE}."
+        f"of another machine and set its path in {CACHE_VARIABLE}."
     )

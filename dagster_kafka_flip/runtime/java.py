@@ -1,4 +1,4 @@
-"""Finds the Java that Spark and the development broker run on."""
+"""Finds the Java installation for Spark and the development broker."""
 
 from __future__ import annotations
 
@@ -11,46 +11,45 @@ from pathlib import Path
 from dagster_kafka_flip.errors import JavaNotFoundError
 
 MINIMUM_VERSION = 17
-"""The oldest Java release that both Spark 4 and Kafka 4 run on."""
+"""The oldest Java release that Spark 4 and Kafka 4 support."""
 
 _TIMEOUT_SECONDS = 30.0
 _NEXT_STEP = (
     f"Spark 4 and Kafka 4 need Java {MINIMUM_VERSION} or newer: install one (on Debian or Ubuntu: "
-    f"apt-get install openjdk-{MINIMUM_VERSION}-jre-headless), or set JAVA_HOME to the folder of one that is there."
+    f"apt-get install openjdk-{MINIMUM_VERSION}-jre-headless), or set JAVA_HOME to an installed one."
 )
 
 
 def find_java() -> Path:
-    """Finds a Java that is new enough.
+    """Finds a supported Java.
 
-    If `JAVA_HOME` is set, only that one counts, otherwise the first on `PATH`. Spark chooses in the same way, so what
-    is found here is what Spark will run on.
+    Uses `JAVA_HOME` if set, otherwise the first Java on the `PATH`, like Spark.
 
     Returns:
         The path of the `java` executable.
 
     Raises:
-        JavaNotFoundError: There is none, it does not run, or it is older than `MINIMUM_VERSION`.
+        JavaNotFoundError: Java was not found, does not run, or is older than `MINIMUM_VERSION`.
     """
     home = os.environ.get("JAVA_HOME")
     origin = f"JAVA_HOME is {home}" if home else "JAVA_HOME is not set"
     executable = locate_java()
     if executable is None:
         where = "there is no bin/java in it" if home else "there is no java on the PATH"
-        raise JavaNotFoundError(f"Java was not found: {origin}, and {where}. {_NEXT_STEP}")
+        raise JavaNotFoundError(f"Java not found: {origin}, and {where}. {_NEXT_STEP}")
 
     output = _version_output(executable)
     version = _feature_version(output)
     if version is None:
         said = " ".join(output.split()) or "nothing"
-        raise JavaNotFoundError(f"{executable} ({origin}) does not tell its version; it said: {said}. {_NEXT_STEP}")
+        raise JavaNotFoundError(f"{executable} ({origin}) does not report its version; output: {said}. {_NEXT_STEP}")
     if version < MINIMUM_VERSION:
         raise JavaNotFoundError(f"{executable} ({origin}) is Java {version}, which is too old. {_NEXT_STEP}")
     return executable
 
 
 def locate_java() -> Path | None:
-    """The Java that would be run, whether or not it is new enough; None if there is none. It is not started."""
+    """Path of the Java that would be used, whether or not it is supported; None if there is none. Does not start it."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     return None if found is None else Path(found)
@@ -73,6 +72,6 @@ def _version_output(executable: Path) -> str:
 
 
 def _feature_version(output: str) -> int | None:
-    """Reads 17 from `openjdk version "17.0.15" 2025-04-15`, and 8 from the older form `java version "1.8.0_392"`."""
+    """Parses 17 from `openjdk version "17.0.15" 2025-04-15`, and 8 from the older form `java version "1.8.0_392"`."""
     found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found.group(1)) if found else None

@@ -1,4 +1,4 @@
-"""Keeps credentials out of logs, whatever level they are at.
+"""Keeps credentials out of logs at every log level.
 
 Spark redacts a setting if its name or its value matches `spark.redaction.regex`: in plans, in its UI and REST API, and
 in what its Kafka source logs. py4j, which carries the settings from Python to the JVM, logs each of them at DEBUG.
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 REDACTION = "spark.redaction.regex"
 
-# Spark's own words, and the names of Kafka's settings that hold credentials and none of those words.
+# Spark's default words, and names of Kafka's credential settings without any of these words.
 _CREDENTIALS = r"(?i:secret|password|token|access[.]?key|ssl[.]keystore[.]key|jaas|credential|user[.]info)"
 
-# Kafka skips what stands before the key. Spark's default regex finds the word in the value: that also covers sessions
-# and servers that were started without this package.
+# Kafka ignores text before the key. Spark's default regex matches the word in the value: this also covers sessions and
+# servers that this package did not start.
 _MARK = "This is a secret.\n"
 
 _PY4J_LOGGERS = ("py4j", "py4j.clientserver", "py4j.java_gateway")
@@ -28,22 +28,22 @@ _MAY_HOLD_SECRETS = re.compile(r"kafka\.|" + _CREDENTIALS)
 
 
 def redaction_regex(config: Mapping[str, str]) -> str:
-    """What a Spark session redacts: what its configuration asks for, and the credentials of Kafka's clients.
+    """A Spark session's redaction regex: from its configuration, plus the credentials of Kafka's clients.
 
     Args:
-        config: Settings of the session.
+        config: The session's settings.
     """
     own = config.get(REDACTION)
     return _CREDENTIALS if own is None else f"(?:{own})|{_CREDENTIALS}"
 
 
 def marked_as_secret(pem: str) -> str:
-    """A private key that every Spark redacts, even one with no setting for it."""
+    """A private key that every Spark redacts, even without a setting."""
     return _MARK + pem
 
 
 def hide_from_logs() -> None:
-    """Keeps the loggers of py4j and of Spark Connect's client from printing the settings of a Kafka client."""
+    """Prevents the loggers of py4j and Spark Connect's client from printing a Kafka client's settings."""
     for name in (*_PY4J_LOGGERS, _CONNECT_LOGGER):
         logger = logging.getLogger(name)
         if _hide not in logger.filters:
@@ -52,5 +52,5 @@ def hide_from_logs() -> None:
 
 def _hide(record: logging.LogRecord) -> bool:
     if _MAY_HOLD_SECRETS.search(record.getMessage()):
-        record.msg, record.args = "(a message about Kafka or credentials, which is not logged)", ()
+        record.msg, record.args = "(message about Kafka or credentials, not logged)", ()
     return True

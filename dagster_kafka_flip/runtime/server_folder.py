@@ -1,6 +1,6 @@
-"""A server of its own process, and the folder with its files: started here, or by another process before.
+"""A local server process and its data folder; the server may be started by this or an earlier process.
 
-The development broker and the local Spark server are such servers.
+Used by the development broker and the local Spark server.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _FAILED_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _SHOWN_LINES = 8
 
-# Ends a server when the process that started it is gone in whatever way: only then does the pipe reach its end. The
-# server may have ended before that, and another process may have its id: $2 is what `process_start` said of it.
+# Ends a server when the process that started it ends in any way: only then does the pipe close. The server may have
+# ended before, and another process may have its id: $2 is its `process_start`.
 _GUARD = """\
 read -r line
 set -f
@@ -51,14 +51,14 @@ fi
 if [ -n "$2" ] && [ "$start" = "$2" ]; then kill -TERM "$1"; fi
 """
 
-# A log and a state may hold anybody's secrets, and so nobody else on this machine gets to see the files.
+# Logs and state may contain secrets, so other users must not read the files.
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, told from a later one with the same id by its start; None as the start of one that has ended."""
+    """A process, identified by id and start time; the start time is None if it has ended."""
 
     pid: int
     start: str | None
@@ -66,12 +66,12 @@ class Process:
 
 @dataclass(frozen=True)
 class ServerState:
-    """What is kept in the folder about the last start.
+    """Recorded state of the last start.
 
     Attributes:
-        ports: By name.
-        process: The server.
-        started_at: When, in UTC.
+        ports: Ports by name.
+        process: The server's process.
+        started_at: Start time in UTC.
     """
 
     ports: Mapping[str, int]
@@ -80,14 +80,14 @@ class ServerState:
 
 
 class ServerFolder:
-    """The folder of a server, and the server if this process started it.
+    """A server's folder, and the server if this process started it.
 
     Args:
-        path: The folder; made with the first start.
-        name: What its files are named after, such as `broker`.
-        what: What it is called in messages.
+        path: The folder; created by the first start.
+        name: Name of its files, such as `broker`.
+        what: Name of the server in messages.
         ports: Names of its ports.
-        error: The class of what is raised.
+        error: The error class.
     """
 
     def __init__(self, path: Path, name: str, what: str, ports: Sequence[str], error: type[KafkaFlipError]) -> None:
@@ -101,20 +101,20 @@ class ServerFolder:
 
     @property
     def log_path(self) -> Path:
-        """The server's log of this run; that of the run before lies beside it as `NAME.previous.log`."""
+        """The server's log of this run; the previous run's is `NAME.previous.log`."""
         return self.path / "logs" / f"{self._name}.log"
 
     @property
     def is_child(self) -> bool:
-        """Whether this object started the server, and it runs."""
+        """Whether this object started the server, and it still runs."""
         return self._process is not None and self._process.poll() is None
 
     @contextlib.contextmanager
     def lock(self, patience: float) -> Generator[None]:
-        """Keeps other processes from starting or stopping the server.
+        """Prevents other processes from starting or stopping the server.
 
         Args:
-            patience: Seconds to wait for it.
+            patience: Seconds to wait for the lock.
         """
         lock = FileLock(self.path / f"{self._name}.lock", mode=_PRIVATE_FILE)
         try:
@@ -124,7 +124,7 @@ class ServerFolder:
             msg = f"Another process has been starting or stopping the {self._what} on {self.path} for too long."
             raise self._error(msg) from error
         except OSError as error:
-            msg = f"{self.path} can't be used as the data folder: {error}. Name another one."
+            msg = f"{self.path} can't be used as the data folder: {error}. Choose another one."
             raise self._error(msg) from error
         try:
             yield
@@ -132,7 +132,7 @@ class ServerFolder:
             lock.release()
 
     def last_start(self) -> ServerState | None:
-        """What is recorded of the last start; None if there was none."""
+        """The state of the last start; None if there is none."""
         try:
             state = json.loads(self._state_path.read_text(encoding="utf-8"))
             return ServerState(
@@ -144,13 +144,13 @@ class ServerFolder:
             return None
         except (ValueError, KeyError, TypeError) as error:
             msg = (
-                f"{self._state_path} can't be read ({error!r}), so it is not known whether a {self._what} is running "
-                "on that folder: end it if there is one, and delete the file."
+                f"{self._state_path} can't be read ({error!r}), so it is unknown whether a {self._what} is running on "
+                "that folder: stop it if it runs, and delete the file."
             )
             raise self._error(msg) from error
 
     def running(self) -> ServerState | None:
-        """The server that runs, whichever process started it; None if there is none."""
+        """The running server, started by any process; None if there is none."""
         state = self.last_start()
         return state if state is not None and self._is_alive(state.process) else None
 
@@ -163,14 +163,14 @@ class ServerFolder:
         umask: int = -1,
         environment: Mapping[str, str] | None = None,
     ) -> Process:
-        """Starts the server, and records it.
+        """Starts the server and records its state.
 
         Args:
-            command: What to run, in the folder.
-            ports: By name.
-            daemon: Whether it goes on when this process ends.
-            umask: Of the files that it makes. Default: that of this process.
-            environment: Its environment variables. Default: those of this process.
+            command: The command; it runs in the folder.
+            ports: Ports by name.
+            daemon: Whether it keeps running when this process ends.
+            umask: The umask for its files. Default: this process's umask.
+            environment: Its environment variables. Default: this process's.
         """
         with contextlib.suppress(FileNotFoundError):
             self.log_path.replace(self.log_path.with_name(f"{self._name}.previous.log"))
@@ -184,7 +184,8 @@ class ServerFolder:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # A session of its own, so that Ctrl-C in a terminal reaches us and we stop the server in good order.
+                # In its own session, so that Ctrl-C in a terminal only reaches this process, which stops the server
+                # cleanly.
                 start_new_session=True,
                 umask=umask,
             )
@@ -202,14 +203,14 @@ class ServerFolder:
         """Waits until the server answers.
 
         Args:
-            answers: Whether it does.
-            address: Where, for messages.
+            answers: Whether the server answers.
+            address: The address, for messages.
             patience: Seconds to wait.
         """
 
         def is_ready() -> bool:
             if self.running() is None:
-                msg = f"The {self._what} on {self.path} ended before it answered. {self.last_words()}"
+                msg = f"The {self._what} on {self.path} ended during its start. {self.last_words()}"
                 raise self._error(msg)
             return answers()
 
@@ -228,19 +229,19 @@ class ServerFolder:
             raise self._error(msg) from error
 
     def end(self, process: Process) -> None:
-        """Ends a server whose start has failed.
+        """Ends a server whose start failed.
 
         Args:
-            process: It.
+            process: The server's process.
         """
         self._terminate(process, _FAILED_SECONDS)
         self.forget()
 
     def stop(self, patience: float) -> bool:
-        """Ends the server, whichever process started it; tells whether there was one.
+        """Stops the server, started by any process; returns whether it was running.
 
         Args:
-            patience: How many seconds it has to shut down before it is killed.
+            patience: Seconds for the shutdown before it is killed.
         """
         found = self._find_process()
         if found is not None:
@@ -249,7 +250,7 @@ class ServerFolder:
         return found is not None
 
     def _terminate(self, process: Process, patience: float) -> None:
-        """Ends a process, by force if it does not end by itself."""
+        """Ends a process; kills it if it does not end in time."""
         for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, _KILL_SECONDS)):
             if self._is_alive(process):
                 with contextlib.suppress(ProcessLookupError):
@@ -264,14 +265,17 @@ class ServerFolder:
     def wait(self) -> int:
         """Waits until the server that this object started has ended, and returns its exit code."""
         if self._process is None:
-            msg = f"The {self._what} on {self.path} was not started here, so its end can't be waited for."
+            msg = (
+                f"The {self._what} on {self.path} was not started by this process, so this process can't wait for "
+                "its end."
+            )
             raise self._error(msg)
         return self._process.wait()
 
     def forget(self) -> None:
-        """Clears up after a process that has ended; the record of the start stays, for the ports of the next one."""
+        """Cleans up after a process that has ended; keeps the state, for the ports of the next start."""
         if self._guard is not None:
-            # First of all, because the id that it would send a signal to can be another process's from now on.
+            # First, because the process id may belong to another process from now on.
             self._guard.kill()
             self._guard.communicate()
         self._process = self._guard = None
@@ -279,12 +283,12 @@ class ServerFolder:
             self._pid_path.unlink(missing_ok=True)
 
     def last_words(self) -> str:
-        """What the log says at its end."""
+        """The last lines of the log."""
         try:
             text = self.log_path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
-            return f"It wrote no log to {self.log_path}."
-        return f"The last telling lines of {self.log_path}:\n{telling_lines(text)}"
+            return f"There is no log in {self.log_path}."
+        return f"Last relevant lines of {self.log_path}:\n{telling_lines(text)}"
 
     @property
     def _state_path(self) -> Path:
@@ -319,11 +323,11 @@ class ServerFolder:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that nobody else on this machine may read.
+    """Writes a file that only the owner can read.
 
     Args:
-        path: Where.
-        text: What.
+        path: Path of the file.
+        text: Content of the file.
     """
     _make_private(path)
     path.write_text(text, encoding="utf-8")
@@ -335,10 +339,10 @@ def _make_private(path: Path) -> None:
 
 
 def guard(process: Process) -> subprocess.Popen[bytes]:
-    """Ends a process as soon as this one is gone, unless another process has its id by then.
+    """Ends a process when this one ends, unless its id belongs to another process by then.
 
     Args:
-        process: It.
+        process: The server's process.
     """
     return subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "sh", str(process.pid), process.start or ""],
@@ -350,9 +354,9 @@ def guard(process: Process) -> subprocess.Popen[bytes]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a port of this machine's loopback address is free."""
+    """Whether a port of the loopback address is free."""
     with socket.socket() as probe:
-        # As servers do: a port whose last connections are only being wound up is free.
+        # Like servers: a port with only closing connections is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOCALHOST, port))
@@ -362,24 +366,24 @@ def is_free(port: int) -> bool:
 
 
 def choose_ports(asked: Mapping[str, int], last: Mapping[str, int], error: type[KafkaFlipError]) -> dict[str, int]:
-    """Ports to start a server on.
+    """Chooses the ports for a server's start.
 
     Args:
-        asked: By name; 0 for that of the last time, or a free one.
-        last: Those of the last time.
-        error: The class of what is raised.
+        asked: Ports by name; 0 for the last port, or a free one.
+        last: Ports of the last start.
+        error: The error class.
     """
     chosen: dict[str, int] = {}
     for name, port in asked.items():
         if port and not is_free(port):
             msg = (
-                f"Port {port} on {LOCALHOST} is in use by another program: stop that one, or choose another port "
-                "(0 takes a free one)."
+                f"Port {port} on {LOCALHOST} is in use by another program: stop it, or choose another port (0 takes a "
+                "free one)."
             )
             raise error(msg)
         before = last.get(name, 0)
         chosen[name] = port or (before if before and is_free(before) else 0)
-    # The sockets are held together, so that the system can't hand out one port twice.
+    # Holds the sockets together, so that the system does not return a port twice.
     with contextlib.ExitStack() as stack:
         for name, port in chosen.items():
             if not port:
@@ -390,10 +394,11 @@ def choose_ports(asked: Mapping[str, int], last: Mapping[str, int], error: type[
 
 
 def process_start(pid: int) -> str | None:
-    """Returns what tells a process from a later one with the same id, or None if it has ended."""
+    """Returns a process's start, which distinguishes it from a later one with the same id; None if it has ended."""
     if Path("/proc/self/stat").exists():
         try:
-            # The name in parentheses may hold anything; after it come the state and, as the 20th, the ticks since boot.
+            # The name in parentheses may contain anything; after it come the state and, as the 20th, the ticks since
+            # boot.
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             return None
@@ -407,7 +412,7 @@ def process_start(pid: int) -> str | None:
 
 
 def telling_lines(text: str) -> str:
-    """Picks the errors out of a log; its last lines if it has none, and all of a short one.
+    """Extracts the errors of a log; its last lines if it has none, and all of a short one.
 
     Args:
         text: The log.

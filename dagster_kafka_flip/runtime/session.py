@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Spark Connect keeps the plans it has analysed, and what is observed gets lost with a plan out of its cache: once
-# anybody asks for a schema, the batch's metrics never arrive.
+# Spark Connect caches analysed plans, and a cached plan loses its observations: after a request for the schema, the
+# batch's metrics would never arrive.
 _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 
 # How long each request to a Connect server that does not answer is tried again: 50, 200 and 800 ms, then 3, 8, 8 and 8
@@ -42,7 +42,7 @@ _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
 # How long a JVM that is told to end is waited for, before it is killed.
 _JVM_PATIENCE_SECONDS = 5.0
 
-# Where nothing tells how many tasks can run at once: enough to keep a small cluster busy, few enough for a laptop.
+# If no setting gives the parallelism: enough to keep a small cluster busy, few enough for a laptop.
 _UNKNOWN_PARALLELISM = 8
 
 
@@ -71,13 +71,14 @@ def build_session(
     packages: Sequence[str] = (),
     app_name: str = "dagster-kafka-flip",
 ) -> SparkSession:
-    """Makes a session, or joins the one that is already active in this process.
+    """Creates a session, or returns the active one of this process.
 
     Args:
         master: A cluster's master URL. Default: `local[*]`.
         remote: A Spark Connect server, such as `sc://host:15002`; it has to bring the jars and Delta's extension.
-        config: Further Spark settings; they win over this package's own.
-        packages: Further Maven coordinates, for a session with a master.
+            Default: the environment variable SPARK_REMOTE, as in PySpark, if there is no master either.
+        config: Additional Spark settings; they override the defaults.
+        packages: Additional Maven coordinates, for a session with a master.
         app_name: The application's name in Spark's UI.
 
     Raises:
@@ -90,6 +91,8 @@ def build_session(
         raise ConfigurationError(msg)
     hide_from_logs()
     _say_errors_once()
+    if master is None and remote is None:
+        remote = os.environ.get("SPARK_REMOTE") or None
     if remote is not None:
         return _connect(remote, {**session_settings(), **_CONNECT_SETTINGS, **(config or {})})
 
@@ -107,9 +110,9 @@ def build_session(
     brings_jars = "spark.jars" in given or "spark.jars.packages" in given
     jars = [] if brings_jars else fetch_jars(packages)
     if _LOCAL_MASTER.fullmatch(settings["spark.master"]):
-        # Or Spark would run a transform's Python functions with whatever `python3` is on the PATH.
+        # Otherwise Spark runs a transform's Python functions with the `python3` on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # A JVM from a session before keeps its class path. pyspark has no public way to tell.
+        # The JVM of an earlier session keeps its class path. pyspark has no public way to find out.
         is_new_jvm = SparkContext._gateway is None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         settings = local_settings(settings, jars, is_new_jvm=is_new_jvm)
     elif jars:
@@ -132,18 +135,18 @@ def build_session(
 def _say_errors_once() -> None:
     """Silences the loggers in which pyspark prints each failed query as JSON, besides raising its error.
 
-    Errors that this package expects, such as that of a table that is not there yet, would show up there too.
+    Expected errors, such as that of a table that does not exist yet, would appear there too.
     """
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # By pyspark's own function: its loggers take more arguments than Python's.
+        # With pyspark's own function: its loggers take more arguments than Python's.
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 @contextlib.contextmanager
 def _interrupts_kept() -> Generator[None]:
-    """Keeps the process's own answer to an interrupt, which Spark's start replaces: Dagster cancels runs by it."""
+    """Keeps the process's handler of SIGINT, which Spark's start replaces: Dagster cancels runs with it."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -154,10 +157,10 @@ def _interrupts_kept() -> Generator[None]:
 
 @contextlib.contextmanager
 def _nothing_left_behind() -> Generator[None]:
-    """Ends the JVM that was being started, if its start is interrupted or fails.
+    """Ends the JVM if its start is interrupted or fails.
 
-    pyspark forgets the process then. It would go on for good: it ends by itself only if it got as far as telling its
-    port, and the place where it is to write that is gone with the interrupt.
+    pyspark drops the process then, and it would run on: it only ends by itself once it has written its port, and the
+    file for that is gone after the interrupt.
     """
     try:
         yield
@@ -172,7 +175,7 @@ def _nothing_left_behind() -> Generator[None]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that may not have got as far as having an id."""
+    """Ends a process that may not have an id yet."""
     if getattr(process, "pid", None) is None:
         return
     process.terminate()
@@ -184,10 +187,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def active_session() -> SparkSession | None:
-    """The session that this process has already, whichever thread made it; None if there is none.
+    """Returns the active session of this process, from any thread; None if there is none.
 
     Raises:
-        SparkSessionError: There was one, and its JVM has ended.
+        SparkSessionError: There was one, but its JVM has ended.
     """
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -200,7 +203,7 @@ def active_session() -> SparkSession | None:
 
 
 def check_alive(session: SparkSession) -> None:
-    """Makes sure that a session that was started before still answers.
+    """Checks that a session still answers.
 
     Raises:
         SparkSessionError: Its JVM has ended.
@@ -210,14 +213,14 @@ def check_alive(session: SparkSession) -> None:
 
 
 def end_session(session: SparkSession) -> None:
-    """Stops a session; one whose JVM has ended needs nothing."""
+    """Stops a session, unless its JVM has ended."""
     with contextlib.suppress(SparkSessionError), _told_if_gone():
         session.stop()
 
 
 @contextlib.contextmanager
 def _told_if_gone() -> Generator[None]:
-    """Tells a JVM that has ended from a network that does not work, which is what pyspark's errors look like."""
+    """Translates pyspark's connection errors of a JVM that has ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:
@@ -255,7 +258,7 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
             "address and the server"
         )
         if said != str(error):
-            # A traceback would show the cause's own text, and with it the token that it repeats.
+            # A traceback would show the cause's text, which repeats the token.
             raise SparkSessionError(msg) from None
         raise SparkSessionError(msg) from error
     check_session(session)
@@ -263,7 +266,7 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def check_session(session: SparkSession) -> None:
-    """Makes sure that a session can write Delta tables.
+    """Checks that a session can write Delta tables.
 
     Raises:
         SparkSessionError: The session lacks Delta's extension or catalog.
@@ -287,9 +290,9 @@ def check_session(session: SparkSession) -> None:
 
 
 def parallelism(session: SparkSession) -> int:
-    """Number of tasks that a session can run at once, as far as its settings tell; at least 1.
+    """Returns the number of tasks that a session can run at once, from its settings; at least 1.
 
-    Only settings are asked, because a Connect session has no context to ask.
+    A Connect session has no context to ask.
     """
     default = session.conf.get("spark.default.parallelism", None)
     if default is not None and default.isdecimal():

@@ -5,8 +5,8 @@ from __future__ import annotations
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
-# Each read of Kafka is a group of its own, so that no consumer that Spark keeps is ever used again; and each holds what
-# it has fetched ahead, which after some runs in one session would fill the heap.
+# Each read of Kafka has its own group, so Spark never reuses a cached consumer; each caches prefetched records, which
+# after some runs in one session would fill the heap.
 _KAFKA_SETTINGS = {
     "spark.kafka.consumer.cache.timeout": "1s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
@@ -16,19 +16,19 @@ _KAFKA_SETTINGS = {
 
 
 def session_settings() -> dict[str, str]:
-    """Settings that may be changed while a session runs: UTC, the faster Kafka source, and small commits made cheap."""
+    """Settings that a running session accepts: UTC, the faster Kafka source, and cheap small commits."""
     return {
         "spark.sql.session.timeZone": "UTC",
-        # The default list without Kafka, whose second version of the source saves a round trip through rows.
+        # The default list without Kafka, whose version 2 source avoids a conversion to rows.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-        # 50 tasks to read a log of a few files take longer than the files do.
+        # 50 tasks to read a log of a few files take longer than reading the files.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "8",
     }
 
 
 def own_settings() -> dict[str, str]:
-    """All settings of a session that this package starts, wherever it runs."""
+    """All settings of a session that this package starts."""
     return {
         **session_settings(),
         **_KAFKA_SETTINGS,

@@ -1,4 +1,4 @@
-"""Where pyspark's own Spark is."""
+"""Finds pyspark's own Spark installation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def spark_home() -> Path:
-    """Where pyspark starts Spark from."""
+    """The Spark home that pyspark uses."""
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
     spec = importlib.util.find_spec("pyspark")

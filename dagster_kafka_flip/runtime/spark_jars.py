@@ -12,7 +12,7 @@ from dagster_kafka_flip.runtime.jars import retrieve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What Spark brings itself. Fetched as well it would only cost a newcomer 60 MB and every session its copying.
+# Part of Spark. Downloading it would cost 60 MB, and every session a copy.
 BROUGHT_BY_SPARK = (
     "org.scala-lang:scala-library",
     "org.apache.hadoop:hadoop-client-api",
@@ -28,9 +28,9 @@ BROUGHT_BY_SPARK = (
 
 
 def spark_packages() -> tuple[str, ...]:
-    """Maven coordinates of the Kafka source and of Delta that fit the installed pyspark and delta-spark.
+    """Maven coordinates of the Kafka source and Delta for the installed pyspark and delta-spark.
 
-    From Delta 4.1 on, the artifact of Delta carries the version of Spark in its name.
+    From Delta 4.1 on, Delta's artifact name includes Spark's version.
     """
     spark = Version(importlib.metadata.version("pyspark"))
     delta = Version(importlib.metadata.version("delta-spark"))
@@ -42,13 +42,13 @@ def spark_packages() -> tuple[str, ...]:
 
 
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
-    """Paths of the jars a session needs, fetched on the first call and kept in the cache from then on.
+    """Paths of a session's jars, downloaded on the first call and then cached.
 
     Args:
-        packages: Further Maven coordinates.
+        packages: Additional Maven coordinates.
 
     Raises:
-        JarDownloadError: Something could not be fetched.
+        JarDownloadError: A download failed.
     """
     own = spark_packages()
     return [str(path) for path in retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own)]

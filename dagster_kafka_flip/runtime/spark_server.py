@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-# To start or to stop it, as long as another process may take for the same.
+# Seconds to wait while another process starts or stops it.
 _LOCK_SECONDS = 150.0
 
 
@@ -32,7 +32,7 @@ class SparkServerStatus:
     """A running server.
 
     Attributes:
-        remote: Its address, as SparkResource takes it.
+        remote: Its address for SparkResource.
         pid: The process id of its JVM.
         data_dir: The folder with its log.
         started_at: When it was started, in UTC.
@@ -50,16 +50,16 @@ class SparkServerStatus:
 
 
 class SparkServer:
-    """A Spark Connect server that has the jars of this package and Delta's extension.
+    """A Spark Connect server with this package's jars and Delta's extension.
 
-    It listens on 127.0.0.1 only, and asks for no password: whoever is logged in to this machine can use it.
+    It only listens on 127.0.0.1, without a password: every user of this machine can use it.
 
     Args:
-        data_dir: The folder for its log; made if it does not exist.
-        port: The port for clients. 0 takes the port of the last time, or a free one.
-        config: Further Spark settings, such as spark.driver.memory.
-        packages: Further Maven coordinates.
-        timeout: How many seconds it may take until it answers.
+        data_dir: The folder for its log; created if it does not exist.
+        port: The port for clients. 0 reuses the last port, or takes a free one.
+        config: Additional Spark settings, such as spark.driver.memory.
+        packages: Additional Maven coordinates.
+        timeout: Seconds to wait for its answer.
 
     Raises:
         ConfigurationError: The port is out of range.
@@ -75,7 +75,7 @@ class SparkServer:
         timeout: float = 120.0,
     ) -> None:
         if not 0 <= port <= 65535:  # noqa: PLR2004
-            msg = f"{port} is not a port: take one from 1 to 65535, or 0 for a free one."
+            msg = f"Invalid port {port}: use 1 to 65535, or 0 for a free port."
             raise ConfigurationError(msg)
         self._folder = ServerFolder(
             Path(data_dir).expanduser().absolute(), "spark-server", "Spark server", ("port",), SparkSessionError
@@ -86,17 +86,17 @@ class SparkServer:
         self._timeout = timeout
 
     def start(self, *, daemon: bool = False) -> SparkServerStatus:
-        """Starts the server and waits until it answers; one that is running already is returned as it is.
+        """Starts the server and waits until it answers; returns a running one unchanged.
 
         Args:
-            daemon: Whether it goes on when this process ends. Otherwise it ends with this object at the latest, also
-                when this process is killed.
+            daemon: Whether it keeps running when this process ends. Otherwise it ends with this object at the latest,
+                even if this process is killed.
 
         Raises:
             SparkSessionError: The port is in use, the folder can't be written, the server ended or did not answer in
-                time, or it runs already on another port than the one asked for.
-            JavaNotFoundError: There is no Java, or it is too old.
-            JarDownloadError: The jars could not be fetched.
+            time, or it already runs on another port.
+            JavaNotFoundError: Java was not found, or is too old.
+            JarDownloadError: The jars could not be downloaded.
         """
         find_java()
         jars = fetch_jars(self._packages)
@@ -107,17 +107,17 @@ class SparkServer:
                 return self._launch(jars, daemon=daemon)
             if self._port and not running.remote.endswith(f":{self._port}"):
                 msg = (
-                    f"A Spark server is running on {self._folder.path} already, at {running.remote} and not on port "
+                    f"A Spark server is already running on {self._folder.path}, at {running.remote} and not on port "
                     f"{self._port}: stop it first, or use that address."
                 )
                 raise SparkSessionError(msg)
             return running
 
     def stop(self, *, timeout: float = 30.0) -> bool:
-        """Stops the server, whichever process started it; tells whether there was one.
+        """Stops the server, started by any process; returns whether it was running.
 
         Args:
-            timeout: How many seconds it has to shut down before it is killed.
+            timeout: Seconds for the shutdown before it is killed.
 
         Raises:
             SparkSessionError: The process did not end, or another process is starting the server.
@@ -128,10 +128,10 @@ class SparkServer:
             return self._folder.stop(timeout)
 
     def status(self) -> SparkServerStatus | None:
-        """The running server, whichever process started it; None if there is none.
+        """The running server, started by any process; None if there is none.
 
         Raises:
-            SparkSessionError: The record of the last start can't be read.
+            SparkSessionError: The state of the last start can't be read.
         """
         state = self._folder.running()
         if state is None:
@@ -172,7 +172,7 @@ class SparkServer:
         environment = {
             **os.environ,
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
-            # Of Spark's UI, too.
+            # Also for Spark's UI.
             "SPARK_LOCAL_IP": LOCALHOST,
         }
         process = self._folder.launch([*command, "spark-internal"], ports, daemon=daemon, environment=environment)

@@ -1,7 +1,7 @@
-"""What Spark tells of itself while it works: where its UI is, and how far the read of a write is.
+"""Spark's UI address and the progress of a write's read.
 
-The one module that asks a session's context. A session without one, as through Spark Connect, tells less, and nothing
-fails for it.
+The only module that uses a session's context. Sessions without one, as with Spark Connect, provide less information,
+without errors.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# As Spark's plans name the read of a topic, and what it counts.
+# Name of a topic's read in Spark's plans, and its metric.
 _SCAN = "BatchScan KafkaTable"
 _RECORDS = "number of output rows"
 
 
 def ui_address(spark: SparkSession) -> str | None:
-    """The address of the session's Spark UI, as Spark tells it; None if there is none, or none that is known here."""
+    """The address of the session's Spark UI; None if there is none or it is unknown."""
     context = _context(spark)
     return None if context is None else context.uiWebUrl
 
 
 def records_read(spark: SparkSession, tag: str) -> Callable[[], int | None]:
-    """A function that says how many records a write has read; None as long as Spark tells nothing of it.
+    """Returns a function for the number of records that a write has read; None while unknown.
 
-    What running tasks have read is as old as their executor's last heartbeat (`spark.executor.heartbeatInterval`).
-    Through Spark Connect nothing is told.
+    Running tasks report with their executor's heartbeat (`spark.executor.heartbeatInterval`). Unknown with Spark
+    Connect.
 
     Args:
-        spark: The session that writes.
-        tag: A tag that the write's jobs bear.
+        spark: The session of the write.
+        tag: The tag of the write's jobs.
     """
     context = _context(spark)
     return lambda: None if context is None else _records_of(context, spark, tag)
@@ -43,8 +43,8 @@ def _context(spark: SparkSession) -> Any:
 
 
 def _records_of(context: Any, session: Any, tag: str) -> int | None:
-    # What Spark's own pages of jobs and queries are made of, and no public interface. The one for stages, which the
-    # UI's REST interface makes public, knows nothing of running tasks under a local master.
+    # Data of Spark's own job and query pages, not a public interface. The public one for stages, the UI's REST API,
+    # does not include running tasks with a local master.
     jobs, queries = context._jsc.sc().statusStore(), session._jsparkSession.sharedState().statusStore()  # noqa: SLF001
     told: list[int] = []
     for number in context.statusTracker().getActiveJobsIds():
@@ -58,7 +58,7 @@ def _records_of(context: Any, session: Any, tag: str) -> int | None:
 
 
 def _counters(plan: Any) -> set[int]:
-    """Ids of what counts the records that a query's plan reads from topics."""
+    """Ids of the metrics that count the records that a query reads from topics."""
     return {
         metric.accumulatorId()
         for node in _each(plan.allNodes())

@@ -1,1 +1,1 @@
-"""What to read: sources, offsets, splits and the enumerator. Kafka only; imports neither Spark nor Dagster."""
+"""Sources, offsets, splits and the split enumerator. Uses Kafka only; imports neither Spark nor Dagster."""

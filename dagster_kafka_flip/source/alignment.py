@@ -1,13 +1,13 @@
-"""Watermark alignment (FLIP-182, FLIP-217) in batch: no topic partition is read far ahead of the slowest.
+"""Watermark alignment (FLIP-182, FLIP-217) for batch reads: limits how far a topic partition is read ahead.
 
-What a split's last record is dated can't be had without reading it, but the highest timestamp before an offset can: it
-is the latest time whose look-up still finds an offset before it. It is found by halving an interval, for all topic
-partitions in one request each time. Unlike the last record's, this time never goes back as the offset goes on, which is
-just what a watermark needs.
+The timestamp of a split's last record is unknown without reading it. Instead, alignment uses the highest timestamp
+before an offset: the latest time whose lookup still returns an earlier offset. A binary search finds it, with one
+request per step for all topic partitions. Unlike the last record's timestamp, it never decreases with the offset, as a
+watermark requires.
 
-Look-ups by time also find a transaction's markers, which the broker dates by its own clock, and records of aborted
-transactions. So it is made sure that what was found is a record that is read; where it is not, alignment stops with an
-error rather than with a watermark that nothing has reached.
+Lookups by timestamp also return transaction markers, which carry the broker's clock, and records of aborted
+transactions. Alignment therefore verifies that the result is a readable record, and raises an error if not, instead of
+returning a watermark that no record has reached.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
-# The slowest is found to this share of the drift; a smaller one costs more requests and aligns no better.
+# Precision of the slowest watermark, as a fraction of the drift; a smaller one costs more requests without benefit.
 _PRECISION = 64
 
 
 class EventTimes(Protocol):
-    """What alignment may ask about the times of a log's records."""
+    """Timestamp lookups that alignment needs."""
 
     def entries_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first entry of each at or after a timestamp, of any kind; partitions without one are left out."""
+        """Returns the first entry at or after a timestamp, of any kind; omits partitions without one."""
         ...
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """The highest timestamp in each log, and where it is; partitions without a record are left out."""
+        """Returns the highest timestamp of each log and its offset; omits partitions without a record."""
         ...
 
     def with_record(self, position: Position) -> Collection[TopicPartition]:
-        """The topic partitions that have a record at their offset that a consumer gets to see."""
+        """Returns the topic partitions that have a consumer-visible record at their offset."""
         ...
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """What alignment came to.
+    """Result of the alignment.
 
     Attributes:
-        stopping_offsets: Of each split's topic partition, at most the split's own.
-        watermark: The event time that every busy topic partition reaches with these stops, in milliseconds since the
-            epoch; None if none is busy.
+        stopping_offsets: Stopping offset of each split's topic partition, at most the split's own.
+        watermark: Event time that every busy topic partition reaches with these stops, in milliseconds since the epoch;
+            None if none is busy.
     """
 
     stopping_offsets: Position
@@ -59,14 +59,14 @@ class Alignment:
 
 
 def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: EventTimes) -> Alignment:
-    """Cuts splits off where they would get further ahead than the maximum drift.
+    """Shortens splits that would exceed the maximum drift.
 
-    Topic partitions with nothing to read are idle and hold nobody back.
+    Topic partitions with nothing to read are idle and do not hold back the others.
 
     Args:
-        splits: One for each busy topic partition, up to wherever the stop initializer says.
-        max_drift_ms: How far ahead of the slowest one may get, in milliseconds.
-        times: Where to ask.
+        splits: One split for each busy topic partition, up to the stop initializer's offset.
+        max_drift_ms: Maximum lead over the slowest topic partition, in milliseconds.
+        times: The timestamp lookups.
     """
     stops = {split.topic_partition: split.stopping_offset for split in splits}
     reached = times_reached(stops, times, precision_ms=max(1, max_drift_ms // _PRECISION))
@@ -74,7 +74,7 @@ def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Event
         return Alignment(stops, None)
     _check_are_records({tp: found.offset for tp, found in reached.items()}, times)
     slowest = min(found.timestamp_ms for found in reached.values())
-    # The first offset that is too late: all before it are within the drift.
+    # The first offset that is too late: all earlier ones are within the drift.
     found = times.entries_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
     too_late = {tp: offset for tp, offset in found.items() if offset < stops[tp]}
     _check_are_records(too_late, times)
@@ -87,9 +87,9 @@ def _check_are_records(offsets: Position, times: EventTimes) -> None:
     for tp, offset in sorted(offsets.items()):
         if tp not in records:
             msg = (
-                f"{tp}: what a look-up by time finds at offset {offset} is no record that is read, but a marker of a "
-                "transaction, which the broker dates by its own clock, or a record of an aborted one. How far the "
-                "topic is in event time can't be told, so nothing was read; read it without set_watermark_alignment"
+                f"{tp}: the lookup by timestamp returned offset {offset}, which holds a transaction marker (dated by "
+                "the broker's clock) or a record of an aborted transaction. The topic's event time is unknown, so "
+                "nothing was read. Remove set_watermark_alignment to read it"
             )
             raise EventTimeUnknownError(msg)
 
@@ -97,22 +97,23 @@ def _check_are_records(offsets: Position, times: EventTimes) -> None:
 def times_reached(
     offsets: Position, times: EventTimes, *, precision_ms: int = 1
 ) -> dict[TopicPartition, TimestampedOffset]:
-    """The highest timestamp before an offset, for each topic partition; those without a record before it are left out.
+    """Returns the highest timestamp before an offset of each topic partition; omits those without a record before it.
 
     Args:
-        offsets: An offset of each.
-        times: Where to ask.
-        precision_ms: By how much, at most, an answer may lie below the truth.
+        offsets: An offset of each topic partition.
+        times: The timestamp lookups.
+        precision_ms: Maximum error in milliseconds; results are never too high.
 
     Returns:
-        The timestamp, and the first offset whose timestamp is as high.
+        The timestamp and the first offset with it.
     """
     highest = times.max_timestamps(offsets)
     first = times.entries_for_times(dict.fromkeys(highest, 0))
     there = [tp for tp in highest if tp in first and first[tp] < offsets[tp]]
-    # The log's highest is the answer itself where it lies before the offset, as it mostly does with "latest" as a stop.
+    # The log's highest timestamp is the result if its offset is before the given one, as usual with "latest" as the
+    # stop.
     reached = {tp: highest[tp] for tp in there if first[tp] <= highest[tp].offset < offsets[tp]}
-    # Found: some record at or after `low` lies before the offset, and none at or after `high` does.
+    # Invariant: a record at or after `low` has a smaller offset, and no record at or after `high` does.
     low = {tp: TimestampedOffset(first[tp], 0) for tp in there if tp not in reached}
     high = {tp: highest[tp].timestamp_ms + 1 for tp in low}
     while open_ones := [tp for tp in low if high[tp] - low[tp].timestamp_ms > precision_ms]:
@@ -129,12 +130,12 @@ def times_reached(
 def cuts_by_time(
     splits: Sequence[KafkaPartitionSplit], max_offsets: int, times: EventTimes
 ) -> dict[TopicPartition, int]:
-    """An offset within each split, such that all records before them are as far in event time, and few enough.
+    """Returns an offset within each split, so that all have the same event time and stay within the limit.
 
     Args:
-        splits: What there is to read.
-        max_offsets: Largest number of offsets before the cuts.
-        times: Where to ask.
+        splits: The splits to read.
+        max_offsets: Maximum number of offsets before the returned ones.
+        times: The timestamp lookups.
     """
     partitions = [split.topic_partition for split in splits]
 
@@ -160,7 +161,7 @@ def cuts_by_time(
             low, best = middle, tried
         else:
             high, too_many = middle, tried
-    # What lies between the two has one and the same time, and fills the batch up.
+    # All records between the two have the same timestamp and fill up the batch.
     spans = [too_many[tp] - best[tp] for tp in partitions]
     room = min(max_offsets - taken(best), sum(spans))
     shares = proportional_shares(spans, room) if room else [0] * len(spans)

@@ -1,9 +1,9 @@
-"""The source API: FLIP-27 in the shape that batch asks for.
+"""The source API: FLIP-27, adapted to batch.
 
-A source is a set of logs whose records are numbered by offsets. It makes an enumerator; the enumerator fixes, for each
-log, the range to read, and hands the ranges out in batches. Whoever runs the source (`ingest()`) reads and commits a
-batch, keeps `snapshot_state()` with it, and the next run restores an enumerator from there. How a source's splits
-become a DataFrame is registered with `reader.read`, because sources know no Spark.
+A source is a set of logs whose records are numbered by offsets. Its enumerator fixes the range to read of each log and
+assigns the ranges in batches. `ingest()` reads and commits each batch together with `snapshot_state()`; the next run
+restores an enumerator from this state. `reader.read` registers how a source's splits become a DataFrame, because
+sources do not depend on Spark.
 
 The life of an enumerator in one run:
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class Boundedness(enum.Enum):
-    """Whether a source ends. Only bounded ones can be ingested in batches."""
+    """Whether a source ends. Only bounded sources can be ingested in batches."""
 
     BOUNDED = "bounded"
     CONTINUOUS_UNBOUNDED = "continuous_unbounded"
@@ -55,13 +55,13 @@ class Boundedness(enum.Enum):
 
 @dataclass
 class SplitEnumeratorContext:
-    """What an enumerator is told about the run it works for.
+    """Context of the run that an enumerator works for.
 
     Attributes:
-        current_parallelism: Number of tasks that can read at once.
-        record_bytes: Average size of the stream's records so far, keys and values; None if nothing is known.
-        tolerated: Errors that the enumerator does not raise: it goes on, and says so in the plan's incidents.
-        aside: Ranges with records that Spark can't read, as far as the run has met any. The client reads them.
+        current_parallelism: Number of tasks that can read in parallel.
+        record_bytes: Average size in bytes of the stream's records so far (key and value); None if unknown.
+        tolerated: Errors that the enumerator does not raise: it continues and adds an incident to the plan.
+        aside: Ranges with records that Spark can't read, found in this run so far. The Kafka client reads them.
     """
 
     current_parallelism: int = 1
@@ -70,7 +70,7 @@ class SplitEnumeratorContext:
     aside: tuple[KafkaPartitionSplit, ...] = ()
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
-        """A batch, dealt out to tasks.
+        """Assigns a batch to tasks.
 
         Args:
             plan: The batch.
@@ -80,12 +80,12 @@ class SplitEnumeratorContext:
 
 @dataclass(frozen=True)
 class SplitAssignment:
-    """A batch, ready to be read.
+    """A batch that is ready to be read.
 
     Attributes:
-        plan: What the batch reads, and where the stream stands after it.
-        task_plan: Which task reads what.
-        aside: Ranges within the splits that the client reads, because Spark can't; sorted, and apart from each other.
+        plan: Splits of the batch, and the stream's state after it.
+        task_plan: Assignment of splits to tasks.
+        aside: Sorted, disjoint ranges within the splits that the Kafka client reads, because Spark can't.
     """
 
     plan: ReadPlan
@@ -94,11 +94,11 @@ class SplitAssignment:
 
 
 class SplitEnumerator(ABC):
-    """Fixes what a run reads, and hands it out in batches. Subclasses say what there is; the life cycle is here.
+    """Fixes the splits of a run and assigns them in batches. Subclasses plan; this class implements the life cycle.
 
     Args:
-        context: What is known of the run.
-        state: Where the stream stands; None if it never ran.
+        context: Context of the run.
+        state: The stream's state; None for a new stream.
     """
 
     def __init__(self, context: SplitEnumeratorContext, state: EnumeratorState | None = None) -> None:
@@ -109,14 +109,14 @@ class SplitEnumerator(ABC):
 
     @abstractmethod
     def discover(self) -> None:
-        """Looks whether there is anything to read from, without fixing what; raises the same errors as `start`."""
+        """Checks that the source exists, without planning; raises the same errors as `start`."""
 
     @abstractmethod
     def plan(self, state: EnumeratorState | None) -> ReadPlan:
-        """Looks at the logs anew, and fixes the range of each from where a state stands. Changes nothing."""
+        """Plans all splits anew from a state, without side effects."""
 
     def start(self) -> ReadPlan:
-        """Plans from where the stream stands now; once more after a failure, with what has arrived since."""
+        """Plans from the stream's current state. After a failure, plans again, including records that arrived since."""
         self._planned = self._pending = self.plan(self._state)
         self._state = replace(
             self._planned.state,
@@ -127,18 +127,18 @@ class SplitEnumerator(ABC):
 
     @property
     def has_pending(self) -> bool:
-        """Whether something of what was planned is not assigned yet."""
+        """Whether the plan has unassigned splits."""
         return self._pending is not None
 
     def assign(self, limits: Limits, until: Position | None = None) -> SplitAssignment | None:
-        """Hands out the next batch; None if all that was planned is assigned.
+        """Returns the next batch; None if the whole plan is assigned.
 
-        The first batch of a plan is handed out even if it has no splits: it fixes the position of a stream that begins
+        The first batch of a plan is returned even if it has no splits: it stores the position of a stream that starts
         at the end.
 
         Args:
-            limits: How large it may be.
-            until: Offsets that it does not pass, as long as something is to be read before them. Default: none.
+            limits: Limits of the batch.
+            until: Offsets at which the batch stops if there is anything to read before them. Default: none.
         """
         pending = self._pending
         if pending is None:
@@ -151,93 +151,93 @@ class SplitEnumerator(ABC):
         return self._context.assignment(batch)
 
     def snapshot_state(self) -> EnumeratorState | None:
-        """Where the stream stands once all that was assigned is committed; None before the first `start`."""
+        """State of the stream once all assigned splits are committed; None before the first `start`."""
         return self._state
 
     def add_splits_back(self, splits: Iterable[KafkaPartitionSplit]) -> None:
-        """Takes splits back whose batch was not committed; they are assigned again, with what comes after them.
+        """Returns splits of a batch that was not committed; they are assigned again together with later ones.
 
         Args:
-            splits: Of assignments since the last `start`; of each topic partition the last assigned.
+            splits: Splits assigned since the last `start`; the last assigned ones of each topic partition.
 
         Raises:
-            ConfigurationError: A split was never assigned, or one after it is not handed back.
+            ConfigurationError: A split was never assigned, or a later one is not returned with it.
         """
         if self._planned is None or self._state is None:
-            msg = "splits can't be handed back to an enumerator that was never started"
+            msg = "splits can't be returned to an enumerator that was never started"
             raise ConfigurationError(msg)
         position = dict(self._state.position)
         for split in sorted(splits, reverse=True):
             if position.get(split.topic_partition) != split.stopping_offset:
-                msg = f"the split {split} can't be handed back: the last one assigned ends elsewhere"
+                msg = f"the split {split} can't be returned: the last assigned split ends at another offset"
                 raise ConfigurationError(msg)
             position[split.topic_partition] = split.starting_offset
         self._state = replace(self._state, position=position, watermark=self._planned.starting_watermark)
         self._pending = self._planned.continued_at(position)
 
     def replay(self, splits: Iterable[KafkaPartitionSplit]) -> SplitAssignment:
-        """Assigns splits exactly as they were planned before, whatever has arrived since.
+        """Assigns given splits exactly as they were planned before.
 
-        The enumerator's own state stays as it is: what is replayed was the stream's past, or is landed elsewhere.
+        The enumerator's own state does not change: a replay covers the stream's past, or another table.
 
         Raises:
-            KafkaFlipError: The logs don't hold them any longer.
+            KafkaFlipError: The logs no longer hold these splits.
         """
         return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
 
     @abstractmethod
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
-        """A plan of just these splits, after making sure that the logs still hold them."""
+        """Returns a plan of exactly these splits, after checking that the logs still hold them."""
 
-    def check_same_logs(self, batch: ReadPlan) -> None:  # noqa: B027 - most sources' logs can't become others
-        """Makes sure, once a batch was read, that the logs are still those that it was planned for.
+    def check_same_logs(self, batch: ReadPlan) -> None:  # noqa: B027 - optional for subclasses
+        """Checks after reading a batch that the logs are still those of the plan.
 
         Args:
-            batch: What was read.
+            batch: The batch.
 
         Raises:
-            TopicRecreatedError: A topic was deleted and made again since.
+            TopicRecreatedError: A topic was deleted and recreated since.
             ClusterChangedError: Another cluster answers.
         """
 
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
-        """Cuts off a batch whose records are as far in event time on each log.
+        """Splits off a batch in which every log advances to the same event time.
 
         Raises:
-            ConfigurationError: The source's records can't be found by time.
+            ConfigurationError: The source does not support lookups by timestamp.
         """
-        msg = f"{type(self).__name__} can't spread {plan.offset_span} offsets by time ({max_offsets} at once)"
+        msg = f"{type(self).__name__} can't spread {plan.offset_span} offsets by time (limit {max_offsets} per batch)"
         raise ConfigurationError(msg)
 
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
-        """Average size of the records of a plan, by a bounded sample; None where the source has no way to take one."""
+        """Average record size of a plan in bytes, from a bounded sample; None if the source can't take samples."""
         del plan
 
     def reached_brokers(self, partitions: Collection[TopicPartition]) -> tuple[str, ...]:
-        """Where the brokers say that they are; none where the source knows of no such thing.
+        """Addresses that the brokers advertise; empty if the source has none.
 
         Args:
-            partitions: What is asked for, so that it is known that all who have it can be reached.
+            partitions: Topic partitions whose leaders must answer.
 
         Raises:
-            ClusterUnreachableError: Somebody does not answer.
+            ClusterUnreachableError: A broker does not answer.
         """
         del partitions
         return ()
 
     def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
-        """The records of splits that Spark can't read; None where the source knows of no such records."""
+        """Records of the splits that Spark can't read; None if the source has no such records."""
         del splits
 
-    def notify_checkpoint_complete(self) -> None:  # noqa: B027 - most sources have nobody to tell
-        """All that was assigned is committed: the outside may be told. What fails here is for the record only.
+    def notify_checkpoint_complete(self) -> None:  # noqa: B027 - optional for subclasses
+        """Called when all assigned splits are committed, to notify external systems. Errors are only logged.
 
         Raises:
-            KafkaFlipError: The outside could not be told.
+            KafkaFlipError: The notification failed.
         """
 
-    def close(self) -> None:  # noqa: B027 - most sources have nothing to let go
-        """Lets go of connections."""
+    def close(self) -> None:  # noqa: B027 - optional for subclasses
+        """Closes connections."""
 
     def _cut(self, plan: ReadPlan, limits: Limits) -> tuple[ReadPlan, ReadPlan | None]:
         if limits.max_bytes_per_batch is not None and self._context.record_bytes is None and not plan.is_empty:
@@ -249,7 +249,7 @@ class SplitEnumerator(ABC):
 
 
 def _before(plan: ReadPlan, offsets: Position) -> ReadPlan | None:
-    """What a plan reads before given offsets; None if that is nothing."""
+    """Returns the part of a plan before given offsets; None if it is empty."""
     cuts = {
         split.topic_partition: max(
             split.starting_offset,
@@ -262,17 +262,17 @@ def _before(plan: ReadPlan, offsets: Position) -> ReadPlan | None:
 
 
 class Source(Protocol):
-    """A description of what to read. Its text says it in a few words."""
+    """Describes what to read. `str()` returns a short summary."""
 
     @property
     def boundedness(self) -> Boundedness:
-        """Whether it ends."""
+        """Whether the source ends."""
         ...
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
-        """An enumerator for a stream that never ran."""
+        """Returns an enumerator for a new stream."""
         ...
 
     def restore_enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState) -> SplitEnumerator:
-        """An enumerator for a stream that stands somewhere."""
+        """Returns an enumerator for a stream with a position."""
         ...

@@ -1,4 +1,4 @@
-"""The only module that talks to confluent-kafka: metadata and offsets, and no records but those of a sample."""
+"""The only module that uses confluent-kafka: metadata, offsets, and a few records."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ P = ParamSpec("P")
 
 _logger = logging.getLogger(__name__)
 
-# What an unknown topic id looks like: 16 zero bytes in Kafka's base64 (KIP-516).
+# The zero UUID, 16 zero bytes in Kafka's base64 (KIP-516), means that the topic id is unknown.
 _ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
-# What a plan by time has to know of a topic.
+# Topic settings that a plan by timestamp needs.
 _SETTINGS = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retention.bytes")
 
 _UNREACHABLE = frozenset(
@@ -66,14 +66,14 @@ _UNREACHABLE = frozenset(
     }
 )
 
-# The seconds for which a first contact is tried again after a broker refused it, where others may still answer; and
-# after no address had an entry in DNS, or listeners hung up without a word.
+# Seconds to retry the first connection after a refusal, because other brokers may answer, and after DNS failures or
+# closed connections.
 _REFUSED_SECONDS = 2.0
 _NOBODY_SECONDS = 5.0
-# How librdkafka begins what it says of one broker.
+# Prefix of librdkafka's messages about one broker.
 _SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
 
-# Kafka's errors about a missing right, and the kind of resource that it is a right on.
+# Kafka's authorization errors and the resource type of each.
 _REFUSED_RIGHTS = {
     "TOPIC_AUTHORIZATION_FAILED": "topic",
     "GROUP_AUTHORIZATION_FAILED": "consumer group",
@@ -81,7 +81,7 @@ _REFUSED_RIGHTS = {
 }
 
 
-# How long the first request for a group's offsets waits before the client looks whether the group is refused.
+# Seconds that the first request for a group's offsets waits before the client checks for an authorization error.
 _COMMITTED_SECONDS = 1.0
 
 _TRANSIENT = frozenset(
@@ -99,22 +99,22 @@ _TRANSIENT = frozenset(
 )
 
 
-# What goes wrong is in the error that this client raises, once; librdkafka logs it at each of its attempts.
+# librdkafka logs every attempt; this client raises the error once.
 _QUIET = {"log_level": 0}
 
-# Of a consumer that only asks for a group's offsets. As the admin client does, it takes what was committed last, and
-# does not wait for offsets in a transaction that is still open.
+# For a consumer that only requests a group's committed offsets. Like the admin client, it does not wait for offsets in
+# open transactions.
 _GROUP_READER = {"enable.auto.commit": False, "isolation.level": READ_UNCOMMITTED, "log_level": 0}
 
-# What librdkafka says when a connection breaks under a request: another one may be made at once.
+# librdkafka's message when a connection breaks during a request: a retry may succeed at once.
 _BROKEN = frozenset({"_NOENT", "_DESTROY_BROKER"})
 
 
 class _TransientError(Exception):
-    """An answer that another try may better, such as while a topic partition has no leader.
+    """A transient answer, for example while a topic partition has no leader.
 
     Args:
-        final: What to raise if it did not.
+        final: The error to raise if retries fail.
     """
 
     def __init__(self, final: KafkaFlipError) -> None:
@@ -123,14 +123,14 @@ class _TransientError(Exception):
 
 
 class _Asked(NamedTuple):
-    """What is asked of a cluster, and the right that this takes.
+    """A request and the ACL that it needs.
 
     Attributes:
-        what: In words.
-        operation: In the words of Kafka's ACLs.
-        topic: The topic that it is about, if it is about one.
-        group: The consumer group that it is about, if it is about one.
-        is_after_commit: Whether a batch may be committed by then.
+        what: The requested data, for messages.
+        operation: The ACL operation.
+        topic: The topic of the request, if any.
+        group: The consumer group of the request, if any.
+        is_after_commit: Whether a batch may already be committed.
     """
 
     what: str
@@ -140,13 +140,13 @@ class _Asked(NamedTuple):
     is_after_commit: bool = False
 
     def right(self, kind: str) -> str:
-        """The right on a kind of resource that it takes."""
+        """The missing ACL for a resource type, for messages."""
         name = {"topic": self.topic, "consumer group": self.group}.get(kind)
         return f"{self.operation} on the {kind}{'' if name is None else f' {name}'}"
 
 
 def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
-    """Repeats a request while the cluster gives transient answers, as long as one request may take."""
+    """Repeats a request after transient answers, for up to one request timeout."""
 
     @functools.wraps(ask)
     def asked(cluster: KafkaCluster, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -169,14 +169,15 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
 
 
 class KafkaCluster:
-    """A connection to one cluster's metadata. Each method is one round trip per broker, whatever it asks for.
+    """Client for one cluster's metadata.
 
-    Transient answers, as during a change of leaders, are asked for again for up to one request's time. Call `close` (or
-    use `contextlib.closing`) when done: the client holds threads and connections.
+    Each method makes one round trip per broker, regardless of the number of items. Retries transient answers, for
+    example during a leader change, for up to one request timeout. Call `close` (or use `contextlib.closing`) when done:
+    the client holds threads and connections.
 
     Args:
-        connection: Where and how.
-        properties: Further settings of the librdkafka client, which win over the connection's.
+        connection: The connection settings.
+        properties: Additional settings of the librdkafka client; they override the connection's.
     """
 
     def __init__(self, connection: KafkaConnection, properties: Mapping[str, str] | None = None) -> None:
@@ -184,42 +185,42 @@ class KafkaCluster:
         self.request_timeout = connection.request_timeout
         self._last_error: str | None = None
         self._reached = False
-        # Errors since the last answer, each with its broker's address and when it was first seen.
+        # Errors since the last answer: each broker's address and the time of its first error.
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
         self._config = _QUIET | connection.librdkafka_config() | dict(properties or {})
-        # A weak reference: with a strong one the client would hold itself, and outlive the last use of it.
+        # A weak reference, because a reference cycle would keep the client alive.
         on_error = weakref.WeakMethod(self._on_error)
         self._callbacks: dict[str, Any] = {
             "error_cb": lambda error: None if (call := on_error()) is None else call(error)
         }
         config: dict[str, Any] = self._config | self._callbacks
-        # The certificates and keys that Spark's reader will need are read here, before anything runs.
+        # Reads the certificates and keys of Spark's reader now, to fail before anything runs.
         connection.java_config()
         self._open_client: AdminClient | None = None
         try:
             self._open_client = AdminClient(config, logger=logging.getLogger(f"{__name__}.librdkafka"))
         except confluent_kafka.KafkaException as error:
-            # librdkafka repeats some of the values that it refuses, and they may be secrets.
+            # librdkafka's message may contain values, and these may be secrets.
             text = re.sub(r'value "[^"]*"', 'value "..."', error.args[0].str())
-            msg = f"librdkafka refuses the settings for Kafka at {connection.bootstrap_servers}: {text}"
+            msg = f"librdkafka rejects the settings for Kafka at {connection.bootstrap_servers}: {text}"
             raise ConfigurationError(msg) from None
 
     def close(self) -> None:
-        """Ends the client's threads and connections. Does nothing the second time."""
-        # The client has no call for it; it ends when nothing refers to it any longer.
+        """Closes the client's threads and connections. Safe to call twice."""
+        # The client has no close method; it ends when the last reference is gone.
         self._open_client = None
 
     @property
     def _client(self) -> AdminClient:
         if self._open_client is None:
-            msg = f"the client for Kafka at {self._connection.bootstrap_servers} was closed; make a new KafkaCluster"
+            msg = f"the client for Kafka at {self._connection.bootstrap_servers} is closed; create a new KafkaCluster"
             raise ConfigurationError(msg)
         return self._open_client
 
     def reach(self) -> None:
-        """Waits until a broker has answered once. Does nothing after that.
+        """Waits until a broker has answered once; later calls return at once.
 
-        librdkafka tries again and again until a request's time is over. What no repetition changes ends this at once.
+        librdkafka retries until a request times out. Errors that a retry can't fix end the wait at once.
 
         Raises:
             ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
@@ -229,7 +230,7 @@ class KafkaCluster:
             self._first_contact()
 
     def _first_contact(self) -> str | None:
-        """The cluster's id, which is what is asked for."""
+        """Requests the cluster's id."""
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
         while not future.done():
             self._client.poll(0.05)
@@ -261,25 +262,25 @@ class KafkaCluster:
         where = f"Kafka at {self._connection.bootstrap_servers}"
         if _is_another_protocol("", said):
             return ClusterUnreachableError(
-                f"{where}: {_who_answers(said)}. Nothing was written. Check the port in bootstrap_servers, and whether "
-                "a proxy stands before the broker; then run again"
+                f"{where}: {_who_answers(said)}. Nothing was written. Check the port in bootstrap_servers and any "
+                "proxy in front of the broker, then run again"
             )
         if not refused:
             return ClusterUnreachableError(
-                f"{where} can't be found: {_reason(said)}. Nothing was written. Check bootstrap_servers and DNS, and "
-                "run again"
+                f"{where}: the host name can't be resolved: {_reason(said)}. Nothing was written. Check "
+                "bootstrap_servers and DNS, then run again"
             )
         if "SSL" not in said:
             user, protocol = self._connection.sasl_username, self._connection.security_protocol
             if _reason(said).endswith("supported mechanisms:"):
                 plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
                 return ClusterAccessError(
-                    f"{where} asks for no login on this listener, and security_protocol is {protocol}. Nothing was "
-                    f"written. Set security_protocol to {plain}, or use the port of a listener with SASL"
+                    f"{where}: this listener does not use SASL, but security_protocol is {protocol}. Nothing was "
+                    f"written. Set security_protocol to {plain}, or use the port of a SASL listener"
                 )
             return ClusterAccessError(
                 f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
-                "was written. Correct sasl_mechanism, sasl_username and sasl_password, and run again"
+                "was written. Correct sasl_mechanism, sasl_username or sasl_password, then run again"
             )
         from dagster_kafka_flip.source.handshake import explain_failed_handshake, speaks_tls
 
@@ -288,14 +289,14 @@ class KafkaCluster:
         if explained is None and speaks_tls(address) is False:
             protocol = self._connection.security_protocol
             plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
-            explained = f"the listener doesn't speak TLS, and security_protocol is {protocol}; set it to {plain}"
+            explained = f"the listener does not use TLS, but security_protocol is {protocol}; set it to {plain}"
         if explained is None and "alert" in said and self._connection.ssl_certificate_location is None:
             explained = (
-                f"the broker asks for a client certificate ({_reason(said)}); set ssl_certificate_location and "
+                f"the broker requires a client certificate ({_reason(said)}); set ssl_certificate_location and "
                 "ssl_key_location"
             )
         reason = explained or f"{_reason(said)}; check security_protocol and the ssl_ fields"
-        return ClusterAccessError(f"{where}: no TLS connection to {address}: {reason}. Nothing was written")
+        return ClusterAccessError(f"{where}: TLS connection to {address} failed: {reason}. Nothing was written")
 
     def _hung_up(self) -> KafkaFlipError:
         from dagster_kafka_flip.source.handshake import speaks_tls
@@ -304,17 +305,17 @@ class KafkaCluster:
         for address in servers.split(",") if "SSL" not in protocol else ():
             if speaks_tls(address):
                 return ClusterAccessError(
-                    f"Kafka at {servers}: {address} speaks TLS, and security_protocol is {protocol}. Nothing was "
-                    "written. Set security_protocol to SSL or SASL_SSL, and run again"
+                    f"Kafka at {servers}: {address} uses TLS, but security_protocol is {protocol}. Nothing was "
+                    "written. Set security_protocol to SSL or SASL_SSL, then run again"
                 )
         return ClusterUnreachableError(
-            f"Kafka at {servers} closes each connection without an answer. Nothing was written. Check whether the "
-            f"listener expects another security_protocol than {protocol}, or a proxy stands before a broker that is "
-            "down, and run again"
+            f"Kafka at {servers} closes every connection without an answer. Nothing was written. Check whether the "
+            f"listener expects another security_protocol than {protocol}, or a proxy is in front of a broker that is "
+            "down, then run again"
         )
 
     def forget_connection_errors(self) -> None:
-        """A request was answered: what went wrong before it is not the cause of what goes wrong later."""
+        """Clears earlier errors after an answer: they can't explain later failures."""
         self._client.poll(0)
         self._last_error = None
         self._errors.clear()
@@ -324,12 +325,12 @@ class KafkaCluster:
         summary = name == "_ALL_BROKERS_DOWN"
         _logger.debug("librdkafka: %s: %s", name, said)
         self._errors.setdefault((name, "" if summary else _address(said)), (time.monotonic(), said))
-        # "All brokers are down" only sums up what was said before it, and says less.
+        # "All brokers are down" only summarizes earlier, more specific errors.
         if not summary or self._last_error is None:
             self._last_error = said
 
     def cluster_id(self) -> str | None:
-        """The cluster's id.
+        """Returns the cluster's id.
 
         Raises:
             ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
@@ -344,7 +345,7 @@ class KafkaCluster:
 
     @_until_answered
     def broker_addresses(self) -> tuple[str, ...]:
-        """The addresses that the brokers advertise to this client.
+        """Returns the addresses that the brokers advertise.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -355,7 +356,7 @@ class KafkaCluster:
 
     @_until_answered
     def list_topics(self) -> tuple[str, ...]:
-        """Names of all topics that this client may describe.
+        """Returns the names of all topics that this client may describe.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -368,11 +369,11 @@ class KafkaCluster:
 
     @_until_answered
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
-        """Ids and partitions of topics.
+        """Returns ids and partitions of topics.
 
         Args:
-            topics: Their names.
-            skip_missing: Leave out what does not exist, instead of an error.
+            topics: Topic names.
+            skip_missing: Omit missing topics instead of raising an error.
 
         Raises:
             TopicNotFoundError: A topic does not exist, or this client may not describe it.
@@ -399,7 +400,7 @@ class KafkaCluster:
         return found
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offset of each topic partition.
+        """Returns the log start offset of each topic partition.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -408,7 +409,7 @@ class KafkaCluster:
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), READ_COMMITTED)
 
     def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, int]:
-        """The end offset of each: the last stable offset under read_committed, else the high watermark.
+        """Returns the end offset of each: the last stable offset under read_committed, else the high watermark.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -419,7 +420,7 @@ class KafkaCluster:
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> dict[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; partitions without one are left out.
+        """Returns the first offset of each at or after its timestamp; omits partitions without one.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -433,16 +434,16 @@ class KafkaCluster:
     def records_at(
         self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
     ) -> list[dict[TopicPartition, TimestampedOffset]]:
-        """The first record at or after a time, and its own time, for each of many look-ups.
+        """Returns the first record at or after a timestamp, with its own timestamp, for many lookups.
 
-        All of them are under way at once, so that they take about as long as one.
+        All lookups run concurrently, so they take about as long as one.
 
         Args:
-            times: For each look-up a time in milliseconds since the epoch, by topic partition.
-            isolation_level: Under `read_committed` nothing from the last stable offset on is found.
+            times: Timestamps in milliseconds since the epoch by topic partition, for each lookup.
+            isolation_level: With `read_committed`, results are before the last stable offset.
 
         Returns:
-            For each look-up what was found; topic partitions without such a record are left out.
+            The result of each lookup; omits topic partitions without such a record.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -460,7 +461,7 @@ class KafkaCluster:
 
     @_until_answered
     def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
-        """Settings of topics; those that this client may not see are left out.
+        """Returns topic settings; omits topics whose settings this client may not see.
 
         Raises:
             ClusterUnreachableError: No broker answered.
@@ -473,7 +474,7 @@ class KafkaCluster:
                 asked = _Asked(f"the settings of the topic {resource.name}", "DESCRIBE_CONFIGS", resource.name)
                 entries = self._result(future, asked)
             except ClusterRequestError as error:
-                _logger.info("settings are not known: %s", error)
+                _logger.info("topic settings are unknown: %s", error)
                 continue
             values = {name: entries[name].value for name in _SETTINGS if name in entries}
             if len(values) == len(_SETTINGS):
@@ -487,23 +488,23 @@ class KafkaCluster:
         return found
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
-        """The highest timestamp of each and where it is (KIP-734), open and aborted transactions included.
+        """Returns the highest timestamp of each and its offset (KIP-734), including open and aborted transactions.
 
-        Partitions that never had a record are left out; one that was trimmed to its end may still tell its old time.
+        Omits partitions that never had a record; a fully trimmed partition may still return its old timestamp.
 
         Raises:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        told = self._told_as_highest(partitions)
+        told = self._verified_highest(partitions)
         first = self.offsets_for_times(dict.fromkeys(told, 0), READ_UNCOMMITTED)
-        # A broker before Kafka 3.0 takes the request for a look-up by time, and answers with the log's first record.
+        # A broker before Kafka 3.0 treats the request as a lookup by timestamp and returns the log's first record.
         suspects = [tp for tp, found in told.items() if tp in first and first[tp] >= found.offset]
         if suspects:
             told |= self._highest(suspects)
         return {tp: found for tp, found in told.items() if found.timestamp_ms >= 0}
 
-    def _told_as_highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
+    def _verified_highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
         return {
             tp: TimestampedOffset(info.offset, info.timestamp)
@@ -512,20 +513,20 @@ class KafkaCluster:
         }
 
     def _highest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
-        """The highest timestamps, of which it is made sure that they are."""
+        """Returns the highest timestamps, verified by a second lookup."""
 
         def look_up(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, TimestampedOffset]:
             return self.records_at([times], READ_UNCOMMITTED)[0]
 
-        # The ends come first: what is found before them was there when the highest was asked for.
+        # End offsets first: records before them existed when the highest timestamp was requested.
         ends = self.end_offsets(partitions, READ_UNCOMMITTED)
-        told = self._told_as_highest(partitions)
+        told = self._verified_highest(partitions)
         later = look_up({tp: max(0, found.timestamp_ms + 1) for tp, found in told.items()})
         wrong = {tp: found for tp, found in later.items() if found.offset < ends[tp]}
         if wrong:
             _logger.info(
-                "Kafka at %s can't look up the highest timestamp of a log (Kafka 3.0 and later can); it is searched "
-                "for by look-ups by time",
+                "Kafka at %s does not support lookup of a log's highest timestamp (Kafka 3.0 and later do); searching "
+                "with lookups by timestamp",
                 self._connection.bootstrap_servers,
             )
             told |= highest_times(wrong, look_up)
@@ -534,19 +535,19 @@ class KafkaCluster:
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str
     ) -> dict[RecordSearch, TimestampedOffset | None]:
-        """For each search the first record of its range, at or after its time, that a consumer gets to see.
+        """Returns the first consumer-visible record at or after the time in each search's range.
 
-        Reads as long as messages come, and joins no group.
+        Reads as long as messages arrive, without joining a group.
 
         Args:
-            searches: What to look for.
-            isolation_level: Under `read_committed` records of aborted and open transactions are none.
+            searches: The searches.
+            isolation_level: With `read_committed`, ignores records of aborted and open transactions.
 
         Returns:
-            What was found; None where the range has no such record.
+            The record of each search; None if the range has no such record.
 
         Raises:
-            ClusterUnreachableError: Nothing came for as long as one request may take.
+            ClusterUnreachableError: No message arrived within one request timeout.
             ClusterRequestError: A broker answered with an error.
         """
         from dagster_kafka_flip.source.groupless import NoAnswerError
@@ -562,14 +563,12 @@ class KafkaCluster:
                 raise self._unreachable(f"single records ({some})", "timed out") from None
 
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
-        """A few records from the start and the end of each split; splits without a record are left out.
+        """Samples a few records from the start and the end of each split; omits splits without records.
 
-        Reads for at most one request's time, whatever the number of splits, and joins no group. What came in that time
-        is the sample.
+        Reads for at most one request timeout, regardless of the number of splits, without joining a group.
 
         Raises:
-            ClusterUnreachableError: No broker answered, or not a single record came in that time, although there may be
-                some.
+            ClusterUnreachableError: No broker answered, or no record arrived in that time although there may be some.
         """
         from dagster_kafka_flip.source.sampling import sample_splits
 
@@ -584,24 +583,24 @@ class KafkaCluster:
     def record_times(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
-        """The offset and the time of each record in some ranges; reads all of them.
+        """Returns the offset and the timestamp of each record in the ranges; reads all of them.
 
         Raises:
-            ClusterUnreachableError: Nothing came for as long as one request may take.
+            ClusterUnreachableError: No message arrived within one request timeout.
             ClusterRequestError: A broker answered with an error.
-            EndBeforePositionError: A log ends before its range does.
+            EndBeforePositionError: A log ends before its range.
         """
         for message in self._messages(ranges, isolation_level):
             tp = TopicPartition(message.topic() or "", message.partition() or 0)
             yield tp, TimestampedOffset(message.offset() or 0, message.timestamp()[1])
 
     def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[LoggedRecord]:
-        """The records in some ranges, whatever their timestamps.
+        """Returns the records in the ranges, with any timestamp.
 
         Raises:
-            ClusterUnreachableError: Nothing came for as long as one request may take.
+            ClusterUnreachableError: No message arrived within one request timeout.
             ClusterRequestError: A broker answered with an error.
-            EndBeforePositionError: A log ends before its range does.
+            EndBeforePositionError: A log ends before its range.
         """
         for message in self._messages(ranges, isolation_level):
             timestamp_type, timestamp_ms = message.timestamp()
@@ -609,7 +608,7 @@ class KafkaCluster:
                 topic_partition=TopicPartition(message.topic() or "", message.partition() or 0),
                 offset=message.offset() or 0,
                 timestamp_ms=timestamp_ms,
-                # One less than librdkafka's number is Kafka's own, and Spark's.
+                # librdkafka's timestamp types are Kafka's (and Spark's) plus one.
                 timestamp_type=timestamp_type - 1,
                 key=_bytes(message.key()),
                 value=_bytes(message.value()),
@@ -630,15 +629,15 @@ class KafkaCluster:
                 raise self._unreachable(f"records ({some})", "timed out") from None
             except LogEndedError as error:
                 msg = (
-                    f"{error.topic_partition}: the log ends at offset {error.end}, and records up to {error.stop} were "
-                    "to be read: it was truncated meanwhile, or it is another topic. Nothing of the batch was written. "
-                    "Run again"
+                    f"{error.topic_partition}: the log ends at offset {error.end}, but records up to offset "
+                    f"{error.stop} were planned: the log was truncated meanwhile, or the topic is a different one. "
+                    "Nothing of the batch was written. Run again"
                 )
                 raise EndBeforePositionError(msg) from None
 
     @contextlib.contextmanager
     def _reading(self, isolation_level: str, what: str) -> Generator[dict[str, Any]]:
-        """Settings of a consumer that reads for this cluster; its errors are told as this cluster's."""
+        """Returns settings of a consumer for this cluster, and translates its errors to this cluster's."""
         from dagster_kafka_flip.source.groupless import ReadFailedError
 
         try:
@@ -646,30 +645,30 @@ class KafkaCluster:
         except ReadFailedError as failed:
             tp = failed.topic_partition
             failure = self._translate(failed.error, _Asked(f"{what} of {tp}", "READ", tp.topic))
-            # Not asked again: it has read for as long as one request may take.
+            # No retry: it has already read for one request timeout.
             raise (failure.final if isinstance(failure, _TransientError) else failure) from None
 
     def _too_slow(
         self, what: str, unanswered: Collection[TopicPartition], position: Position
     ) -> ClusterUnreachableError:
         tp = min(unanswered)
-        others = "" if len(unanswered) == 1 else f" (and of {len(unanswered) - 1} more topic partitions)"
+        others = "" if len(unanswered) == 1 else f" (and {len(unanswered) - 1} more topic partitions)"
         return ClusterUnreachableError(
-            f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset {position[tp]} on"
-            f"{others} within {self.request_timeout:g} s: {self._last_error or 'timed out'}. Nothing was written. "
-            "Check the network and the brokers, raise request_timeout, and run again"
+            f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset "
+            f"{position[tp]}{others} within {self.request_timeout:g} s: {self._last_error or 'timed out'}. Nothing "
+            "was written. Check the network and the brokers, or raise request_timeout, then run again"
         )
 
     @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
-        """The group's committed offsets; partitions without one are left out.
+        """Returns the group's committed offsets; omits partitions without one.
 
         Raises:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        # A consumer that never joins. The admin client's request ends the process with SIGSEGV while the group's
-        # coordinator is loading, or __consumer_offsets is not there yet (librdkafka issue 5040).
+        # A consumer that never joins, because the admin client's request crashes the process with SIGSEGV while the
+        # group's coordinator is loading or __consumer_offsets does not exist yet (librdkafka issue 5040).
         asked = _Asked(f"the offsets of the consumer group {group_id}", group=group_id)
         config = self._config | _GROUP_READER | {"group.id": group_id} | self._callbacks
         consumer = confluent_kafka.Consumer(config)
@@ -694,7 +693,8 @@ class KafkaCluster:
             try:
                 return consumer.committed(_to_client(partitions), timeout=max(0.0, min(patience, left)))
             except confluent_kafka.KafkaException as error:
-                # Without a right on the group no coordinator is found, and only the consumer's events say why.
+                # Without an ACL on the group no coordinator is found, and only the consumer's events contain the
+                # reason.
                 event = consumer.poll(0)
                 told = None if event is None else event.error()
                 if told is not None and told.name() in _REFUSED_RIGHTS:
@@ -708,7 +708,7 @@ class KafkaCluster:
         """Commits a consumer group's offsets, unless the group has active members.
 
         Raises:
-            GroupCommitError: It has; they know better where they stand.
+            GroupCommitError: The group has active members, which commit their own offsets.
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: The broker answered with an error.
         """
@@ -719,8 +719,8 @@ class KafkaCluster:
         )
         if description.members:
             msg = (
-                f"the consumer group {group_id} has {len(description.members)} active members, so that its offsets are "
-                "left alone; give the source a group id of its own"
+                f"the consumer group {group_id} has {len(description.members)} active members, so its offsets were "
+                "not committed; give the source its own group id"
             )
             raise GroupCommitError(msg)
         offsets = [confluent_kafka.TopicPartition(tp.topic, tp.partition, offset) for tp, offset in position.items()]
@@ -766,7 +766,7 @@ class KafkaCluster:
         }
         for tp, info in found.items():
             if info.offset == confluent_kafka.OFFSET_INVALID:
-                # What librdkafka makes of an answer that never came, without calling it an error.
+                # librdkafka's result for a missing answer, without an error.
                 raise _TransientError(self._unreachable(f"the offsets of {tp}", "timed out"))
         return found
 
@@ -778,12 +778,12 @@ class KafkaCluster:
 
     def _translate(self, error: confluent_kafka.KafkaError, asked: _Asked) -> Exception:
         what = asked.what
-        # librdkafka hands its own diagnosis ("Connect to ... failed") to a callback, and only when polled.
+        # librdkafka passes its own diagnosis ("Connect to ... failed") to a callback, and only when polled.
         self._client.poll(0)
         if error.name() == "UNKNOWN_TOPIC_OR_PART":
             msg = (
                 f"{what} does not exist on {self._connection.bootstrap_servers}, or this client may not describe it; "
-                "check the name, create it, or take it out of the source"
+                "check the name, create it, or remove it from the source"
             )
             return TopicNotFoundError(msg)
         if error.name() in _UNREACHABLE:
@@ -792,18 +792,18 @@ class KafkaCluster:
             return self._refused(error.name(), asked)
         if error.name() in _BROKEN:
             return _TransientError(self._unreachable(what, error.str()))
-        msg = f"Kafka at {self._connection.bootstrap_servers} refused to tell {what}: {error.name()}: {error.str()}"
+        msg = f"Kafka at {self._connection.bootstrap_servers} failed to return {what}: {error.name()}: {error.str()}"
         refused = ClusterRequestError(msg)
         return _TransientError(refused) if error.name() in _TRANSIENT else refused
 
     def _refused(self, name: str, asked: _Asked) -> ClusterAccessError:
         kind = _REFUSED_RIGHTS[name]
-        # Whoever may not see a topic is not told either whether there is one.
-        or_else = ", or correct the topic's name," if kind == "topic" and asked.operation == "DESCRIBE" else ""
+        # Without DESCRIBE, Kafka does not reveal whether the topic exists.
+        or_else = ", or correct the topic's name" if kind == "topic" and asked.operation == "DESCRIBE" else ""
         nothing = "" if asked.is_after_commit else "Nothing was written. "
         return ClusterAccessError(
             f"Kafka at {self._connection.bootstrap_servers} refuses {self._connection.user} {asked.what}: "
-            f"{name}. {nothing}Grant {asked.right(kind)}{or_else} and run again"
+            f"{name}. {nothing}Grant {asked.right(kind)}{or_else}, then run again"
         )
 
     def _unreachable(self, what: str, said: str) -> ClusterUnreachableError:
@@ -813,13 +813,13 @@ class KafkaCluster:
         elif _SAID_OF_A_BROKER.match(why):
             why = re.sub(r"\bipv[46]#", "", _reason(why))
         advice = (
-            "nothing listens there: start the broker, or correct bootstrap_servers"
+            "no process listens on this port: start the broker, or correct bootstrap_servers"
             if "Connection refused" in why
             else "check the address, the network and the credentials"
         )
         return ClusterUnreachableError(
-            f"no answer from Kafka at {self._connection.bootstrap_servers} within "
-            f"{self._connection.request_timeout:g} s when asked for {what}: {why}; {advice}"
+            f"Kafka at {self._connection.bootstrap_servers} did not return {what} within "
+            f"{self._connection.request_timeout:g} s: {why}; {advice}"
         )
 
 
@@ -840,31 +840,31 @@ def _is_another_protocol(name: str, said: str) -> bool:
 
 
 def _who_answers(said: str) -> str:
-    """Of "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": what else than Kafka answers there.
+    """From "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": identifies a non-Kafka server.
 
-    The size is the answer's first four bytes. The client advises to allow for answers of that size.
+    The size is the first four bytes of the answer. librdkafka's own advice is to allow larger answers.
     """
     size = re.search(r"Invalid response size (-?\d+)", said)
     first = b"" if size is None else (int(size[1]) % 2**32).to_bytes(4, "big")
     if first == b"HTTP":
-        return f"an HTTP server answers at {_address(said)}, and no Kafka broker"
+        return f"{_address(said)} is an HTTP server, not a Kafka broker"
     if first[:2] == b"\x15\x03":
-        return f"{_address(said)} speaks TLS, and this client doesn't: set security_protocol to SSL or SASL_SSL"
-    return f"what answers at {_address(said)} does not speak Kafka's protocol (its answer begins with {first!r})"
+        return f"{_address(said)} uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"
+    return f"{_address(said)} does not speak the Kafka protocol (its answer begins with {first!r})"
 
 
 def _address(said: str) -> str:
-    """Of "sasl_ssl://localhost:9093/bootstrap: SSL handshake failed: ..." the host and the port."""
+    """Host and port from "sasl_ssl://localhost:9093/bootstrap: SSL handshake failed: ..."."""
     return said.partition(": ")[0].partition("://")[2].partition("/")[0] or said.partition("/")[0]
 
 
 def _reason(said: str) -> str:
-    """The same without the address in front and the time behind it."""
+    """The message without the address prefix and the duration suffix."""
     return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", said.partition(": ")[2] or said)
 
 
 def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetSpec]:
-    # No record is later than Kafka's last timestamp, and the client can't ask for one.
+    # No record is later than Kafka's last timestamp, and the client can't look one up.
     return {tp: OffsetSpec.for_timestamp(ms) for tp, ms in timestamps_ms.items() if ms <= LAST_TIMESTAMP_MS}
 
 

@@ -1,7 +1,7 @@
-"""How to reach a Kafka cluster, said once for the two clients that talk to it.
+"""Connection settings of a Kafka cluster, shared by the two clients that use it.
 
-Planning talks to Kafka through librdkafka (confluent-kafka), reading through the Java client inside Spark. The two name
-the same things differently; this module and `properties` are the only places that know both names.
+Planning uses librdkafka (confluent-kafka); reading uses the Java client in Spark. They have different names for the
+same settings; only this module and `properties` know both.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LOGIN_MODULES: Mapping[SaslMechanism, str] = {
 }
 
 _PORTS = range(1, 65536)
-# As both clients take it. What a host's name may be is theirs to find out.
+# The pattern that both clients accept. Each client validates the host name itself.
 _ADDRESS = re.compile(
     r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?(\[[^\s\[\]/;]+\]|[^\s\[\]/;]+):(?P<port>[0-9]{1,5})", re.IGNORECASE
 )
-# A day, so that nobody's clock runs out of numbers.
+# One day: avoids overflows in either client.
 _LONGEST_SECONDS = 86_400.0
 
-# What each field stands for besides the properties that bear its name, under the names of either client.
+# Properties, by the names of either client, that each field sets besides the property of the same name.
 _COVERED_BY_FIELDS: Mapping[str, tuple[str, ...]] = {
     "sasl_password": ("sasl.jaas.config",),
     "ssl_ca_location": ("ssl.ca.", "ssl.truststore."),
@@ -45,26 +45,26 @@ _COVERED_BY_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 class KafkaConnection(Settings):
-    """Addresses of and credentials for one Kafka cluster.
+    """Addresses and credentials of one Kafka cluster.
 
     Attributes:
         bootstrap_servers: Comma-separated `host:port` pairs.
-        security_protocol: As in Kafka's `security.protocol`. Default PLAINTEXT.
-        sasl_mechanism: Needed with a SASL protocol.
-        sasl_username: Needed with PLAIN and SCRAM, and for them alone.
-        sasl_password: Needed with PLAIN and SCRAM, and for them alone. Never shown.
-        ssl_ca_location: PEM file of the certificate authorities to trust. Default: those of the system and the JVM.
+        security_protocol: Kafka's `security.protocol`. Default: PLAINTEXT.
+        sasl_mechanism: Required with a SASL protocol.
+        sasl_username: Required with PLAIN and SCRAM; not allowed otherwise.
+        sasl_password: Required with PLAIN and SCRAM; not allowed otherwise. Never shown.
+        ssl_ca_location: PEM file with the CA certificates to trust. Default: the CAs of the system and the JVM.
         ssl_certificate_location: PEM file of the client's certificate chain, for mutual TLS.
         ssl_key_location: PEM file of the client's private key, for mutual TLS. PKCS#8, PKCS#1 or SEC1.
         ssl_key_password: The private key's password. Never shown.
         client_id: The client's name in the broker's logs and quotas.
-        request_timeout: Seconds to wait for the answer to one metadata or offsets request. Default 20.
-        read_timeout: Seconds that a Spark task waits for records before it fails. Default 120.
-        properties: Settings without a field, for both clients, under the Java consumer's names. Values are never shown.
-        librdkafka_properties: Settings of the client that plans, under librdkafka's names; they win over `properties`.
+        request_timeout: Seconds to wait for the answer to one metadata or offsets request. Default: 20.
+        read_timeout: Seconds that a Spark task waits for records before it fails. Default: 120.
+        properties: Settings without a field, for both clients, by the Java consumer's names. Values are never shown.
+        librdkafka_properties: Settings of the planning client, by librdkafka's names; they override `properties`.
             Values are never shown.
-        java_properties: Settings of the client that reads inside Spark; they win over `properties`. Values are never
-            shown.
+        java_properties: Settings of Spark's Kafka client, by the Java consumer's names; they override `properties`.
+            Values are never shown.
     """
 
     bootstrap_servers: str
@@ -90,7 +90,7 @@ class KafkaConnection(Settings):
         for address in addresses:
             found = _ADDRESS.fullmatch(address)
             if found is None or int(found["port"]) not in _PORTS:
-                msg = f"{address!r} is no address: bootstrap servers are host:port, several separated by commas"
+                msg = f"invalid bootstrap server {address!r}: expected comma-separated host:port pairs"
                 raise ValueError(msg)
         return ",".join(addresses)
 
@@ -101,7 +101,7 @@ class KafkaConnection(Settings):
         return dict(properties)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Checks what only holds between fields.
+        """Checks rules that involve several fields.
 
         Raises:
             ConfigurationError: SASL without credentials, credentials without SASL, half a client certificate, or a
@@ -116,7 +116,8 @@ class KafkaConnection(Settings):
             contradicting = [name for name in self._property_names() if name.startswith(prefixes)]
             if contradicting and getattr(self, field) is not None:
                 msg = (
-                    f"the property {contradicting[0]} contradicts {field}, which both clients get: drop one of the two"
+                    f"the property {contradicting[0]} contradicts {field}, which applies to both clients: remove one "
+                    "of the two"
                 )
                 raise ConfigurationError(msg)
 
@@ -136,8 +137,8 @@ class KafkaConnection(Settings):
                 raise ConfigurationError(msg)
         elif credentials != (None, None):
             msg = (
-                f"sasl_username and sasl_password are for PLAIN and SCRAM, not for {self.sasl_mechanism}: leave them "
-                "out and say in java_properties and librdkafka_properties how each client logs in"
+                f"sasl_username and sasl_password are for PLAIN and SCRAM, not for {self.sasl_mechanism}: remove "
+                "them, and configure each client's login in java_properties and librdkafka_properties"
             )
             raise ConfigurationError(msg)
 
@@ -145,21 +146,21 @@ class KafkaConnection(Settings):
         remedy = "set it to SASL_SSL (or SASL_PLAINTEXT)"
         if any(value is not None for value in (self.sasl_mechanism, self.sasl_username, self.sasl_password)):
             msg = (
-                f"SASL credentials are given but security_protocol is {self.security_protocol}, which would not use "
-                f"them: {remedy}"
+                f"SASL credentials are given, but security_protocol {self.security_protocol} does not use them: "
+                f"{remedy}"
             )
             raise ConfigurationError(msg)
         for name in self._property_names():
             if name.startswith("sasl."):
                 msg = (
-                    f"the property {name} is given but security_protocol is {self.security_protocol}, which would not "
-                    f"use it: {remedy}"
+                    f"the property {name} is given, but security_protocol {self.security_protocol} does not use it: "
+                    f"{remedy}"
                 )
                 raise ConfigurationError(msg)
 
     @property
     def user(self) -> str:
-        """Who logs in, in words, as far as that is known here."""
+        """The login's principal for messages, as far as it is known."""
         if self.sasl_username is not None:
             return f"the user {self.sasl_username}"
         if self.ssl_certificate_location is not None:
@@ -167,7 +168,7 @@ class KafkaConnection(Settings):
         return "this client"
 
     def librdkafka_config(self) -> dict[str, Any]:
-        """Settings of a librdkafka client. Holds secrets: for the client's constructor only."""
+        """Settings of a librdkafka client. Contains secrets: pass them to the client's constructor only."""
         config: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": self.client_id,
@@ -187,12 +188,12 @@ class KafkaConnection(Settings):
         return own | config | {key: value for key, value in optional.items() if value is not None}
 
     def java_config(self) -> dict[str, str]:
-        """Settings of a Java client. Holds secrets: for Spark's reader only.
+        """Settings of a Java client. Contains secrets: pass them to Spark's reader only.
 
-        Certificates are handed over as PEM text (KIP-651): Spark's executors need not have this machine's files.
+        Certificates are passed as PEM text (KIP-651), because Spark's executors may not have this machine's files.
 
         Raises:
-            ConfigurationError: A PEM file can't be read, or doesn't hold what it should.
+            ConfigurationError: A PEM file can't be read, or has no certificate or key.
         """
         config: dict[str, str] = {
             "bootstrap.servers": self.bootstrap_servers,

@@ -1,7 +1,7 @@
-"""KafkaSourceEnumerator: finds the topic partitions and fixes where each of them starts and stops.
+"""KafkaSourceEnumerator: discovers topic partitions and fixes the start and stop offset of each.
 
-FLIP-27's split enumerator for a bounded read. It looks at Kafka's metadata alone, with a fixed number of round trips
-whatever the number of topic partitions, and nothing is read before all numbers are fixed.
+FLIP-27's split enumerator for a bounded read. It only uses Kafka's metadata, with a number of round trips that does not
+depend on the number of topic partitions. No record is read before all offsets are fixed.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# A few are enough for an average, and many would make a sample as slow as the read.
+# A few splits are enough for an average; more would make the sample as slow as the read.
 _SAMPLED_SPLITS = 32
 
-# Kafka's default for the largest batch of records that a topic takes (message.max.bytes).
+# Kafka's default for the largest record batch of a topic (message.max.bytes).
 _LARGE_RECORD = 1024 * 1024
 
 
@@ -67,11 +67,11 @@ class KafkaSourceEnumerator(SplitEnumerator):
     """Turns a source and a state into splits.
 
     Args:
-        source: What to read.
-        cluster: Where from.
-        context: What is known of the run.
-        state: Where the stream stands; None if it never ran. It wins over the source's starting offsets, unless the
-            source was made to override it for this run.
+        source: The source.
+        cluster: The Kafka cluster.
+        context: Context of the run.
+        state: The stream's state; None for a new stream. It takes precedence over the source's starting offsets, unless
+            the source overrides it for this run.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         self._cluster = cluster
 
     def discover(self) -> None:
-        """Finds the topics.
+        """Discovers the topics.
 
         Raises:
             TopicNotFoundError: A topic is missing.
@@ -95,20 +95,20 @@ class KafkaSourceEnumerator(SplitEnumerator):
         self._topics()
 
     def plan(self, state: EnumeratorState | None) -> ReadPlan:
-        """Fixes the splits of a run.
+        """Plans the splits of a run.
 
         Args:
-            state: Where the stream stands; None if it never ran.
+            state: The stream's state; None for a new stream.
 
-        Raises (but for what the context says is tolerated):
+        Raises (unless the context tolerates the error):
             TopicNotFoundError: A topic is missing.
-            ClusterChangedError: The state is of another cluster.
-            TopicRecreatedError: The state is of an earlier topic with the same name.
+            ClusterChangedError: The state belongs to another cluster.
+            TopicRecreatedError: The state belongs to an earlier topic with the same name.
             RetentionOvertookPositionError: The log begins after the position.
             EndBeforePositionError: The log ends before the position.
-            OffsetOutOfRangeError: A specific offset lies outside of the log.
+            OffsetOutOfRangeError: A specific offset is outside the log.
             OffsetNotFoundError: The consumer group has no committed offset.
-            ConfigurationError: A run that starts elsewhere is to stop before the position.
+            ConfigurationError: A run with an overridden start would stop before the position.
             ClusterUnreachableError: No broker answered.
         """
         cluster_id = self._cluster.cluster_id()
@@ -122,7 +122,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         change = get_partition_change(partitions, position, initial_discovery=state is None)
 
         log = Log(self._source, self._cluster, partitions)
-        # A plan that is made once more in the same run goes on from where the first one started.
+        # A second plan in the same run continues from the first plan's start.
         overrides = self._source.overrides_position and self._planned is None
         starts, moved = self._starts(change, state, topic_ids, log, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
@@ -135,10 +135,10 @@ class KafkaSourceEnumerator(SplitEnumerator):
             splits=_busy(starts, stops),
             state=EnumeratorState(
                 position={**position, **stops},
-                # What the cluster does not tell this time is still known from the last.
+                # Ids that the cluster does not return this time are kept from the last state.
                 cluster_id=state.cluster_id if cluster_id is None and state is not None else cluster_id,
                 topic_ids=({} if state is None else dict(state.topic_ids)) | topic_ids,
-                # A topic partition that was idle may come back with older records; the watermark stays all the same.
+                # An idle topic partition may return with older records; the watermark must not decrease.
                 watermark=max((time for time in (watermark, reached) if time is not None), default=None),
             ),
             beginning_offsets=log.beginning_offsets(partitions),
@@ -153,25 +153,25 @@ class KafkaSourceEnumerator(SplitEnumerator):
         )
 
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
-        """A plan of just these splits.
+        """Returns a plan of exactly these splits.
 
         Raises:
-            TopicNotFoundError: A topic partition is gone.
-            ClusterChangedError: The enumerator's state is of another cluster.
-            TopicRecreatedError: The enumerator's state is of an earlier topic with the same name.
+            TopicNotFoundError: A topic partition no longer exists.
+            ClusterChangedError: The enumerator's state belongs to another cluster.
+            TopicRecreatedError: The enumerator's state belongs to an earlier topic with the same name.
             RetentionOvertookPositionError: The log begins after a split's start.
             EndBeforePositionError: The log ends before a split's stop.
-            ConfigurationError: Two splits are of one topic partition.
+            ConfigurationError: Two splits have the same topic partition.
         """
         starts = {split.topic_partition: split.starting_offset for split in splits}
         stops = {split.topic_partition: split.stopping_offset for split in splits}
         if len(starts) != len(splits):
-            msg = "two splits of one topic partition can't be repeated in one batch; repeat them one after the other"
+            msg = "one batch can't repeat two splits of the same topic partition; repeat them one after the other"
             raise ConfigurationError(msg)
         state = self.snapshot_state()
         cluster_id = self._cluster.cluster_id()
         subscription = PartitionSetSubscription(tuple(sorted(starts)))
-        # That a topic was made again says more than that it has fewer partitions now.
+        # A recreated topic is the better explanation for missing partitions.
         topics = subscription.describe(self._cluster, skip_missing=True)
         topic_ids = topic_ids_of(topics)
         if state is not None:
@@ -197,7 +197,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         check_same_logs(self._cluster, batch.state, {split.topic_partition for split in batch.splits})
 
     def notify_checkpoint_complete(self) -> None:
-        """Commits the position to the consumer group, if the source asks for it.
+        """Commits the position to the consumer group if the source has `commit_offsets`.
 
         Raises:
             GroupCommitError: The group has active members.
@@ -209,25 +209,25 @@ class KafkaSourceEnumerator(SplitEnumerator):
         self._cluster.commit_offsets({tp: state.position[tp] for tp in self._planned.end_offsets}, group_id)
 
     def close(self) -> None:
-        """Ends the client's threads and connections."""
+        """Closes the client's threads and connections."""
         self._cluster.close()
 
     def cut_by_time(self, plan: ReadPlan, max_offsets: int) -> tuple[ReadPlan, ReadPlan | None]:
-        """Cuts off a batch whose records are as far in event time on each topic partition."""
+        """Splits off a batch in which every topic partition advances to the same event time."""
         times = Times(self._cluster, self._source.isolation_level)
         return plan.cut_at(cuts_by_time(plan.splits, max_offsets, times))
 
     def estimate_record_bytes(self, plan: ReadPlan) -> float | None:
-        """Average size of a record, from the largest splits; None if there is no record in the plan.
+        """Average record size in bytes, sampled from the largest splits; None if the plan has no records.
 
-        Where no sample can be had, it is as large as Kafka lets a record be by default, so that a batch is rather too
-        small than too large. The first batch tells the true size.
+        Without a sample, assumes Kafka's default maximum record size, so that a batch is too small rather than too
+        large. The first batch provides the actual size.
         """
         largest = sorted(plan.splits, key=lambda split: -split.offset_span)[:_SAMPLED_SPLITS]
         try:
             samples = self.sample(largest).values()
         except ClusterUnreachableError as error:
-            _logger.warning("the size of records is not known, and taken to be %d bytes: %s", _LARGE_RECORD, error)
+            _logger.warning("the record size is unknown; assuming %d bytes: %s", _LARGE_RECORD, error)
             return float(_LARGE_RECORD)
         records = sum(sample.records for sample in samples)
         if not records:
@@ -235,16 +235,16 @@ class KafkaSourceEnumerator(SplitEnumerator):
         return sum(sample.bytes for sample in samples) / records
 
     def sample(self, splits: Iterable[KafkaPartitionSplit]) -> Mapping[TopicPartition, SplitSample]:
-        """A few records of each split; splits without a record are left out."""
+        """Samples a few records of each split; omits splits without records."""
         return self._cluster.sample(splits, self._source.isolation_level)
 
     def reached_brokers(self, partitions: Collection[TopicPartition]) -> tuple[str, ...]:
-        """The addresses that the brokers advertise, after the leaders of topic partitions have answered."""
+        """The brokers' advertised addresses, after the leaders of the topic partitions answered."""
         self._cluster.end_offsets(partitions, self._source.isolation_level)
         return self._cluster.broker_addresses()
 
     def unreadable_records(self, splits: Iterable[KafkaPartitionSplit]) -> UnreadableRecords | None:
-        """The records whose timestamps no Spark TIMESTAMP can hold. Reads the splits from the first one on."""
+        """Records whose timestamps are out of range for a Spark TIMESTAMP. Reads the splits from the first one on."""
         return unreadable_records(self._cluster, tuple(splits), self._source.isolation_level)
 
     def _topics(self) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
@@ -253,21 +253,21 @@ class KafkaSourceEnumerator(SplitEnumerator):
     def _identified(
         self, state: EnumeratorState, cluster_id: str | None, topics: Mapping[str, TopicMetadata]
     ) -> tuple[EnumeratorState, list[Incident]]:
-        """What still counts of a state, now that the cluster and the topics are known."""
+        """The part of a state that is still valid for the current cluster and topics."""
         tolerated = self._context.tolerated
         try:
             check_cluster(state, cluster_id)
         except ClusterChangedError as error:
             if ClusterChangedError not in tolerated:
                 raise
-            went_on = "The run went on at the beginning of every log of the cluster that answers now."
+            went_on = "The run read every log of the new cluster from its beginning."
             return EnumeratorState({}, watermark=state.watermark), [incident_of(error, went_on, lost_offsets=None)]
         incidents: list[Incident] = []
         for topic, error in recreated_topics(state, topics, self._source.subscription).items():
             if TopicRecreatedError not in tolerated:
                 raise error
             state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})
-            went_on = "The run went on at the beginning of the new topic; what was left of the old one is lost."
+            went_on = "The run read the new topic from its beginning; unread records of the old topic are lost."
             incidents.append(incident_of(error, went_on, lost_offsets=None))
         return state, incidents
 
@@ -288,13 +288,13 @@ class KafkaSourceEnumerator(SplitEnumerator):
         same_topics = {topic for topic, topic_id in topic_ids.items() if known_ids.get(topic) == topic_id}
         starts, incidents = self._continued(known, same_topics, log)
         starts |= self._initial_starts(moved, log)
-        # Flink's rule: what appears later is read from its beginning, whatever the initializer says.
+        # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.
         return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
 
     def _continued(
         self, position: Position, same_topics: Collection[str], log: Log
     ) -> tuple[dict[TopicPartition, int], list[Incident]]:
-        """Where to go on: at the position, unless the log no longer holds it and that is tolerated."""
+        """Returns the position, or a fallback if the log no longer holds it and this is tolerated."""
         starts, tolerated = dict(position), self._context.tolerated
         incidents: list[Incident] = []
         try:
@@ -305,19 +305,19 @@ class KafkaSourceEnumerator(SplitEnumerator):
             beginning = log.beginning_offsets(position)
             starts = {tp: max(offset, beginning[tp]) for tp, offset in position.items()}
             lost = sum(starts[tp] - offset for tp, offset in position.items())
-            incidents.append(incident_of(error, "The run went on at the log's beginning.", lost_offsets=lost))
+            incidents.append(incident_of(error, "The run continued at the beginning of the log.", lost_offsets=lost))
         try:
             _check_end(position, log)
         except EndBeforePositionError as error:
             if EndBeforePositionError not in tolerated:
                 raise
             beyond = [tp for tp, offset in position.items() if offset > log.high_watermarks[tp]]
-            # The same topic was truncated, and what it holds was landed. Of another one nothing was.
+            # A truncated topic with the same id: its records were written. A different topic: none were.
             truncated = [tp for tp in beyond if tp.topic in same_topics]
             starts |= log.beginning_offsets(beyond) | log.end_offsets(truncated)
             went_on = (
-                "The run went on at the log's end where the topic is known to be the same, and at its beginning where "
-                "that is not known; what was written between the truncation and now may be lost, or doubled."
+                "The run continued at the end of the log if the topic id is unchanged, and at the beginning if the id "
+                "is unknown. Records written since the truncation may be lost or duplicated."
             )
             incidents.append(incident_of(error, went_on, lost_offsets=None))
         return starts, incidents
@@ -330,10 +330,10 @@ class KafkaSourceEnumerator(SplitEnumerator):
         starts = initializer.starting_offsets(partitions, log)
         beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
         for tp, start in starts.items():
-            # A time look-up may find a record that arrived after the end was read: it starts there in the next run.
+            # A lookup may return a record that arrived after the end offset was read: the next run starts there.
             if start < beginning[tp] or (start > end[tp] and initializer.kind is not OffsetsKind.TIMESTAMP):
                 msg = (
-                    f"{tp}: reading can't start at offset {start} ({initializer}): the log holds offsets "
+                    f"{tp}: the start offset {start} ({initializer}) is outside the log, which holds offsets "
                     f"{beginning[tp]} to {end[tp]}; choose an offset in that range, or earliest or latest"
                 )
                 raise OffsetOutOfRangeError(msg)
@@ -346,7 +346,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         _check_named_partitions(initializer, log)
         wanted = initializer.stopping_offsets(partitions, log)
         end = log.end_offsets(partitions)
-        # Never beyond the end (Spark would wait for records that an open transaction holds back), never backwards.
+        # Not beyond the end offset (Spark would wait for records that an open transaction holds back), and not before
+        # the start.
         return {tp: max(starts[tp], min(wanted.get(tp, starts[tp]), end[tp])) for tp in partitions}
 
     def _aligned(
@@ -364,7 +365,7 @@ def _busy(starts: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, i
 
 
 def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> frozenset[TopicPartition]:
-    """The topic partitions whose start an override for one run decides."""
+    """The topic partitions whose start is overridden for this run."""
     partitions = frozenset({*change.initial, *change.new, *change.known})
     if starting_offsets.kind is OffsetsKind.SPECIFIC and change.known:
         return partitions & (starting_offsets.offsets or {}).keys()
@@ -378,9 +379,10 @@ def _check_beginning(position: Position, log: Log) -> None:
         tp = next(iter(overtaken))
         gone = sum(offset - position[tp] for tp, offset in overtaken.items())
         msg = (
-            f"{tp}: retention has overtaken the position. The next offset to read is {position[tp]}, and the log "
-            f"begins at {overtaken[tp]}: up to {overtaken[tp] - position[tp]} records are gone that were never read"
-            f"{_others(overtaken, gone)}. Nothing was written. To go on without them, run once with start set to "
+            f"{tp}: retention has overtaken the position. The next offset to read is {position[tp]}, but the log "
+            f"begins at {overtaken[tp]}: up to {overtaken[tp] - position[tp]} unread records are "
+            f"gone{_others(overtaken, gone)}. Nothing was written. To continue without them, run once with start set "
+            "to "
             f"{OffsetsInitializer.specific_offsets(overtaken)}"
         )
         raise RetentionOvertookPositionError(
@@ -390,28 +392,29 @@ def _check_beginning(position: Position, log: Log) -> None:
 
 def _check_end(position: Position, log: Log) -> None:
     beginning = log.beginning_offsets(position)
-    # The high watermark, not the end offset: an open transaction moves nothing backwards.
+    # Uses the high watermark, not the end offset: an open transaction must not look like a truncation.
     beyond = {tp: beginning[tp] for tp, offset in sorted(position.items()) if offset > log.high_watermarks[tp]}
     if beyond:
         tp = next(iter(beyond))
         msg = (
-            f"{tp}: the log ends at offset {log.high_watermarks[tp]}, before the position {position[tp]}"
-            f"{_others(beyond)}: it was truncated, or it is another topic. Nothing was written. Find out which; to "
-            f"read what the log holds now, run once with start set to {OffsetsInitializer.specific_offsets(beyond)}"
+            f"{tp}: the log ends at offset {log.high_watermarks[tp]}, before the position "
+            f"{position[tp]}{_others(beyond)}: the log was truncated, or the topic is a different one. Nothing was "
+            "written. Find out which. To read the current log, run once with start set to "
+            f"{OffsetsInitializer.specific_offsets(beyond)}"
         )
         raise EndBeforePositionError(msg)
 
 
 def _check_reaches(position: Position, stops: Position) -> None:
-    """Refuses a run that would set the position back to before what was landed already."""
+    """Rejects a run that would move the position back to before committed records."""
     before = sorted(tp for tp, offset in position.items() if tp in stops and stops[tp] < offset)
     if before:
         tp = before[0]
         msg = (
-            f"{tp}: the run is told to start elsewhere, and would stop at offset {stops[tp]}, before the position "
-            f"{position[tp]}{_others(dict.fromkeys(before, 0))}: the next run would go on from there, and land what "
-            "lies between once more. Nothing was read. Leave the stop out; or, to land a range of time again in the "
-            "place of what the table has of it, set mode: replace"
+            f"{tp}: start overrides the position, and the run would stop at offset {stops[tp]}, before the position "
+            f"{position[tp]}{_others(dict.fromkeys(before, 0))}: the next run would continue from there and duplicate "
+            "the records in between. Nothing was read. Remove stop; or, to replace a time range of the table, set "
+            "mode: replace"
         )
         raise ConfigurationError(msg)
 
@@ -419,12 +422,12 @@ def _check_reaches(position: Position, stops: Position) -> None:
 def _others(affected: Mapping[TopicPartition, int], records: int | None = None) -> str:
     if len(affected) == 1:
         return ""
-    total = "" if records is None else f", up to {records} records in all"
-    return f" (and the like on {len(affected) - 1} more topic partitions{total})"
+    total = "" if records is None else f", up to {records} records in total"
+    return f" (also affects {len(affected) - 1} more topic partitions{total})"
 
 
 def _check_named_partitions(initializer: OffsetsInitializer, log: Log) -> None:
     for tp in sorted(initializer.offsets or {}):
         if tp not in log:
-            msg = f"an offset is given for {tp}, which does not exist; correct the topic or the partition number"
+            msg = f"the offsets name {tp}, which does not exist; correct the topic or the partition number"
             raise TopicNotFoundError(msg)

@@ -1,4 +1,4 @@
-"""A consumer that reads records and belongs to no group, so that it needs no right on one."""
+"""A Kafka consumer that reads records without joining a group, so it needs no ACL on a group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 _SETTINGS = {
-    # librdkafka wants the name of a group, and asks for the group's coordinator, even of a consumer that joins none.
+    # librdkafka requires a group name, and looks up the group's coordinator even for a consumer that never joins.
     "group.id": "dagster-kafka-flip-reading",
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
@@ -22,15 +22,15 @@ _SETTINGS = {
 
 
 class NoAnswerError(Exception):
-    """Nothing came for as long as one request may take."""
+    """No message arrived within one request's timeout."""
 
 
 class ReadFailedError(Exception):
-    """A broker, or the client, answered with an error.
+    """A broker or the client returned an error.
 
     Attributes:
-        topic_partition: What was read.
-        error: What it said.
+        topic_partition: The topic partition.
+        error: The error.
     """
 
     def __init__(self, topic_partition: TopicPartition, error: confluent_kafka.KafkaError) -> None:
@@ -40,11 +40,11 @@ class ReadFailedError(Exception):
 
 
 def groupless_consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -> confluent_kafka.Consumer:
-    """A consumer for topic partitions that are assigned to it, each with an offset to begin at.
+    """Creates a consumer with assigned topic partitions, each with a starting offset.
 
     Args:
-        config: Of a librdkafka client.
-        settings: More of it; they win.
+        config: Settings of a librdkafka client.
+        settings: Additional settings; they override `config`.
     """
     return confluent_kafka.Consumer({**config, **_SETTINGS, **settings})
 
@@ -52,15 +52,15 @@ def groupless_consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -
 def next_message(
     consumer: confluent_kafka.Consumer, seconds: float, wanted: Collection[TopicPartition]
 ) -> tuple[TopicPartition, confluent_kafka.Message] | None:
-    """The next message, a record or a log's end; None if none came. May return None early: look at the clock.
+    """Returns the next message, a record or the end of a log; None if none arrived.
 
-    What is not of a topic partition is left out. It is about the group, of which nothing is asked: so it doesn't matter
-    that this client may not know of it.
+    May return None early: check the clock. Skips messages without a topic partition: they concern the group, which is
+    not used, so a missing ACL on it is irrelevant.
 
     Args:
-        consumer: A groupless one.
-        seconds: How long to wait.
-        wanted: Messages of other topic partitions are left out.
+        consumer: A consumer without a group.
+        seconds: Maximum time to wait, in seconds.
+        wanted: Topic partitions whose messages are returned.
 
     Raises:
         ReadFailedError: A topic partition can't be read.

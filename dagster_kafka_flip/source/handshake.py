@@ -1,4 +1,4 @@
-"""Why a connection to a broker fails before Kafka's own protocol begins: TLS and its certificates."""
+"""Diagnoses connection failures before the Kafka protocol starts: TLS and certificates."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _UNTRUSTED = frozenset({2, 18, 19, 20, 21})
 
 
 def explain_failed_handshake(connection: KafkaConnection, address: str) -> str | None:
-    """Shakes hands with a listener once more, to say in words why librdkafka could not.
+    """Repeats a TLS handshake with a listener to find out why librdkafka's failed.
 
     Args:
-        connection: How the client connects.
+        connection: The client's connection settings.
         address: The listener, as `host:port`.
 
     Returns:
-        What is wrong and what to do, or None if this handshake tells nothing more.
+        The problem and its fix, or None if the handshake gives no more information.
     """
     trusted = connection.ssl_ca_location
     try:
@@ -41,7 +41,7 @@ def explain_failed_handshake(connection: KafkaConnection, address: str) -> str |
 
 
 def speaks_tls(address: str) -> bool | None:
-    """Whether a listener answers a TLS handshake, whatever its certificate says; None if nothing listens there.
+    """Whether a listener answers a TLS handshake, regardless of its certificate; None if nothing listens there.
 
     Args:
         address: The listener, as `host:port`.
@@ -73,16 +73,16 @@ def _explain(error: ssl.SSLCertVerificationError, trusted: str | None) -> str:
     reason = error.verify_message.rstrip(".")
     if error.verify_code in _WRONG_ADDRESS:
         return (
-            f"the broker's certificate is for another address ({reason}); use an address that the certificate names in "
-            "bootstrap_servers, or have one issued for this address"
+            f"the broker's certificate does not match this address ({reason}); use an address from the certificate in "
+            "bootstrap_servers, or issue a certificate for this address"
         )
     if error.verify_code == _EXPIRED:
-        return f"the broker's certificate, or one that it is signed by, has expired ({reason}); renew it"
+        return f"the broker's certificate, or a CA certificate that signed it, has expired ({reason}); renew it"
     if error.verify_code == _NOT_YET_VALID:
         return f"the broker's certificate is not valid yet ({reason}); check the clocks of both machines"
     if error.verify_code in _UNTRUSTED:
-        where = "set ssl_ca_location to a PEM file with the authority's certificate"
+        where = "set ssl_ca_location to a PEM file with the CA certificate"
         if trusted is not None:
-            where = f"the authorities in {trusted} (ssl_ca_location) did not sign it"
+            where = f"no CA in {trusted} (ssl_ca_location) signed it"
         return f"the broker's certificate is not trusted ({reason}); {where}"
-    return f"the broker's certificate is refused ({reason})"
+    return f"the broker's certificate was rejected ({reason})"

@@ -1,4 +1,4 @@
-"""The highest timestamp of a log by look-ups by time, for brokers that have no look-up for it (Kafka before 3.0)."""
+"""Finds the highest timestamp of a log with lookups by timestamp, for brokers before Kafka 3.0."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def highest_times(
     found: Mapping[TopicPartition, TimestampedOffset],
     look_up: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, TimestampedOffset]],
 ) -> dict[TopicPartition, TimestampedOffset]:
-    """The highest timestamp of each log, and the first offset that has it.
+    """Returns the highest timestamp of each log and the first offset that has it.
 
-    The steps double until there is nothing later, and are halved from there: some dozen requests, each for all logs.
+    Steps double until there is no later record, then halve: a few dozen requests, each for all logs.
 
     Args:
-        found: An entry of each log, and its timestamp.
-        look_up: The first entry of each log at or after a time; logs without one are left out.
+        found: An entry of each log, with its timestamp.
+        look_up: Returns the first entry of each log at or after a time; omits logs without one.
     """
     highest = dict(found)
     steps = dict.fromkeys(found, 1)

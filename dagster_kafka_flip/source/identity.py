@@ -1,4 +1,4 @@
-"""Which topics are there, and whether a state is of them: of the same cluster, and not of namesakes."""
+"""Checks that a state belongs to the current cluster and topics, and not to others with the same names."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _Identified(TopicDirectory, Protocol):
 def found_topics(
     subscription: Subscription, directory: TopicDirectory, tolerated: Collection[type[KafkaFlipError]]
 ) -> tuple[Mapping[str, TopicMetadata], list[Incident]]:
-    """The topics as they are now, and whether some that are named are missing.
+    """Returns the current topics and an incident for each missing one.
 
     Raises:
-        TopicNotFoundError: A topic is missing and that is not tolerated, or none is there.
+        TopicNotFoundError: A topic is missing and this is not tolerated, or all are missing.
     """
     try:
         return subscription.describe(directory), []
@@ -40,27 +40,29 @@ def found_topics(
         if not any(topic.partitions for topic in there.values()):
             raise
         missing = TopicNotFoundError(
-            f"{', '.join(subscription.missing(there))}: not there, or this client may not describe it."
+            f"{', '.join(subscription.missing(there))}: topic does not exist, or this client may not describe it."
         )
-        return there, [incident_of(missing, "The run went on with the others; its position is kept.")]
+        return there, [
+            incident_of(missing, "The run continued with the other topics and kept the position of this one.")
+        ]
 
 
 def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
-    """The ids of topics, as far as the cluster tells them."""
+    """The topic ids that the cluster returned."""
     return {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
 
 
 def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
-    """Refuses a state of another cluster than the one that answers.
+    """Rejects a state of another cluster.
 
     Raises:
-        ClusterChangedError: It is.
+        ClusterChangedError: The state belongs to another cluster.
     """
     if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
         msg = (
-            f"the position is of the Kafka cluster {state.cluster_id}, but {cluster_id} answers now; its offsets mean "
-            "something else. Nothing was read. Correct the address, or give the asset a new stream id to read the "
-            "new cluster from its start"
+            f"the position belongs to the Kafka cluster {state.cluster_id}, but the bootstrap servers now lead to "
+            f"{cluster_id}, whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or give the "
+            "asset a new stream id to read the new cluster from the beginning"
         )
         raise ClusterChangedError(msg)
 
@@ -68,21 +70,22 @@ def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
 def recreated_topics(
     state: EnumeratorState, topics: Mapping[str, TopicMetadata], subscription: Subscription | None = None
 ) -> dict[str, TopicRecreatedError]:
-    """Topics that are others than the state's, and the error that this is.
+    """Finds topics that differ from the state's, and the error for each.
 
-    Ids tell. Where one isn't known, so do topic partitions that are no longer there: Kafka never takes any away.
+    Compares topic ids. If an id is unknown, missing topic partitions also identify a different topic, because Kafka
+    never removes partitions.
 
     Args:
-        state: What is known.
-        topics: The topics as they are now.
-        subscription: What of them is asked for, where that is not all of them.
+        state: The known state.
+        topics: The current topics.
+        subscription: The subscription, if it does not cover all partitions.
     """
     errors: dict[str, TopicRecreatedError] = {}
     for topic in topics.values():
         known = state.topic_ids.get(topic.name)
         if known is not None and topic.topic_id is not None:
             if known != topic.topic_id:
-                what = f"the position is of topic id {known}, and now it is {topic.topic_id}"
+                what = f"the position belongs to topic id {known}, and the id is now {topic.topic_id}"
                 errors[topic.name] = _recreated(topic.name, what)
             continue
         gone = [
@@ -95,8 +98,8 @@ def recreated_topics(
         if gone:
             more = f" and {len(gone) - 1} more of its topic partitions" if len(gone) > 1 else ""
             what = (
-                f"the position has {gone[0]}{more}, which the topic doesn't have now. Kafka takes no partition away "
-                "from a topic, and no topic id says that it is the same"
+                f"the position includes {gone[0]}{more}, which the topic no longer has. Kafka never removes "
+                "partitions from a topic, and no topic id is known to prove that it is the same topic"
             )
             errors[topic.name] = _recreated(topic.name, what)
     return errors
@@ -104,19 +107,19 @@ def recreated_topics(
 
 def _recreated(topic: str, what: str) -> TopicRecreatedError:
     return TopicRecreatedError(
-        f"the topic {topic} was deleted and made again: {what}. Offsets of the old topic mean nothing in the new one. "
-        "Nothing was read. To read the new topic from its start and go on with the others: "
-        f"{set_position(to=_start_of(topic))}. If the last run was killed while it wrote, look first whether its last "
-        "commit holds rows of the new topic already: they would be there twice",
+        f"the topic {topic} was deleted and recreated: {what}. Offsets of the old topic are meaningless in the new "
+        "one. Nothing was read. To read the new topic from the beginning and continue the others: "
+        f"{set_position(to=_start_of(topic))}. If the last run was killed during a write, first check whether its "
+        "last commit already holds rows of the new topic: they would be duplicated",
         (topic,),
     )
 
 
 def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) -> None:
-    """Refuses a state of earlier topics than those that are there now.
+    """Rejects a state of earlier topics with the same names.
 
     Raises:
-        TopicRecreatedError: It is of some; the message is about the first one.
+        TopicRecreatedError: A topic was recreated; the message names the first one.
     """
     errors = recreated_topics(state, topics)
     if errors:
@@ -124,17 +127,17 @@ def check_topics(state: EnumeratorState, topics: Mapping[str, TopicMetadata]) ->
 
 
 def check_same_logs(cluster: _Identified, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
-    """Makes sure, once something was read, that the logs are still those that it was planned for.
+    """Checks after reading that the logs are still those of the plan.
 
-    Two requests, however many topic partitions. A topic that is gone by now is no other than it was.
+    Needs two requests, independent of the number of topic partitions. A topic that no longer exists is not an error.
 
     Args:
         cluster: The cluster.
-        state: Cluster and topics as they were planned.
-        read: What was read.
+        state: Cluster and topics of the plan.
+        read: The topic partitions that were read.
 
     Raises:
-        TopicRecreatedError: A topic was deleted and made again since.
+        TopicRecreatedError: A topic was deleted and recreated since.
         ClusterChangedError: Another cluster answers.
     """
     if not read:
@@ -149,7 +152,7 @@ def _start_of(topic: str) -> str:
 
 
 def is_same_log(topic_partition: TopicPartition, one: EnumeratorState, other: EnumeratorState) -> bool:
-    """Whether two streams mean the same log by a topic partition, as far as ids are known."""
+    """Whether a topic partition is the same log in two streams, as far as ids are known."""
     pairs = (
         (one.cluster_id, other.cluster_id),
         (one.topic_ids.get(topic_partition.topic), other.topic_ids.get(topic_partition.topic)),

@@ -1,4 +1,4 @@
-"""Incident: what would have ended a run, had it not been told to go on and record it."""
+"""Incident: an error that a run tolerates and records."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.errors import KafkaFlipError
 
-# From here on a message says what the run would have left undone, and what to do instead.
+# The sentence from here on says what the run would not do and what to do instead.
 _ADVICE = " Nothing "
 
 
 @dataclass(frozen=True)
 class Incident:
-    """A condition that was met and tolerated.
+    """A tolerated error.
 
     Attributes:
-        error: Name of the error class that the condition raises by default.
-        message: What was found, with numbers, and how the run went on.
-        lost_offsets: The largest number of records that were lost by it; None where nobody can tell.
+        error: Name of the error class that is raised by default.
+        message: The finding, with numbers, and how the run continued.
+        lost_offsets: Maximum number of records lost; None if unknown.
     """
 
     error: str
@@ -31,27 +31,27 @@ class Incident:
     lost_offsets: int | None = 0
 
     def to_json(self) -> dict[str, Any]:
-        """For a commit's document and for metadata."""
+        """Fields for a commit's document and for metadata."""
         return {"error": self.error, "message": self.message, "lost_offsets": self.lost_offsets}
 
 
 def found(error: KafkaFlipError) -> str:
-    """What an error says was found, without what the run left undone and what to do."""
+    """The part of an error message that describes the finding, without consequences and advice."""
     return str(error).partition(_ADVICE)[0]
 
 
 def incident_of(error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = 0) -> Incident:
-    """An error that is not raised.
+    """Creates an incident from an error.
 
     Args:
-        error: What would have been raised.
-        went_on: How the run goes on instead, as a sentence.
-        lost_offsets: The largest number of records that are lost by it; None where nobody can tell.
+        error: The error that would be raised.
+        went_on: How the run continues, as a sentence.
+        lost_offsets: Maximum number of records lost; None if unknown.
     """
     message = f"{found(error)} {went_on}"
     return Incident(type(error).__name__, message, lost_offsets)
 
 
 def lost_offsets(incidents: Iterable[Incident]) -> int | None:
-    """The largest number of records that were lost by all of them; None where that is not known of one."""
+    """Maximum number of records lost in all incidents; None if one of them is unknown."""
     return total(incident.lost_offsets for incident in incidents)

@@ -1,7 +1,7 @@
-"""Points in time, in milliseconds since the epoch: the one place that makes datetimes and texts of them.
+"""Timestamps in milliseconds since the epoch, and their conversion to datetimes and texts.
 
-A record's timestamp is whatever its producer wrote. Microseconds where milliseconds belong give the year 55,000, which
-no datetime can hold.
+Producers can write any timestamp. Microseconds instead of milliseconds give the year 55,000, which is out of range for
+a datetime.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 LAST_TIMESTAMP_MS = 2**63 - 1
-"""The latest timestamp that Kafka can hold."""
+"""The latest timestamp that Kafka can hold, in milliseconds since the epoch."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FIRST_MS = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
@@ -17,19 +17,19 @@ _LAST_MS = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(mil
 
 
 def utc_time(milliseconds: float) -> datetime | None:
-    """A point in time; None where no datetime can hold it.
+    """Converts milliseconds to a datetime; None if out of range.
 
     Args:
         milliseconds: Since the epoch.
     """
-    # Asked this way round, so that what is no number at all is not in between either.
+    # Written this way so that NaN counts as out of range.
     if not _FIRST_MS <= milliseconds <= _LAST_MS:
         return None
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def nearest_time(milliseconds: int) -> datetime:
-    """A point in time, or the one nearest to it that a datetime can hold.
+    """Converts milliseconds to a datetime, clamped to the range of datetime.
 
     Args:
         milliseconds: Since the epoch.
@@ -38,14 +38,14 @@ def nearest_time(milliseconds: int) -> datetime:
 
 
 def instant(milliseconds: int) -> str:
-    """A point in time as text with an offset from UTC: whole seconds where it is one.
+    """Converts milliseconds to ISO 8601 text with a UTC offset, in whole seconds if exact.
 
     Args:
         milliseconds: Since the epoch.
     """
     time = utc_time(milliseconds)
     if time is None:
-        # Such as of a producer that took microseconds for milliseconds.
+        # For example from a producer that writes microseconds instead of milliseconds.
         end = "beyond the year 9999" if milliseconds > 0 else "before the year 1"
         return f"{milliseconds} ms after 1970, which is {end}"
     return time.isoformat(timespec="seconds" if milliseconds % 1000 == 0 else "milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""KafkaSource: a description of what to read, and nothing that reads."""
+"""KafkaSource: an immutable description of what to read from Kafka."""
 
 from __future__ import annotations
 
@@ -41,37 +41,36 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class KafkaSource(Settings):
-    """What to read from Kafka: topics, where to start, where to stop. Immutable.
+    """Defines what to read from Kafka: topics, start and stop. Immutable.
 
-    Made with `KafkaSource.builder()` or by keywords, which are validated alike. Holds no connection in Dagster, where
-    the address belongs to the KafkaResource, so that one definition runs in every environment.
+    Create it with `KafkaSource.builder()` or with keyword arguments; both are validated the same way. In Dagster it has
+    no connection: the KafkaResource provides it, so one definition runs in every environment.
 
     Attributes:
-        topics: Names of topics, all of whose partitions are read. Exactly one of this, `topic_pattern` and
-            `partitions` is given.
-        topic_pattern: A regular expression (Python's syntax) that the whole name of a topic has to match. Kafka's
-            internal topics are left out.
-        partitions: Topic partitions; those added to their topics later are not read.
-        starting_offsets: Where a stream without a position starts. Default: earliest.
-        stopping_offsets: Where a run stops. Default: latest.
-        group_id: Consumer group whose committed offsets are read. Never joined.
-        commit_offsets: Whether the position is also committed to the consumer group, after each commit of the table,
-            for tools that watch groups. It is never read back. Default: no.
-        isolation_level: `read_committed` (default: neither aborted nor open transactions are read) or
-            `read_uncommitted`.
-        max_drift: How far, in event time, a run may read a topic partition ahead of the slowest that has something to
-            read (FLIP-182). Default: no alignment.
-        client_id_prefix: Begins the client ids, in place of the connection's client id: `<prefix>-enumerator` plans,
-            `<prefix>-reader` reads.
-        client_rack: Where the readers are, so that they may read from the nearest replica (KIP-392).
-        properties: Further settings of both clients, under the Java consumer's names. Each client is given what it
-            knows, under its own name.
-        librdkafka_properties: Settings of the client that plans alone, under librdkafka's names.
-        java_properties: Settings of the client that reads inside Spark alone.
-        overrides_position: Whether a run starts at `starting_offsets` even if the stream has a position. For one run;
-            see `with_overrides`.
-        cluster: Which of the clusters of a KafkaResource it reads, by name. Default: the resource's own.
-        connection: Only outside Dagster.
+        topics: Names of topics; all their partitions are read. Set exactly one of `topics`, `topic_pattern` and
+            `partitions`.
+        topic_pattern: A regular expression (Python syntax) that must match the whole topic name. Excludes Kafka's
+            internal topics.
+        partitions: Topic partitions to read; partitions that are added to the topics later are not read.
+        starting_offsets: Start of a stream without a position. Default: earliest.
+        stopping_offsets: Stop of each run. Default: latest.
+        group_id: Consumer group whose committed offsets are used. It is never joined.
+        commit_offsets: Whether to also commit the position to the consumer group after each table commit, for tools
+            that monitor groups. It is never read back. Default: no.
+        isolation_level: `read_committed` (default; skips aborted and open transactions) or `read_uncommitted`.
+        max_drift: Maximum event time by which a run may read a topic partition ahead of the slowest one with unread
+            records (FLIP-182). Default: no alignment.
+        client_id_prefix: Prefix of the client ids, instead of the connection's client id: `<prefix>-enumerator` for
+            planning, `<prefix>-reader` for reading.
+        client_rack: Rack of the readers, to read from the nearest replica (KIP-392).
+        properties: Additional settings of both clients, by the Java consumer's names. Each client gets the settings
+            that it supports, under its own names.
+        librdkafka_properties: Settings of only the planning client, by librdkafka's names.
+        java_properties: Settings of only Spark's Kafka client, by the Java consumer's names.
+        overrides_position: Whether a run starts at `starting_offsets` even if the stream has a position. For one run
+            only; see `with_overrides`.
+        cluster: Name of one of the KafkaResource's clusters. Default: the resource's own.
+        connection: Connection for use without Dagster.
     """
 
     topics: tuple[str, ...] | None = None
@@ -94,7 +93,7 @@ class KafkaSource(Settings):
 
     @classmethod
     def builder(cls) -> KafkaSourceBuilder:
-        """Starts the description of a source."""
+        """Returns a builder for a source."""
         return KafkaSourceBuilder({})
 
     @field_validator("topics")
@@ -112,9 +111,9 @@ class KafkaSource(Settings):
     @field_validator("cluster")
     @classmethod
     def _check_cluster(cls, cluster: str | None) -> str | None:
-        # It is a part of the topics' asset keys.
+        # The name is part of the topics' asset keys.
         if cluster is not None and not _PLAIN_NAME.fullmatch(cluster):
-            msg = f"the cluster's name {cluster!r} can't be: letters, digits, '.', '_' and '-'"
+            msg = f"invalid cluster name {cluster!r}: use letters, digits, '.', '_' and '-'"
             raise ValueError(msg)
         return cluster
 
@@ -136,7 +135,10 @@ class KafkaSource(Settings):
         for topic_partition in partitions:
             check_topic_name(topic_partition.topic)
             if topic_partition.partition < 0:
-                msg = f"{topic_partition.topic}: partitions are numbered from 0, not {topic_partition.partition}"
+                msg = (
+                    f"{topic_partition.topic}: invalid partition {topic_partition.partition}; partition numbers "
+                    "start at 0"
+                )
                 raise ValueError(msg)
         return tuple(sorted(set(partitions)))
 
@@ -144,7 +146,7 @@ class KafkaSource(Settings):
     @classmethod
     def _check_max_drift(cls, max_drift: timedelta | None) -> timedelta | None:
         if max_drift is not None and max_drift < timedelta(milliseconds=1):
-            msg = f"the maximum drift is {max_drift}; it is at least a millisecond"
+            msg = f"the maximum drift is {max_drift}; the minimum is 1 millisecond"
             raise ValueError(msg)
         return max_drift
 
@@ -158,27 +160,27 @@ class KafkaSource(Settings):
     def _check_together(self) -> KafkaSource:
         given = [name for name in ("topics", "topic_pattern", "partitions") if getattr(self, name) is not None]
         if len(given) != 1:
-            msg = "it reads either topics, or the topics of a pattern, or a set of partitions; " + (
-                f"given are {' and '.join(given)}" if given else "none of the three is given: call set_topics"
+            msg = "exactly one of topics, a topic pattern or a set of partitions is needed; " + (
+                f"given: {' and '.join(given)}" if given else "given: none; call set_topics"
             )
             raise ValueError(msg)
         check_stopping_offsets(self.stopping_offsets)
         check_group(self.starting_offsets, self.group_id)
         check_group(self.stopping_offsets, self.group_id)
         if self.commit_offsets and self.group_id is None:
-            msg = "offsets are to be committed, but the source has no group id; call set_group_id"
+            msg = "committing offsets needs a group id; call set_group_id"
             raise ValueError(msg)
         for initializer in (self.starting_offsets, self.stopping_offsets):
             for topic_partition in initializer.offsets or {}:
                 if not self.subscription.may_read(topic_partition):
-                    msg = f"an offset is given for {topic_partition}, but the source reads {self.subscription}"
+                    msg = f"the offsets name {topic_partition}, but the source reads {self.subscription}"
                     raise ValueError(msg)
         check_order(self.starting_offsets, self.stopping_offsets)
         return self
 
     @property
     def subscription(self) -> Subscription:
-        """Which topic partitions."""
+        """The topic partitions to read."""
         if self.topics is not None:
             return TopicListSubscription(self.topics)
         if self.topic_pattern is not None:
@@ -191,7 +193,7 @@ class KafkaSource(Settings):
         return Boundedness.BOUNDED
 
     def create_enumerator(self, context: SplitEnumeratorContext) -> KafkaSourceEnumerator:
-        """An enumerator for a stream that never ran.
+        """Returns an enumerator for a new stream.
 
         Raises:
             ConfigurationError: The source has no connection.
@@ -199,7 +201,7 @@ class KafkaSource(Settings):
         return self._enumerator(context, None)
 
     def restore_enumerator(self, context: SplitEnumeratorContext, state: EnumeratorState) -> KafkaSourceEnumerator:
-        """An enumerator for a stream that stands somewhere.
+        """Returns an enumerator for a stream with a position.
 
         Raises:
             ConfigurationError: The source has no connection.
@@ -214,7 +216,7 @@ class KafkaSource(Settings):
         return KafkaSourceEnumerator(self, cluster, context, state)
 
     def window_enumerator(self, windows: Windows, context: SplitEnumeratorContext) -> WindowEnumerator:
-        """What finds the records of windows of time; the source's own start and stop count for nothing.
+        """Returns an enumerator for time windows; it ignores the source's own start and stop.
 
         Raises:
             ConfigurationError: The source has no connection.
@@ -226,30 +228,30 @@ class KafkaSource(Settings):
         return WindowEnumerator(self, cluster, windows, context)
 
     def required_connection(self) -> KafkaConnection:
-        """Where Kafka is.
+        """The connection of the source.
 
         Raises:
             ConfigurationError: The source has no connection.
         """
         if self.connection is None:
-            msg = "there is no Kafka connection: give one to ingest(), or call set_bootstrap_servers on the builder"
+            msg = "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers on the builder"
             raise ConfigurationError(msg)
         return self.connection
 
     def connected(self, connection: KafkaConnection | None) -> KafkaSource:
-        """The same source with a connection.
+        """Returns the source with a connection.
 
         Args:
-            connection: None leaves the source's own.
+            connection: The connection; None keeps the source's own.
 
         Raises:
-            ConfigurationError: There is none, or there are two different ones.
+            ConfigurationError: There is no connection, or there are two different ones.
         """
         if connection is not None and self.connection is not None and self.connection != connection:
             msg = (
-                f"two different Kafka connections: the source has {self.connection.bootstrap_servers}, the run is "
-                f"given {connection.bootstrap_servers}. Leave set_bootstrap_servers out where a KafkaResource says "
-                "where Kafka is"
+                f"two different Kafka connections: the source has {self.connection.bootstrap_servers}, the run has "
+                f"{connection.bootstrap_servers}. Remove set_bootstrap_servers if a KafkaResource provides the "
+                "connection"
             )
             raise ConfigurationError(msg)
         source = self if connection is None else self.model_copy(update={"connection": connection})
@@ -257,10 +259,10 @@ class KafkaSource(Settings):
         return source
 
     def only(self, topics: Iterable[str]) -> KafkaSource:
-        """The same source with some of its topics, and the specific offsets of these alone.
+        """Returns the source with only some of its topics and their specific offsets.
 
         Args:
-            topics: Their names.
+            topics: Names of the topics.
 
         Raises:
             ConfigurationError: The source does not read one of them.
@@ -268,7 +270,7 @@ class KafkaSource(Settings):
         wanted = tuple(sorted(set(topics)))
         others = [topic for topic in wanted if not self._reads(topic)]
         if others or not wanted:
-            msg = f"the source reads {self.subscription}, and not {', '.join(others) or 'no topic at all'}"
+            msg = f"the source reads {self.subscription}, not {', '.join(others) or 'no topic at all'}"
             raise ConfigurationError(msg)
         values: dict[str, Any] = (
             {"topics": wanted, "topic_pattern": None}
@@ -288,14 +290,14 @@ class KafkaSource(Settings):
         return self.subscription.may_read(TopicPartition(topic, 0))
 
     def librdkafka_config(self) -> dict[str, str]:
-        """Settings of the client that plans, besides the connection's."""
+        """Settings of the planning client, in addition to the connection's."""
         config = librdkafka_properties(self.properties, self.librdkafka_properties)
         if self.client_id_prefix is not None:
             config["client.id"] = f"{self.client_id_prefix}-enumerator"
         return config | ({} if self.client_rack is None else {"client.rack": self.client_rack})
 
     def java_config(self) -> dict[str, str]:
-        """Settings of the client that reads inside Spark, besides the connection's."""
+        """Settings of Spark's Kafka client, in addition to the connection's."""
         config = java_properties(self.properties, self.java_properties) | {"isolation.level": self.isolation_level}
         if self.client_id_prefix is not None:
             config["client.id"] = f"{self.client_id_prefix}-reader"
@@ -304,16 +306,15 @@ class KafkaSource(Settings):
     def with_overrides(
         self, starting_offsets: OffsetsInitializer | None = None, stopping_offsets: OffsetsInitializer | None = None
     ) -> KafkaSource:
-        """The same source for one run that starts or stops elsewhere, validated anew.
+        """Returns the source with another start or stop for one run; validates it again.
 
         Args:
-            starting_offsets: Start here even if the stream has a position: records in between are read again or
-                skipped, and whoever asks for it answers for that. Specific offsets move the topic partitions that they
-                name; the others go on from their position.
-            stopping_offsets: Stop here.
+            starting_offsets: Start that overrides the position: records in between are read again or skipped. Specific
+                offsets only move the listed topic partitions; the others continue from their position.
+            stopping_offsets: Stop for this run.
 
         Raises:
-            ConfigurationError: The override does not fit this source.
+            ConfigurationError: The override is invalid for this source.
         """
         values = {name: getattr(self, name) for name in type(self).model_fields}
         if starting_offsets is not None:
@@ -331,64 +332,64 @@ class KafkaSource(Settings):
 
 
 def check_stopping_offsets(initializer: OffsetsInitializer) -> None:
-    """Refuses a stop that no run would ever get past.
+    """Rejects `earliest` as a stop.
 
     Raises:
         ValueError: The stop is earliest.
     """
     if initializer.kind is OffsetsKind.EARLIEST:
-        msg = "earliest can't be a stop: nothing would ever be read"
+        msg = "earliest is not a valid stop: nothing would ever be read"
         raise ValueError(msg)
 
 
 def check_group(initializer: OffsetsInitializer, group_id: str | None) -> None:
-    """Refuses committed offsets without a group to ask for.
+    """Rejects committed offsets without a group id.
 
     Raises:
-        ValueError: The initializer needs a consumer group and there is none.
+        ValueError: The initializer needs a consumer group, but no group id is set.
     """
     if initializer.needs_group and group_id is None:
-        msg = "committed offsets are asked for, but the source has no group id; call set_group_id"
+        msg = "committed offsets need a group id; call set_group_id"
         raise ValueError(msg)
 
 
 def check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
-    """Refuses a start behind the stop, where that can be told without a cluster.
+    """Rejects a start after the stop, if this is known without a cluster.
 
     Raises:
         ValueError: Nothing would ever be read.
     """
     if start.timestamp_ms is not None and stop.timestamp_ms is not None and start.timestamp_ms > stop.timestamp_ms:
-        msg = f"it starts at {start}, behind its stop at {stop}: nothing would ever be read"
+        msg = f"the start {start} is after the stop {stop}: nothing would ever be read"
         raise ValueError(msg)
     for topic_partition, stopping_offset in (stop.offsets or {}).items():
         starting_offset = (start.offsets or {}).get(topic_partition, 0)
         if starting_offset > stopping_offset:
             msg = (
-                f"{topic_partition}: it starts at offset {starting_offset}, behind its stop at {stopping_offset}: "
+                f"{topic_partition}: the start offset {starting_offset} is after the stop offset {stopping_offset}: "
                 "nothing would ever be read"
             )
             raise ValueError(msg)
 
 
-_FORMATS = "how records are decoded belongs to the asset: value_format=JsonFormat(...)"
-# What Flink's builder has, and where it is here.
+_FORMATS = "the asset decodes records: set value_format=JsonFormat(...) there"
+# Methods of Flink's builder, and their equivalents here.
 _NOT_HERE = {
     "set_deserializer": _FORMATS,
     "set_value_only_deserializer": _FORMATS,
-    "set_unbounded": "every run ends; say where with set_bounded",
-    "set_rack_id_supplier": "write set_client_rack",
+    "set_unbounded": "every run is bounded; use set_bounded",
+    "set_rack_id_supplier": "use set_client_rack",
 }
 
 
 class _NoSuchCallError(ConfigurationError, AttributeError):
-    """Also an AttributeError, so that `hasattr` answers."""
+    """Also an AttributeError, so that `hasattr` works."""
 
 
 class KafkaSourceBuilder:
-    """Builds a KafkaSource step by step, with the names of Flink's KafkaSourceBuilder.
+    """Builds a KafkaSource step by step, with the method names of Flink's KafkaSourceBuilder.
 
-    Immutable: every call gives a new builder, so that a common beginning can be shared.
+    Immutable: every call returns a new builder, so builders can be shared.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -404,7 +405,7 @@ class KafkaSourceBuilder:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            # Flink's builder has more; what this one lacks is told to whoever knows Flink's.
+            # Names the equivalent of a method that only Flink's builder has.
             if not name.startswith("set_"):
                 raise AttributeError(name)
             setters = [each for each in dir(type(self)) if each.startswith("set_")]
@@ -413,99 +414,99 @@ class KafkaSourceBuilder:
 
     @check_arguments
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
-        """For use without Dagster: comma-separated `host:port` pairs of a cluster without security."""
+        """Sets comma-separated `host:port` pairs of a cluster without security, for use without Dagster."""
         return self._with(connection=KafkaConnection(bootstrap_servers=bootstrap_servers))
 
     @check_arguments
     def set_connection(self, connection: KafkaConnection) -> KafkaSourceBuilder:
-        """For use without Dagster: addresses and credentials."""
+        """Sets addresses and credentials, for use without Dagster."""
         return self._with(connection=connection)
 
     @check_arguments
     def set_cluster(self, cluster: str) -> KafkaSourceBuilder:
-        """Which of the clusters of the KafkaResource, by its name there. Default: the resource's own."""
+        """Selects one of the KafkaResource's clusters by name. Default: the resource's own."""
         return self._with(cluster=cluster)
 
     @check_arguments
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
-        """The topics to read, all partitions of each."""
+        """Sets the topics to read, with all their partitions."""
         return self._with(topics=topics)
 
     @check_arguments
     def set_topic_pattern(self, pattern: str) -> KafkaSourceBuilder:
-        """The topics to read: those whose whole name matches, also if they are made later."""
+        """Sets a pattern that must match the whole topic name, including topics created later."""
         return self._with(topic_pattern=pattern)
 
     @check_arguments
     def set_partitions(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> KafkaSourceBuilder:
-        """The topic partitions to read."""
+        """Sets the topic partitions to read."""
         expect("set_partitions", partitions, (list, tuple, set, frozenset), '[("orders", 0)]')
         return self._with(partitions=tuple(partitions))
 
     @check_arguments
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
-        """The consumer group whose committed offsets count. The group is never joined."""
+        """Sets the consumer group whose committed offsets are used. The group is never joined."""
         return self._with(group_id=group_id)
 
     @check_arguments
     def set_starting_offsets(self, initializer: OffsetsInitializer) -> KafkaSourceBuilder:
-        """Where a stream that has no position yet starts. Default: earliest."""
+        """Sets the start of a stream without a position. Default: earliest."""
         return self._with(starting_offsets=initializer)
 
     @check_arguments
     def set_bounded(self, initializer: OffsetsInitializer) -> KafkaSourceBuilder:
-        """Where a run stops. Default: latest."""
+        """Sets the stop of each run. Default: latest."""
         return self._with(stopping_offsets=initializer)
 
     @check_arguments
     def set_commit_offsets(self, commit_offsets: bool = True) -> KafkaSourceBuilder:
-        """Whether the position is also committed to the consumer group, for tools that watch it. Default: no."""
+        """Also commits the position to the consumer group, for monitoring tools. Default: no."""
         return self._with(commit_offsets=commit_offsets)
 
     @check_arguments
     def set_isolation_level(self, isolation_level: str) -> KafkaSourceBuilder:
-        """`read_committed` (default) or `read_uncommitted`."""
+        """Sets `read_committed` (default) or `read_uncommitted`."""
         return self._with(isolation_level=isolation_level)
 
     @check_arguments
     def set_watermark_alignment(self, max_drift: timedelta) -> KafkaSourceBuilder:
-        """How far ahead of the slowest, in event time, a run may read a topic partition. Default: no alignment."""
+        """Sets how far a run may read a topic partition ahead of the slowest, in event time. Default: no alignment."""
         return self._with(max_drift=max_drift)
 
     @check_arguments
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
-        """Begins the client ids that the brokers' logs and quotas see."""
+        """Sets the prefix of the client ids in the brokers' logs and quotas."""
         return self._with(client_id_prefix=prefix)
 
     @check_arguments
     def set_client_rack(self, rack: str) -> KafkaSourceBuilder:
-        """Where the readers are, so that they may read from the nearest replica (KIP-392)."""
+        """Sets the rack of the readers, to read from the nearest replica (KIP-392)."""
         return self._with(client_rack=rack)
 
     @check_arguments
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
-        """A further setting of both clients, under the Java consumer's name."""
+        """Adds a setting of both clients, by the Java consumer's name."""
         return self._with_properties("properties", {key: value})
 
     @check_arguments
     def set_properties(self, properties: Mapping[str, str]) -> KafkaSourceBuilder:
-        """Further settings of both clients, under the Java consumer's names, added to those already set."""
+        """Adds settings of both clients, by the Java consumer's names."""
         return self._with_properties("properties", properties)
 
     @check_arguments
     def set_librdkafka_property(self, key: str, value: str) -> KafkaSourceBuilder:
-        """A setting of the client that plans alone, under librdkafka's name."""
+        """Adds a setting of only the planning client, by librdkafka's name."""
         return self._with_properties("librdkafka_properties", {key: value})
 
     @check_arguments
     def set_java_property(self, key: str, value: str) -> KafkaSourceBuilder:
-        """A setting of the client that reads inside Spark alone."""
+        """Adds a setting of only Spark's Kafka client, by the Java consumer's name."""
         return self._with_properties("java_properties", {key: value})
 
     def build(self) -> KafkaSource:
-        """The source.
+        """Returns the source.
 
         Raises:
-            ConfigurationError: Something is missing, malformed, or contradicts something else.
+            ConfigurationError: A setting is missing or malformed, or contradicts another one.
         """
         return KafkaSource(**self._values)

@@ -1,4 +1,4 @@
-"""How much of a plan is read at once, and how a batch is spread over the topic partitions."""
+"""Batch limits, and how a batch is distributed over the topic partitions."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dagster_kafka_flip.settings import Settings
 
 
 class Spread(enum.Enum):
-    """How a batch that can't hold everything is spread over the topic partitions."""
+    """How a limited batch is distributed over the topic partitions."""
 
     BACKLOG = "backlog"
-    """In proportion to what each has left, so that all reach their end together."""
+    """In proportion to each backlog, so that all topic partitions reach their end together."""
 
     TIME = "time"
     """Up to the same record timestamp on each, so that event time advances evenly."""
 
 
 class Limits(Settings):
-    """How much to do at once.
+    """Limits of batches and runs.
 
     Attributes:
-        max_records_per_batch: Largest number of offsets in one commit; None for no limit.
-        max_bytes_per_batch: About the largest number of bytes of keys and values in one commit; None for no limit.
-            Kafka tells no sizes, so it is kept by an estimate: the average record of batches before, or of a sample.
-        max_batches: Largest number of commits in one run; None for no limit.
-        spread: How a batch is spread over the topic partitions. Default: in proportion to their backlog.
+        max_records_per_batch: Maximum number of offsets in one commit; None for no limit.
+        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit; None for no limit.
+            Kafka does not report sizes, so the average record size of earlier batches, or of a sample, is used.
+        max_batches: Maximum number of commits in one run; None for no limit.
+        spread: How a batch is distributed over the topic partitions. Default: in proportion to their backlog.
     """
 
     max_records_per_batch: int | None = Field(default=None, ge=1)
@@ -36,15 +36,16 @@ class Limits(Settings):
     spread: Spread = Spread.BACKLOG
 
     def max_offsets(self, record_bytes: float | None) -> int | None:
-        """The largest number of offsets in a batch; at least 1, so that a run gets on. None for no limit.
+        """Maximum number of offsets in a batch, at least 1 so that a run makes progress. None for no limit.
 
         Args:
-            record_bytes: Estimated average size of a record; None if nothing is known of it.
+            record_bytes: Estimated average record size in bytes; None if unknown.
         """
         by_bytes = (
             None
             if self.max_bytes_per_batch is None or record_bytes is None
-            # Records without bytes, such as tombstones without keys, don't lift the limit: others may follow.
+            # Records without bytes, such as tombstones without keys, do not lift the limit: later records may be
+            # larger.
             else max(1, int(self.max_bytes_per_batch / max(1.0, record_bytes)))
         )
         limits = [limit for limit in (self.max_records_per_batch, by_bytes) if limit is not None]

@@ -1,4 +1,4 @@
-"""The logs as one plan sees them: what it asks of a cluster, and the ends and beginnings that it read once."""
+"""A plan's view of the logs: cluster requests, and start and end offsets that are read once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """What a topic's settings say about the times of its records, and how long they are kept.
+    """A topic's settings for record timestamps and retention.
 
     Attributes:
-        timestamp_type: `CreateTime` or `LogAppendTime` (KIP-32); of records that are written now.
-        retention_ms: How long a record is kept, in milliseconds; None for ever.
-        is_limited_by_size: Whether records may go before that, because they are too many.
-        is_compacted: Whether a record may go once a later one has the same key.
+        timestamp_type: `CreateTime` or `LogAppendTime` (KIP-32), for newly written records.
+        retention_ms: Retention in milliseconds; None if unlimited.
+        is_limited_by_size: Whether records may be deleted earlier because of a size limit.
+        is_compacted: Whether the topic is compacted.
     """
 
     timestamp_type: str
@@ -35,19 +35,19 @@ class TopicSettings:
 
     @property
     def is_set_by_broker(self) -> bool:
-        """Whether the broker gives a record its time when it comes."""
+        """Whether brokers set the timestamps on arrival (LogAppendTime)."""
         return self.timestamp_type == "LogAppendTime"
 
     def keeps(self, ms: int, now_ms: int) -> bool:
-        """Whether a record of some time is kept until now, as far as retention is concerned."""
+        """Whether retention still keeps a record with the given timestamp."""
         return not self.is_limited_by_size and (self.retention_ms is None or ms > now_ms - self.retention_ms)
 
 
 class Cluster(TopicDirectory, Protocol):
-    """What the enumerator needs of a cluster; `KafkaCluster` is the one there is."""
+    """Cluster requests of the enumerator; `KafkaCluster` implements them."""
 
     def cluster_id(self) -> str | None:
-        """The cluster's id, or None where it does not tell."""
+        """The cluster's id; None if unknown."""
         ...
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -55,43 +55,43 @@ class Cluster(TopicDirectory, Protocol):
         ...
 
     def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> Mapping[TopicPartition, int]:
-        """The end offset of each under an isolation level."""
+        """The end offset of each for an isolation level."""
         ...
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; partitions without one are left out."""
+        """The first offset of each at or after its timestamp; omits partitions without one."""
         ...
 
     def records_at(
         self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
     ) -> Sequence[Mapping[TopicPartition, TimestampedOffset]]:
-        """For each of many look-ups, all under way at once: the first record at or after a time, and its own time."""
+        """For many concurrent lookups: the first record at or after a timestamp, with its own timestamp."""
         ...
 
     def topic_settings(self, topics: Collection[str]) -> Mapping[str, TopicSettings]:
-        """Settings of topics; those that this client may not see are left out."""
+        """Topic settings; omits topics whose settings this client may not see."""
         ...
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """The highest record timestamp of each, and where it is; partitions without a record are left out."""
+        """The highest record timestamp of each, and its offset; omits partitions without a record."""
         ...
 
     def search_records(
         self, searches: Collection[RecordSearch], isolation_level: str
     ) -> Mapping[RecordSearch, TimestampedOffset | None]:
-        """For each search the first record of its range, at or after its time, that a consumer gets to see."""
+        """For each search, the first consumer-visible record at or after the time in its range."""
         ...
 
     def record_times(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
-        """The offset and the time of each record in some ranges."""
+        """The offset and the timestamp of each record in the ranges."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> Mapping[TopicPartition, int]:
-        """The group's committed offsets; partitions without one are left out."""
+        """The group's committed offsets; omits partitions without one."""
         ...
 
     def commit_offsets(self, position: Position, group_id: str) -> None:
@@ -99,48 +99,48 @@ class Cluster(TopicDirectory, Protocol):
         ...
 
     def broker_addresses(self) -> tuple[str, ...]:
-        """The addresses that the brokers advertise to this client."""
+        """The addresses that the brokers advertise."""
         ...
 
     def close(self) -> None:
-        """Lets go of the client."""
+        """Closes the client."""
         ...
 
     def sample(
         self, splits: Iterable[KafkaPartitionSplit], isolation_level: str
     ) -> Mapping[TopicPartition, SplitSample]:
-        """A few records of each split; splits without a record are left out."""
+        """A few records of each split; omits splits without records."""
         ...
 
 
 class Times:
-    """Look-ups by time under one isolation level."""
+    """Lookups by timestamp for one isolation level."""
 
     def __init__(self, cluster: Cluster, isolation_level: str) -> None:
         self._cluster = cluster
         self._isolation_level = isolation_level
 
     def entries_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first entry of each log at or after its timestamp, be it a record, a marker, or of an aborted record."""
+        """The first entry of each log at or after its timestamp: a record, a marker or an aborted record."""
         return self._cluster.offsets_for_times(timestamps_ms, self._isolation_level)
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """The highest timestamp of each, and where it is."""
+        """The highest timestamp of each, and its offset."""
         return self._cluster.max_timestamps(partitions)
 
     def with_record(self, position: Position) -> Collection[TopicPartition]:
-        """The topic partitions that have a record at their offset that a consumer gets to see."""
+        """The topic partitions that have a consumer-visible record at their offset."""
         searches = {tp: RecordSearch(tp, offset, offset + 1, ANY_TIME) for tp, offset in position.items()}
         found = self._cluster.search_records(searches.values(), self._isolation_level)
         return {tp for tp, search in searches.items() if found[search] is not None}
 
 
 class Log(Times):
-    """The topic partitions' ends and beginnings, each read once for the whole plan; ends first.
+    """Start and end offsets of the topic partitions, each read once per plan; ends first.
 
-    High watermarks come before the last stable offsets. In the other order, whatever arrives between the two requests
-    would seem to be held back by an open transaction. In this one, a last stable offset below the high watermark is one
-    that an open transaction held back at the time of the second request.
+    Reads high watermarks before last stable offsets. In the reverse order, records that arrive between the two requests
+    would look as if an open transaction held them back. In this order, a last stable offset below the high watermark
+    means that a transaction was open at the second request.
     """
 
     def __init__(self, source: ReadSettings, cluster: Cluster, partitions: Collection[TopicPartition]) -> None:
@@ -159,15 +159,15 @@ class Log(Times):
         return {tp: self._beginning[tp] for tp in partitions}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end offset of each under the isolation level."""
-        # The log's beginning is read after its end, and retention may have moved it past that end in between.
+        """The end offset of each for the isolation level."""
+        # The start offset is read after the end offset; retention may have moved it beyond in between.
         return {tp: max(self._end[tp], self._beginning[tp]) for tp in partitions}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first record of each at or after its timestamp; partitions without an entry from then on are left out.
+        """The first record of each at or after its timestamp; omits partitions without any later entry.
 
-        Where that record stands too far behind what a look-up by time finds, the offset up to which it was looked for:
-        all records before it are older.
+        If the record is too far behind the result of the lookup, returns the offset up to which it was searched: all
+        earlier records are older.
         """
         entries = self.entries_for_times(timestamps_ms)
         searches = {
@@ -179,7 +179,7 @@ class Log(Times):
         return {tp: searches[tp].stop if record is None else record.offset for tp, record in records.items()}
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """What the consumer group has committed; partitions without an offset are left out."""
+        """The consumer group's committed offsets; omits partitions without one."""
         if self._source.group_id is None:
             return {}
         return self._cluster.committed_offsets(partitions, self._source.group_id)

@@ -1,4 +1,4 @@
-"""Facts at the end of a log line, the same way in each, so that they can be searched for and taken apart."""
+"""Formats facts as `name=value` at the end of a log line, so that log lines can be searched and parsed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
 
 def facts(**values: str | float | None) -> str:
-    """`name=value` for each, with spaces between; those that are None are left out.
+    """Formats `name=value` pairs, separated by spaces; omits None values.
 
     Args:
-        values: Numbers and texts. Numbers with a fraction get two digits of it; a text with spaces or quotes is quoted
-            as in JSON.
+        values: Numbers and strings. Floats are formatted with two decimals; strings with spaces or quotes are quoted as
+            in JSON.
     """
     return " ".join(f"{name}={_text(value)}" for name, value in values.items() if value is not None)
 
 
 def total(numbers: Iterable[int | None]) -> int | None:
-    """Their sum; None if one of them is not known.
+    """Sums the numbers; None if one of them is unknown.
 
     Args:
-        numbers: What to add up.
+        numbers: The numbers.
     """
     known = list(numbers)
     counted = [number for number in known if number is not None]

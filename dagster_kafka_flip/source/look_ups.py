@@ -1,4 +1,4 @@
-"""LookUps: entries and records of logs at points in time, each asked for once, and all of a plan at once."""
+"""LookUps: batched lookups by timestamp for a plan, each requested once."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Times = dict["TopicPartition", int]
 
 
 class LookUps:
-    """Look-ups by time in the logs of one plan.
+    """Lookups by timestamp in the logs of one plan.
 
-    Kafka finds the first *entry* at or after a time: a record, a transaction's marker, or a record that was aborted.
-    No record before it is as late. So a start may be an entry. A stop may not: behind a marker there may be any number
-    of older records. Whether an entry is a record only reading tells.
+    Kafka returns the first *entry* at or after a timestamp: a record, a transaction marker or an aborted record. All
+    records before it are older, so an entry is a valid start. It is not a valid stop: older records may follow a
+    marker. Only reading shows whether an entry is a record.
 
     Args:
-        cluster: Where the logs are.
-        isolation_level: Under `read_committed` nothing from the last stable offset on is found.
-        beginning: Where each log begins.
-        end: Where each ends. Nothing is found from there on.
-        looked_through: How many offsets from an entry on are looked through for a record at most. A number of offsets
-            and not of seconds, so that what is found depends on the log alone. None for no limit.
+        cluster: The cluster.
+        isolation_level: With `read_committed`, results are before the last stable offset.
+        beginning: Start offset of each log.
+        end: End offset of each log. Results are before it.
+        looked_through: Maximum number of offsets to search for a record from an entry on. It is a number of offsets,
+            not seconds, so that the result depends only on the log. None for no limit.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class LookUps:
         self._records: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
 
     def prefetch(self, entries: Iterable[Mapping[TopicPartition, int]], records: Iterable[Times] = ()) -> None:
-        """Asks for what is at some times.
+        """Adds lookups for some timestamps.
 
         Args:
-            entries: Times whose entries are wanted.
-            records: Times whose records are wanted.
+            entries: Timestamps whose entries are needed.
+            records: Timestamps whose records are needed.
         """
         records = tuple(records)
         self._ask_for_entries([*entries, *records])
         self._search({(tp, _time(ms)) for times in records for tp, ms in times.items()} - self._records.keys())
 
     def entry(self, tp: TopicPartition, ms: int) -> int:
-        """The first entry at or after a time: all records before it are older. The end if there is none."""
+        """The first entry at or after a timestamp: all earlier records are older. The end offset if there is none."""
         key = (tp, _time(ms))
         if key not in self._entries:
             self.prefetch([{tp: ms}])
@@ -68,9 +68,9 @@ class LookUps:
         return self._end[tp] if found is None else min(found, self._end[tp])
 
     def record(self, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
-        """The first record at or after a time that a consumer gets to see.
+        """The first consumer-visible record at or after a timestamp.
 
-        None if there is none before the end, or none among the offsets that are looked through.
+        None if there is none before the end offset or within the search limit.
         """
         key = (tp, _time(ms))
         if key not in self._records:
@@ -92,8 +92,8 @@ class LookUps:
                 (tp, ms) for tp, ms in times.items() if tp not in found and 0 < self._beginning[tp] < self._end[tp]
             ]
         if missed:
-            # Where the head of a segment was deleted and times are out of order, a broker may answer that there is
-            # nothing at or after a time although later segments have something.
+            # If the head of a segment was deleted and timestamps are out of order, a broker may return no result for a
+            # timestamp although later segments have one.
             highest = self._cluster.max_timestamps({tp for tp, _ in missed})
             self._entries.update(
                 {(tp, ms): self._beginning[tp] for tp, ms in missed if tp in highest and highest[tp].timestamp_ms >= ms}

@@ -1,4 +1,4 @@
-"""Commands that a message names as the next step: whole, so that they run once the <placeholders> are filled in."""
+"""Complete commands for error messages; they run once the <placeholders> are filled in."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WHERE = "<earliest, latest, timestamp:..., or offsets:{...}>"
-"""The place of a position that nobody but the reader knows."""
+"""Placeholder for a position that only the user knows."""
 
 TOPIC = ("<topic>",)
-"""The place of the topics of a stream of which nothing is known any more."""
+"""Placeholder for the topics of a stream without any known topics."""
 
 
 def backfill(asset: str, defined_in: Iterable[str]) -> str:
-    """The command that shows what a range of time of an asset would read.
+    """Returns the command that shows what a backfill would read.
 
     Args:
-        asset: Its key.
+        asset: The asset's key.
         defined_in: The options that say where it is defined.
     """
     options = ["--asset", asset, *defined_in, "--from", "<time>", "--to", "<time>", "--dry-run"]
@@ -27,10 +27,10 @@ def backfill(asset: str, defined_in: Iterable[str]) -> str:
 
 
 def materialize(asset: str, partition: str, defined_in: Iterable[str]) -> str:
-    """Dagster's command that lands one partition of an asset.
+    """Returns Dagster's command that materializes one partition of an asset.
 
     Args:
-        asset: Its key.
+        asset: The asset's key.
         partition: The partition's key.
         defined_in: The options that say where it is defined.
     """
@@ -40,13 +40,13 @@ def materialize(asset: str, partition: str, defined_in: Iterable[str]) -> str:
 def set_position(
     table: str = "<table>", stream: str = "<stream>", *, to: str | None = WHERE, topics: Iterable[str] = ()
 ) -> str:
-    """The command that moves a stream's position.
+    """Returns the command that moves a stream's position.
 
     Args:
         table: The table, or a placeholder.
         stream: The stream, or a placeholder.
-        to: Where to; None gives up what the source no longer reads.
-        topics: What the stream reads. Default: what it has read.
+        to: The new position; None gives up topic partitions that the source no longer reads.
+        topics: Topics of the stream. Default: the topics that it has read.
     """
     words = ["--table", table, "--stream", stream, "--bootstrap-servers", "<host:port>"]
     for topic in topics:

@@ -1,7 +1,7 @@
-"""Where reading starts and stops: Flink's OffsetsInitializer, in bounded form.
+"""Start and stop offsets: Flink's OffsetsInitializer for bounded reads.
 
-An initializer turns into one number for each topic partition before anything is read (FLIP-27). The rules, as a start
-and as a stop, are the table in section 5 of docs/architecture.md.
+An initializer is resolved to one offset per topic partition before anything is read (FLIP-27). Section 5 of
+docs/architecture.md has the rules for starts and stops.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.sample import TimestampedOffset
 
 
-# 2001 to 2096 as seconds; as milliseconds, some days of early 1970.
+# 2001 to 2096 as seconds since the epoch; as milliseconds, the first days of 1970.
 _LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)
-# Years that records are dated in, and their days, written without dashes.
+# Years and dates without dashes.
 _LIKELY_DATE = re.compile(r"(19[7-9][0-9]|20[0-9][0-9])(?:(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01]))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _LAST_OFFSET = 2**63 - 1
 
-# Python refuses to read numbers of thousands of digits.
+# Python refuses to parse integers with thousands of digits.
 _MOST_DIGITS = 100
 
 
 class OffsetResetStrategy(enum.Enum):
-    """What to do where a consumer group has no committed offset. The Java client's `auto.offset.reset`."""
+    """What to do if a consumer group has no committed offset. Same values as the Java client's `auto.offset.reset`."""
 
     NONE = "none"
     EARLIEST = "earliest"
@@ -45,7 +45,7 @@ class OffsetResetStrategy(enum.Enum):
 
 
 class OffsetsKind(enum.Enum):
-    """The five ways to name an offset."""
+    """The five kinds of initializers."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -55,34 +55,34 @@ class OffsetsKind(enum.Enum):
 
 
 class PartitionOffsetsRetriever(Protocol):
-    """What an initializer may ask the cluster. Named after Flink's interface of the same purpose."""
+    """Cluster requests of an initializer. Named after Flink's equivalent interface."""
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The log start offset of each topic partition."""
         ...
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The end offset of each under the source's isolation level, read once for the whole plan."""
+        """The end offset of each for the source's isolation level, read once per plan."""
         ...
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; partitions without one are left out."""
+        """The first offset of each at or after its timestamp; omits partitions without one."""
         ...
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """The highest timestamp of each, and where it is; partitions without a record are left out."""
+        """The highest timestamp of each, and its offset; omits partitions without a record."""
         ...
 
     def committed_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The group's committed offsets; partitions without one are left out."""
+        """The group's committed offsets; omits partitions without one."""
         ...
 
 
 class OffsetsInitializer(Settings):
-    """Names a starting or stopping offset for each topic partition of a source.
+    """Resolves to a start or stop offset for each topic partition of a source.
 
-    Made by `earliest`, `latest`, `timestamp`, `committed_offsets`, `specific_offsets`, or from text by
-    `parse`. The same initializer means slightly different things as a start and as a stop; see docs/architecture.md.
+    Create it with `earliest`, `latest`, `timestamp`, `committed_offsets` or `specific_offsets`, or from a string with
+    `parse`. An initializer has slightly different rules as a start and as a stop; see docs/architecture.md.
     """
 
     kind: OffsetsKind
@@ -92,42 +92,42 @@ class OffsetsInitializer(Settings):
 
     @classmethod
     def earliest(cls) -> OffsetsInitializer:
-        """The beginning of the log. Only as a start."""
+        """The beginning of the log. Only valid as a start."""
         return cls(kind=OffsetsKind.EARLIEST)
 
     @classmethod
     def latest(cls) -> OffsetsInitializer:
-        """The end offset, read once when the plan is made."""
+        """The end offset, read once when the plan is created."""
         return cls(kind=OffsetsKind.LATEST)
 
     @classmethod
     def timestamp(cls, timestamp: int | datetime | str) -> OffsetsInitializer:
-        """The first record at or after a point in time; where there is none, the end read before the look-up.
+        """The first record at or after a timestamp; if there is none, the end offset that was read before the lookup.
 
         Args:
-            timestamp: Milliseconds since the epoch, an aware datetime, or an ISO 8601 text with an offset from UTC.
+            timestamp: Milliseconds since the epoch, an aware datetime, or an ISO 8601 string with a UTC offset.
 
         Raises:
-            ConfigurationError: The time is negative, no time at all, has no offset from UTC, or is a number of seconds.
+            ConfigurationError: The timestamp is negative, malformed, has no UTC offset, or is in seconds.
         """
         milliseconds = epoch_milliseconds(timestamp)
         if isinstance(timestamp, int) and milliseconds in _LIKELY_SECONDS:
             msg = (
-                f"timestamp {timestamp} looks like seconds since the epoch, and milliseconds are expected: write "
-                f"{timestamp * 1000} for that moment, or an ISO 8601 text"
+                f"timestamp {timestamp} looks like seconds since the epoch, but milliseconds are expected: write "
+                f"{timestamp * 1000} for that moment, or an ISO 8601 string"
             )
             raise ConfigurationError(msg)
         return cls(kind=OffsetsKind.TIMESTAMP, timestamp_ms=milliseconds)
 
     @classmethod
     def committed_offsets(cls, reset: OffsetResetStrategy | str = OffsetResetStrategy.NONE) -> OffsetsInitializer:
-        """What the source's consumer group has committed.
+        """The committed offsets of the source's consumer group.
 
         Args:
-            reset: What to do for a topic partition without a committed offset. Default: an error.
+            reset: Strategy for a topic partition without a committed offset. Default: an error.
 
         Raises:
-            ConfigurationError: There is no such reset strategy.
+            ConfigurationError: Unknown reset strategy.
         """
         return cls(kind=OffsetsKind.COMMITTED, reset=_reset_strategy(reset))
 
@@ -137,15 +137,15 @@ class OffsetsInitializer(Settings):
         offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         reset: OffsetResetStrategy | str = OffsetResetStrategy.EARLIEST,
     ) -> OffsetsInitializer:
-        """A number for each topic partition.
+        """An explicit offset for each topic partition.
 
         Args:
-            offsets: Topic partition to offset. As a start, a topic partition that is not named starts at the group's
-                committed offset and else at `reset`; as a stop, it is not read.
-            reset: What to do for a start that is neither named nor committed. Default: earliest, as in Flink.
+            offsets: Offsets by topic partition. As a start, unlisted topic partitions start at the group's committed
+                offset, or else at `reset`; as a stop, they are not read.
+            reset: Strategy for a start that is neither listed nor committed. Default: earliest, as in Flink.
 
         Raises:
-            ConfigurationError: The map is empty, an offset is none that Kafka has, or there is no such reset strategy.
+            ConfigurationError: The map is empty, an offset is out of range, or the reset strategy is unknown.
         """
         expect("offsets", offsets, Mapping, '{TopicPartition("orders", 0): 17}')
         if not offsets:
@@ -154,26 +154,26 @@ class OffsetsInitializer(Settings):
         named = {_topic_partition(key): offset for key, offset in offsets.items()}
         for topic_partition, offset in named.items():
             if type(offset) is not int:
-                msg = f"{topic_partition}: an offset is a whole number, not {offset!r}"
+                msg = f"{topic_partition}: invalid offset {offset!r}; expected a whole number"
                 raise ConfigurationError(msg)
             if offset < 0:
                 msg = f"{topic_partition}: the offset {offset} is negative"
                 raise ConfigurationError(msg)
             if offset > _LAST_OFFSET:
-                msg = f"{topic_partition}: the offset {offset} is beyond Kafka's last one, {_LAST_OFFSET}"
+                msg = f"{topic_partition}: the offset {offset} is above Kafka's maximum of {_LAST_OFFSET}"
                 raise ConfigurationError(msg)
         return cls(kind=OffsetsKind.SPECIFIC, offsets=named, reset=_reset_strategy(reset))
 
     @classmethod
     def parse(cls, text: str) -> OffsetsInitializer:
-        """Reads the form used in run config and on the command line.
+        """Parses the form used in run config and on the command line.
 
         Args:
             text: `earliest`, `latest`, `committed`, `committed:earliest`, `timestamp:2026-01-31T00:00:00Z`,
                 `timestamp:1769817600000`, or `offsets:{"topic": {"0": 17}}`.
 
         Raises:
-            ConfigurationError: The text is none of these.
+            ConfigurationError: The text has none of these forms.
         """
         expect("offsets", text, str, '"earliest"')
         kind, _, argument = text.strip().partition(":")
@@ -187,17 +187,17 @@ class OffsetsInitializer(Settings):
         if kind == "offsets" and argument:
             return cls.specific_offsets(_parse_offsets(argument))
         msg = (
-            f"{text!r} names no offsets; write earliest, latest, committed, committed:earliest, "
+            f"invalid offsets {text!r}; write earliest, latest, committed, committed:earliest, "
             'timestamp:2026-01-31T00:00:00Z, timestamp:<epoch milliseconds> or offsets:{"topic": {"0": 17}}'
         )
         raise ConfigurationError(msg)
 
     def only(self, may_read: Callable[[TopicPartition], bool]) -> OffsetsInitializer:
-        """The same for some of the topic partitions.
+        """Returns the initializer for some of the topic partitions.
 
         Args:
-            may_read: Whether a topic partition is one of them. Specific offsets of others are left out; where that
-                leaves none, what was true of topic partitions without a number is true of all.
+            may_read: Whether a topic partition is included. Removes specific offsets of the others; if none is left,
+                the rule for unlisted topic partitions applies to all.
         """
         if self.offsets is None:
             return self
@@ -205,13 +205,13 @@ class OffsetsInitializer(Settings):
 
     @property
     def needs_group(self) -> bool:
-        """Whether there is no answer without a consumer group."""
+        """Whether the initializer needs a consumer group."""
         return self.kind is OffsetsKind.COMMITTED
 
     def starting_offsets(
         self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
     ) -> dict[TopicPartition, int]:
-        """The first offset to read of each topic partition.
+        """Resolves the start offset of each topic partition.
 
         Raises:
             OffsetNotFoundError: A topic partition has no committed offset and the reset strategy is NONE.
@@ -228,7 +228,7 @@ class OffsetsInitializer(Settings):
     def stopping_offsets(
         self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
     ) -> dict[TopicPartition, int]:
-        """The first offset that is no longer read; topic partitions that are not to be read are left out.
+        """Resolves the stop offset (exclusive) of each topic partition; omits topic partitions that are not to be read.
 
         Raises:
             OffsetNotFoundError: A topic partition has no committed offset and the reset strategy is NONE.
@@ -246,7 +246,7 @@ class OffsetsInitializer(Settings):
     def _latest_or_time(
         self, partitions: Collection[TopicPartition], retriever: PartitionOffsetsRetriever
     ) -> dict[TopicPartition, int]:
-        # The end comes first: a record that arrives between the two look-ups must not lie beyond an "end" read later.
+        # The end offset first: a record that arrives between the two lookups must not be beyond an earlier "end".
         end = dict(retriever.end_offsets(partitions))
         if self.timestamp_ms is None:
             return end
@@ -259,8 +259,8 @@ class OffsetsInitializer(Settings):
         end = dict(retriever.end_offsets(partitions))
         found = dict(retriever.offsets_for_times(dict.fromkeys(partitions, timestamp_ms)))
         without = [tp for tp in partitions if tp not in found]
-        # Where the head of a segment was deleted and timestamps are out of order, a broker may answer that there is no
-        # record at or after a time although later segments have some. A start at the end would leave them out for good.
+        # If the head of a segment was deleted and timestamps are out of order, a broker may return no record for a
+        # timestamp although later segments have one. A start at the end would skip them permanently.
         highest = retriever.max_timestamps(without) if without else {}
         missed = [tp for tp, (offset, time) in highest.items() if time >= timestamp_ms and offset < end[tp]]
         return end | found | dict(retriever.beginning_offsets(missed))
@@ -277,9 +277,9 @@ class OffsetsInitializer(Settings):
         if self.reset is OffsetResetStrategy.LATEST:
             return committed | dict(retriever.end_offsets(missing))
         msg = (
-            f"{missing[0]}: the consumer group has committed no offset for it"
-            + (f" (nor for {len(missing) - 1} more topic partitions)" if len(missing) > 1 else "")
-            + ", and there is no reset strategy; name one, as in committed_offsets(OffsetResetStrategy.EARLIEST)"
+            f"{missing[0]}: the consumer group has no committed offset"
+            + (f" (also for {len(missing) - 1} more topic partitions)" if len(missing) > 1 else "")
+            + ", and no reset strategy is set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
         )
         raise OffsetNotFoundError(msg)
 
@@ -297,54 +297,53 @@ class OffsetsInitializer(Settings):
 
 
 def epoch_milliseconds(timestamp: int | datetime | str) -> int:
-    """A point in time in milliseconds since the epoch, rounded up.
+    """Converts a timestamp to milliseconds since the epoch, rounded up.
 
     Args:
-        timestamp: Milliseconds, an aware datetime, or an ISO 8601 text with an offset from UTC.
+        timestamp: Milliseconds, an aware datetime, or an ISO 8601 string with a UTC offset.
 
     Raises:
-        ConfigurationError: Kafka has no such time, it is no time at all, or it has no offset from UTC.
+        ConfigurationError: The timestamp is out of Kafka's range, malformed, or has no UTC offset.
     """
     if isinstance(timestamp, str):
         try:
-            # Python 3.10 does not read a trailing Z.
+            # Python 3.10 does not parse a trailing Z.
             timestamp = datetime.fromisoformat(timestamp.strip().replace("Z", "+00:00"))
         except ValueError as error:
-            msg = f"{timestamp!r} is no ISO 8601 time, such as 2026-01-31T00:00:00Z"
+            msg = f"invalid timestamp {timestamp!r}; write ISO 8601, such as 2026-01-31T00:00:00Z"
             raise ConfigurationError(msg) from error
     if isinstance(timestamp, datetime):
         if timestamp.tzinfo is None:
             msg = (
-                f"the time {timestamp.isoformat()} has no offset from UTC; write one, such as {timestamp.isoformat()}Z"
+                f"the timestamp {timestamp.isoformat()} has no UTC offset; write one, such as {timestamp.isoformat()}Z"
             )
             raise ConfigurationError(msg)
-        # Rounded up: a record's timestamp is whole milliseconds, and "at or after" must not take in one before.
+        # Rounded up: record timestamps are whole milliseconds, and "at or after" must not include an earlier record.
         timestamp = -((_EPOCH - timestamp) // timedelta(milliseconds=1))
     if type(timestamp) is not int:
         expect("timestamp", timestamp, datetime, '"2026-01-31T00:00:00Z", or milliseconds since 1970 as a whole number')
     if timestamp < 0:
-        msg = f"the timestamp {timestamp} is before 1970, where Kafka can look up none; write 1970 or later"
+        msg = f"the timestamp {timestamp} is before 1970, which Kafka can't look up; write 1970 or later"
         raise ConfigurationError(msg)
     if timestamp > LAST_TIMESTAMP_MS:
         msg = (
-            f"the timestamp {timestamp} is later than Kafka's last one, {LAST_TIMESTAMP_MS}; write it in milliseconds "
-            "since 1970"
+            f"the timestamp {timestamp} is above Kafka's maximum of {LAST_TIMESTAMP_MS}; write milliseconds since 1970"
         )
         raise ConfigurationError(msg)
     return timestamp
 
 
 def _check_no_date(text: str) -> None:
-    """Refuses a year, and a date without dashes: as milliseconds they are some moment of early 1970.
+    """Rejects a year and a date without dashes: as milliseconds they mean early 1970.
 
     Raises:
-        ConfigurationError: It is one.
+        ConfigurationError: The number looks like a year or a date.
     """
     match = _LIKELY_DATE.fullmatch(text)
     if match:
         meant = "-".join(part or "01" for part in match.groups())
         msg = (
-            f"timestamp {text} looks like a {'date' if match[2] else 'year'}, and milliseconds since 1970 are "
+            f"timestamp {text} looks like a {'date' if match[2] else 'year'}, but milliseconds since 1970 are "
             f"expected: write {meant}T00:00:00Z for that moment"
         )
         raise ConfigurationError(msg)
@@ -352,7 +351,7 @@ def _check_no_date(text: str) -> None:
 
 def _milliseconds(text: str) -> int:
     if len(text) > _MOST_DIGITS:
-        msg = f"a timestamp of {len(text)} digits is later than Kafka's last one, {LAST_TIMESTAMP_MS}"
+        msg = f"a timestamp of {len(text)} digits is above Kafka's maximum of {LAST_TIMESTAMP_MS}"
         raise ConfigurationError(msg)
     return int(text)
 
@@ -361,7 +360,7 @@ def _reset_strategy(reset: OffsetResetStrategy | str) -> OffsetResetStrategy:
     try:
         return OffsetResetStrategy(reset)
     except ValueError:
-        msg = f"{reset!r} is no reset strategy; it is none, earliest or latest"
+        msg = f"invalid reset strategy {reset!r}; use none, earliest or latest"
         raise ConfigurationError(msg) from None
 
 
@@ -374,23 +373,23 @@ def _parse_offsets(text: str) -> dict[TopicPartition, int]:
             for partition, offset in partitions.items()
         }
     except (ValueError, AttributeError, TypeError) as error:
-        msg = f'{text!r} is no map of offsets, such as {{"flights": {{"0": 17, "1": 23}}}}'
+        msg = f'invalid offsets {text!r}; write a map such as {{"flights": {{"0": 17, "1": 23}}}}'
         raise ConfigurationError(msg) from error
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # JSON's own rule, that the last one wins, would leave a topic partition where it is without a word.
+    # JSON parsers keep the last duplicate key, which would silently ignore a topic partition.
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        msg = f"the map of offsets has {twice!r} twice; write each topic once, and each of its partitions once"
+        msg = f"the map of offsets has the key {twice!r} twice; write each topic and each partition once"
         raise ConfigurationError(msg)
     return found
 
 
 def _partition(text: str) -> int:
-    # int() would take "00" for 0, a second name of it.
+    # int() would accept "00" as a second name of 0.
     if not re.fullmatch("0|[1-9][0-9]{0,9}", text):
         raise ValueError
     return int(text)
@@ -401,12 +400,12 @@ def _topic_partition(key: tuple[str, int]) -> TopicPartition:
         case (str(topic), int(partition)) if topic and type(partition) is int and partition >= 0:
             return TopicPartition(topic, partition)
         case _:
-            msg = f"{key!r} is no topic partition; write TopicPartition(topic, number), such as ('flights', 0)"
+            msg = f"invalid topic partition {key!r}; write TopicPartition(topic, number), such as ('flights', 0)"
             raise ConfigurationError(msg)
 
 
 def _whole_number(offset: object) -> int:
-    # int() would cut 1.5 to 1 and take true for 1, and start somewhere nobody asked for.
+    # int() would truncate 1.5 to 1 and accept true as 1.
     if type(offset) is not int:
         raise TypeError
     return offset

@@ -1,4 +1,4 @@
-"""What has changed among the topic partitions since the last plan."""
+"""Changes among the topic partitions since the last plan."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionChange:
-    """Topic partitions by what is known of them. Flink's class of the same name, with the known ones added.
+    """Topic partitions by discovery state. Flink's class of the same name, plus the known ones.
 
     Attributes:
-        initial: Found by the stream's first look; they start where the source's initializer says.
-        new: Found by a later look; they start at their beginning, so that nothing is missed.
-        removed: No longer there, or no longer asked for; their position is kept.
-        known: There now as before; they go on from their position.
+        initial: Found by the stream's first discovery; they start at the source's starting offsets.
+        new: Found by a later discovery; they start at their beginning, so that no record is missed.
+        removed: No longer existing or no longer in the source; their position is kept.
+        known: Existing before and now; they continue from their position.
     """
 
     initial: tuple[TopicPartition, ...]
@@ -31,12 +31,12 @@ class PartitionChange:
 def get_partition_change(
     fetched: Collection[TopicPartition], known: Collection[TopicPartition], *, initial_discovery: bool
 ) -> PartitionChange:
-    """Compares what the cluster has with what the stream knows.
+    """Compares the discovered topic partitions with the known ones.
 
     Args:
-        fetched: Topic partitions that are there and asked for.
+        fetched: Topic partitions that exist and are in the source.
         known: Topic partitions of the position.
-        initial_discovery: Whether the stream never looked before.
+        initial_discovery: Whether this is the stream's first discovery.
     """
     there, before = set(fetched), set(known)
     found = tuple(sorted(there - before))

@@ -1,4 +1,4 @@
-"""PEM files of certificates and private keys, in the form that Kafka's Java client takes (KIP-651)."""
+"""Converts PEM files of certificates and private keys to the form that Kafka's Java client accepts (KIP-651)."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s[^-]*-----END CERTIFICA
 
 
 def read_certificates(field: str, location: str) -> str:
-    """The certificates of a PEM file, without what is written between them.
+    """Returns the certificates of a PEM file, without the text between them.
 
     Args:
-        field: The setting that names the file, for errors.
-        location: The file.
+        field: Name of the setting, for errors.
+        location: Path of the file.
 
     Raises:
-        ConfigurationError: The file can't be read, or holds no certificate.
+        ConfigurationError: The file can't be read, or has no certificate.
     """
     found = _CERTIFICATE.findall(_read(field, location))
     if not found:
-        msg = f"{field}: the file {location} holds no certificate: it needs the lines from BEGIN to END CERTIFICATE"
+        msg = f"{field}: the file {location} has no certificate (no lines BEGIN CERTIFICATE to END CERTIFICATE)"
         raise ConfigurationError(msg)
     return "\n".join(found) + "\n"
 
 
 def read_private_key(location: str, password: str | None) -> str:
-    """The private key of a PEM file as unencrypted PKCS#8.
+    """Returns the private key of a PEM file as unencrypted PKCS#8.
 
-    The Java client takes PKCS#8 alone, and Java 17 can't decrypt what OpenSSL encrypts by default (PBES2); PKCS#1
-    ("BEGIN RSA PRIVATE KEY"), SEC1 ("BEGIN EC PRIVATE KEY") and all that is encrypted are converted.
+    The Java client only accepts PKCS#8, and Java 17 can't decrypt OpenSSL's default encryption (PBES2), so PKCS#1
+    ("BEGIN RSA PRIVATE KEY"), SEC1 ("BEGIN EC PRIVATE KEY") and encrypted keys are converted.
 
     Args:
-        location: The file.
-        password: Of an encrypted key.
+        location: Path of the file.
+        password: Password of an encrypted key.
 
     Raises:
-        ConfigurationError: The file can't be read, holds no private key, or one that Java can't use, or the password
-            is missing or wrong.
+        ConfigurationError: The file can't be read, has no private key or one that Java can't use, or the password is
+        missing or wrong.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
@@ -49,23 +49,25 @@ def read_private_key(location: str, password: str | None) -> str:
     try:
         key = serialization.load_pem_private_key(text.encode(), None if password is None else password.encode())
     except TypeError:
-        # One of "password was not given but key is encrypted" and the reverse. The latter harms nobody.
+        # A missing password, or a password for an unencrypted key; the latter is harmless.
         if password is not None:
             return read_private_key(location, None)
         msg = f"ssl_key_location: the private key in {location} is encrypted; set ssl_key_password"
         raise ConfigurationError(msg) from None
     except (ValueError, UnsupportedAlgorithm):
-        # The library's own text is left out: it says more of its parser than of the file.
+        # Omits the library's message, which describes its parser rather than the file.
         if "PRIVATE KEY-----" not in text:
-            msg = f"ssl_key_location: the file {location} holds no private key (no line BEGIN ... PRIVATE KEY)"
+            msg = f"ssl_key_location: the file {location} has no private key (no line BEGIN ... PRIVATE KEY)"
         elif password is not None:
-            msg = f"ssl_key_location: the private key in {location} can't be decrypted; is ssl_key_password right?"
+            msg = f"ssl_key_location: the private key in {location} can't be decrypted; check ssl_key_password"
         else:
-            msg = f"ssl_key_location: the private key in {location} can't be read; it is damaged, or of an unknown kind"
+            msg = (
+                f"ssl_key_location: the private key in {location} can't be read; it is damaged, or its type is unknown"
+            )
         raise ConfigurationError(msg) from None
     if not isinstance(key, (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, dsa.DSAPrivateKey)):
         kind = type(key).__name__.removesuffix("PrivateKey")
-        msg = f"ssl_key_location: {location} holds an {kind} key; Kafka's Java client takes RSA, EC and DSA keys alone"
+        msg = f"ssl_key_location: {location} has an {kind} key; Kafka's Java client supports RSA, EC and DSA keys only"
         raise ConfigurationError(msg)
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -74,7 +76,7 @@ def read_private_key(location: str, password: str | None) -> str:
 
 def _read(field: str, location: str) -> str:
     try:
-        # Comments may be in any encoding; what counts is ASCII.
+        # Comments may have any encoding; the PEM data is ASCII.
         return Path(location).read_text(encoding="ascii", errors="replace")
     except OSError as error:
         msg = f"{field}: the file {location} can't be read: {error.strerror or type(error).__name__}"

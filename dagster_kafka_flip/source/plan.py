@@ -1,4 +1,4 @@
-"""ReadPlan: what one run, or one batch of it, is going to read."""
+"""ReadPlan: the splits of a run or of one of its batches."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Splits with numeric offsets, and all that was seen of the cluster when they were fixed.
+    """Splits with fixed offsets, and the cluster metadata that they are based on.
 
     Attributes:
-        splits: The ranges to read, sorted, none of them empty.
-        state: Where the stream stands after the splits.
-        end_offsets: End offset of each under the source's isolation level.
-        high_watermarks: High watermark of each; above the end offset while a transaction is open.
-        starting_position: Where each topic partition stood before the splits.
-        discovered: Topic partitions that the stream had not seen before, although it had a position.
-        removed: Topic partitions of the position that no longer exist, or that the source no longer asks for.
-        paused: Offsets of each topic partition that are left for a later run, because reading them now would take it
-            further ahead of the slowest than the source's maximum drift.
-        starting_watermark: The state's watermark before the splits.
-        incidents: What would have ended the run here, and is tolerated.
-        beginning_offsets: Log start offset of each topic partition that exists; those that the source does not tell
-            are not in it.
+        splits: The ranges to read, sorted and non-empty.
+        state: The stream's state after the splits.
+        end_offsets: End offset of each topic partition for the source's isolation level.
+        high_watermarks: High watermark of each topic partition; above the end offset while a transaction is open.
+        starting_position: The position before the splits.
+        discovered: New topic partitions of a stream that already has a position.
+        removed: Topic partitions of the position that no longer exist or are no longer in the source.
+        paused: Number of offsets of each topic partition that a later run reads, because they are ahead of the slowest
+            by more than the source's maximum drift.
+        starting_watermark: The watermark of the state before the splits.
+        incidents: Tolerated errors.
+        beginning_offsets: Log start offset of each existing topic partition, if the source provides it.
     """
 
     splits: tuple[KafkaPartitionSplit, ...]
@@ -54,7 +53,7 @@ class ReadPlan:
 
     @property
     def offset_span(self) -> int:
-        """Number of offsets in all splits, and so the largest number of records that can be read."""
+        """Number of offsets in all splits, and so the maximum number of records."""
         return sum(split.offset_span for split in self.splits)
 
     @property
@@ -72,19 +71,19 @@ class ReadPlan:
 
     @property
     def held_back(self) -> dict[TopicPartition, int]:
-        """Offsets between the end offset and the high watermark, where an open transaction holds any back."""
+        """Offsets between the end offset and the high watermark that an open transaction holds back."""
         return {
             tp: self.high_watermarks[tp] - end for tp, end in self.end_offsets.items() if self.high_watermarks[tp] > end
         }
 
     def take(self, max_offsets: int | None) -> tuple[ReadPlan, ReadPlan | None]:
-        """Cuts off a first batch, spread over the topic partitions in proportion to what each has left.
+        """Splits off a first batch, distributed over the topic partitions in proportion to their backlog.
 
         Args:
-            max_offsets: Largest number of offsets in the batch, at least 1; None for no limit.
+            max_offsets: Maximum number of offsets in the batch, at least 1; None for no limit.
 
         Returns:
-            The batch, and what is left of the plan after it (None if nothing is).
+            The batch, and the rest of the plan (None if empty).
         """
         if max_offsets is None or self.offset_span <= max_offsets:
             return self, None
@@ -97,13 +96,13 @@ class ReadPlan:
         )
 
     def cut_at(self, cuts: Position) -> tuple[ReadPlan, ReadPlan | None]:
-        """Cuts off a first batch at given offsets.
+        """Splits off a first batch at given offsets.
 
         Args:
-            cuts: An offset within each split, both its ends included.
+            cuts: An offset within each split, including both ends.
 
         Returns:
-            The batch, and what is left of the plan after it (None if nothing is).
+            The batch, and the rest of the plan (None if empty).
         """
         batch_splits = (replace(split, stopping_offset=cuts[split.topic_partition]) for split in self.splits)
         rest = self.continued_at(cuts)
@@ -112,13 +111,13 @@ class ReadPlan:
         batch = replace(
             self,
             splits=tuple(split for split in batch_splits if not split.is_empty),
-            # The watermark is reached when the whole plan is read, and not before.
+            # The watermark is only reached once the whole plan is read.
             state=replace(self.state, position=rest.starting_position, watermark=self.starting_watermark),
         )
         return batch, rest
 
     def continued_at(self, position: Position) -> ReadPlan | None:
-        """The same plan, to its same stops, with other offsets to go on from; None if nothing is left to read."""
+        """Returns the plan with the same stops and another start position; None if nothing is left to read."""
         starting_position = {**self.starting_position, **position}
         splits = tuple(
             KafkaPartitionSplit(tp, starting_position[tp], stop)
@@ -131,7 +130,7 @@ class ReadPlan:
 
 
 def proportional_shares(sizes: list[int], total: int) -> list[int]:
-    """Whole shares of `total` in proportion to `sizes`, each at most its size, by largest remainder."""
+    """Distributes `total` in whole shares proportional to `sizes`, each at most its size, by largest remainder."""
     whole = sum(sizes)
     shares = [size * total // whole for size in sizes]
     by_remainder = sorted(range(len(sizes)), key=lambda index: -(sizes[index] * total % whole))

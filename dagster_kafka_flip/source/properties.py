@@ -1,8 +1,7 @@
-"""The settings of the two Kafka clients by name: which there are, whose they are, and what each is called.
+"""Names of the settings of both Kafka clients: which exist, which client has them, and how they translate.
 
-Settings are given once, under the Java consumer's names. Planning talks through librdkafka, which names some of them
-differently, allows other ranges, and lacks others. Only names are judged here; a value may be a secret and is in no
-message.
+Users set each setting once, by the Java consumer's name. Planning uses librdkafka, which has other names and ranges for
+some settings and lacks others. This module only validates names; values may be secrets and never appear in messages.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Client(enum.Enum):
-    """Who a set of settings is for."""
+    """The client that a set of settings is for."""
 
     BOTH = "both clients"
     JAVA = "the Java consumer"
@@ -30,14 +29,14 @@ CLIENT_OF_FIELD = {
     "librdkafka_properties": Client.LIBRDKAFKA,
     "java_properties": Client.JAVA,
 }
-"""The fields that hold settings, in sources and connections alike, and who each is for."""
+"""The fields with settings, in sources and connections, and the client of each."""
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# ConsumerConfig.configNames() of kafka-clients 3.9 (Spark's) and 4.2, without those that begin with `internal.`.
+# ConsumerConfig.configNames() of kafka-clients 3.9 (Spark's) and 4.2, without `internal.` names.
 _JAVA_NAMES = _names(
     """
     allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset bootstrap.servers
@@ -74,10 +73,10 @@ _JAVA_NAMES = _names(
     ssl.truststore.type value.deserializer
     """
 )
-# Each config provider is configured by names of the user's own making.
+# Users choose the names of config providers' settings.
 _JAVA_PREFIX = "config.providers."
 
-# What librdkafka 2.16 lets a text set on a consumer or an admin client: callbacks and producers' settings are left out.
+# Settings of librdkafka 2.16 that a consumer or admin client accepts as text, without callbacks and producer settings.
 _LIBRDKAFKA_NAMES = _names(
     """
     allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
@@ -120,14 +119,14 @@ _LIBRDKAFKA_ALIASES: Mapping[str, str] = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 
-# What planning is told of the shared settings: whatever concerns connections and requests. Left out is
-# - what concerns fetching records, such as fetch.min.bytes: planning fetches none, and librdkafka's narrower ranges
+# The shared settings that planning uses: all that concern connections and requests. Excluded are
+# - fetch settings, such as fetch.min.bytes: planning fetches no records, and librdkafka's narrower ranges
 #   would only make it fail;
-# - allow.auto.create.topics: planning has to be told that a topic does not exist;
-# - what has the same name and another meaning: sasl.kerberos.kinit.cmd (a path, a shell command),
-#   sasl.kerberos.min.time.before.relogin (how long a thread sleeps, how often kinit runs), ssl.cipher.suites (names of
-#   the JDK, of OpenSSL), ssl.keystore.* (of any type, PKCS#12);
-# - metadata.recovery.*, which only matter to a client that lives for long, and which librdkafka 2.6 does not know.
+# - allow.auto.create.topics: planning must see that a topic does not exist;
+# - settings with the same name and another meaning: sasl.kerberos.kinit.cmd (a path, a shell command),
+#   sasl.kerberos.min.time.before.relogin (a thread's sleep, kinit's interval), ssl.cipher.suites (names of
+#   the JDK, of OpenSSL), ssl.keystore.* (any type, PKCS#12);
+# - metadata.recovery.*, which only matters to long-lived clients, and which librdkafka 2.6 does not support.
 _SAME_TO_BOTH = _names(
     """
     client.dns.lookup connections.max.idle.ms enable.metrics.push reconnect.backoff.max.ms reconnect.backoff.ms
@@ -142,14 +141,14 @@ _SAME_TO_BOTH = _names(
 )
 _TRANSLATIONS: Mapping[str, str] = {
     **{name: name for name in sorted(_SAME_TO_BOTH)},
-    # librdkafka has a metadata.max.age.ms too, which is how long it trusts what it knows.
+    # librdkafka also has a metadata.max.age.ms: how long it trusts its metadata.
     "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
     **_LIBRDKAFKA_ALIASES,
 }
-# What else is called differently: for advice only.
+# Other names that differ: for error messages only.
 _COUNTERPARTS: Mapping[str, str] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.partition.fetch.bytes": "fetch.message.max.bytes",
@@ -164,8 +163,8 @@ _JAVA_COUNTERPARTS: Mapping[str, str] = {
 }
 
 _MAX_INT = 2**31 - 1
-# Java allows more than librdkafka, which refuses to start with a number outside of these. The nearest one is meant:
-# Java's -1, "as the system has it" or "never", is librdkafka's 0.
+# Java allows wider ranges than librdkafka, which refuses to start with values outside its own. Uses the nearest value:
+# Java's -1 ("system default" or "never") is librdkafka's 0.
 _RANGES: Mapping[str, tuple[int, int]] = {
     "connections.max.idle.ms": (0, _MAX_INT),
     "reconnect.backoff.max.ms": (0, 3_600_000),
@@ -174,41 +173,41 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "retry.backoff.ms": (1, 300_000),
     "sasl.oauthbearer.assertion.claim.exp.seconds": (1, _MAX_INT),
     "sasl.oauthbearer.assertion.claim.nbf.seconds": (0, _MAX_INT),
-    # Java's is for TCP alone, librdkafka's for TLS and SASL too.
+    # Java's setting is for TCP only, librdkafka's also for TLS and SASL.
     "socket.connection.setup.timeout.ms": (1000, _MAX_INT),
     "socket.receive.buffer.bytes": (0, 100_000_000),
     "socket.send.buffer.bytes": (0, 100_000_000),
-    # librdkafka takes 0 for "never".
+    # librdkafka uses 0 for "never".
     "topic.metadata.refresh.interval.ms": (1, 3_600_000),
 }
 _BACKOFF, _MAX_BACKOFF = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
 _DEFAULT_BACKOFF = "100"
 _BOOLEANS = frozenset({"enable.metrics.push", "sasl.oauthbearer.assertion.claim.jti.include"})
 
-_NEVER_COMMITTED = "offsets are kept in the table's commits and never committed behind your back"
+_NEVER_COMMITTED = "offsets are stored in the table's commits, and the clients never commit them automatically"
 _OWNED_PROPERTIES: Mapping[str, str] = {
     "auto.commit.enable": _NEVER_COMMITTED,
     "auto.commit.interval.ms": _NEVER_COMMITTED,
-    "auto.offset.reset": "use set_starting_offsets; a position that is gone is an error, never a silent reset",
+    "auto.offset.reset": "use set_starting_offsets; a position outside the log is an error, never a silent reset",
     "bootstrap.servers": "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster",
     "client.id": "use client_id of the KafkaResource",
     "client.rack": "use set_client_rack",
     "enable.auto.commit": _NEVER_COMMITTED,
     "enable.auto.offset.store": _NEVER_COMMITTED,
     "group.id": "use set_group_id",
-    "isolation.level": "use set_isolation_level, which planning has to know as well",
+    "isolation.level": "use set_isolation_level, which planning also needs",
     "key.deserializer": "use the asset's key_format",
     "metadata.broker.list": "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster",
     "value.deserializer": "use the asset's value_format",
 }
-_NEVER_JOINED = "would have no effect, because the consumer group is never joined: leave it out"
-_NEVER_SHARED = "would have no effect, because nothing is read through a share group: leave it out"
+_NEVER_JOINED = "has no effect, because the consumer group is never joined: remove it"
+_NEVER_SHARED = "has no effect, because share groups are not used: remove it"
 _REFUSED_PROPERTIES: Mapping[str, str] = {
-    "exclude.internal.topics": "would have no effect, because consumers are told each topic partition: leave it out",
+    "exclude.internal.topics": "has no effect, because topic partitions are assigned explicitly: remove it",
     "group.instance.id": _NEVER_JOINED,
     "group.remote.assignor": _NEVER_JOINED,
     "heartbeat.interval.ms": _NEVER_JOINED,
-    "interceptor.classes": "is refused by Spark, because interceptors could change what is read: leave it out",
+    "interceptor.classes": "is rejected by Spark, because interceptors could change records: remove it",
     "max.poll.interval.ms": _NEVER_JOINED,
     "partition.assignment.strategy": _NEVER_JOINED,
     "session.timeout.ms": _NEVER_JOINED,
@@ -218,11 +217,11 @@ _REFUSED_PROPERTIES: Mapping[str, str] = {
 }
 _REQUEST_TIMEOUT = "request.timeout.ms"
 _REQUEST_TIMEOUT_ADVICE = (
-    "belongs to the connection: use request_timeout of the KafkaResource for planning's requests, and java_properties "
-    "for those inside Spark"
+    "belongs to the connection: use request_timeout of the KafkaResource for requests of planning, and "
+    "java_properties for requests of Spark's reader"
 )
 
-# A source must hold no secret, and both clients must be told.
+# A source must not contain secrets, and both clients need the connection's settings.
 _CONNECTION_PREFIXES = ("sasl.", "ssl.", "security.", "https.", "enable.sasl.", "enable.ssl.")
 _CONNECTION_FIELDS: Mapping[str, str] = {
     "bootstrap.servers": "bootstrap_servers",
@@ -242,36 +241,36 @@ _CONNECTION_FIELDS: Mapping[str, str] = {
 
 
 def check_properties(properties: Mapping[str, object], client: Client, *, connection: bool = False) -> None:
-    """Refuses settings that are unknown, have a place of their own, or would reach one client where both need them.
+    """Rejects settings that are unknown, have their own field, or would reach one client if both need them.
 
     Args:
-        properties: Settings by name. The values are not looked at.
-        client: Who they are for. Those for both clients have the Java consumer's names.
-        connection: Whether they are a connection's, which may have those of SASL and TLS. A source may not.
+        properties: Settings by name. Values are not checked.
+        client: The client that they are for. Settings for both clients have the Java consumer's names.
+        connection: Whether they belong to a connection, which may have SASL and TLS settings. A source may not.
 
     Raises:
-        ValueError: A name can't be here; the message says where to go instead.
+        ValueError: A name is not allowed here; the message has the alternative.
     """
     for name in properties:
         _check_property(name, client, connection=connection)
 
 
 def java_properties(shared: Mapping[str, str], java_only: Mapping[str, str]) -> dict[str, str]:
-    """The Java consumer's settings: those of the shared ones that it knows, and its own, which win.
+    """Returns the Java consumer's settings: the supported shared ones and its own, which take precedence.
 
     Args:
-        shared: Settings of both clients, under the Java consumer's names.
-        java_only: Settings of the Java consumer.
+        shared: Settings of both clients, by the Java consumer's names.
+        java_only: Settings of only the Java consumer.
     """
     return {name: value for name, value in shared.items() if _is_java(name)} | dict(java_only)
 
 
 def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[str, str]) -> dict[str, str]:
-    """What librdkafka is told: those of the shared settings that it has a counterpart of, and its own, which win.
+    """Returns librdkafka's settings: the shared ones that it supports and its own, which take precedence.
 
     Args:
-        shared: Settings of both clients, under the Java consumer's names.
-        librdkafka_only: Settings of librdkafka, under its names.
+        shared: Settings of both clients, by the Java consumer's names.
+        librdkafka_only: Settings of only librdkafka, by its names.
     """
     told = {
         _TRANSLATIONS[name]: _translate(_TRANSLATIONS[name], value)
@@ -283,7 +282,7 @@ def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[st
 
 
 def _translate(name: str, value: str) -> str:
-    # What Java could not read either is left as it is, for librdkafka to refuse.
+    # Passes malformed values on, for librdkafka to reject.
     stripped = value.strip()
     if name in _RANGES and re.fullmatch(r"[+-]?[0-9]{1,20}", stripped):
         low, high = _RANGES[name]
@@ -296,8 +295,8 @@ def _translate(name: str, value: str) -> str:
 
 
 def _order_backoffs(told: dict[str, str]) -> None:
-    # As the Java client does it: the first backoff is at most the longest one, which by default is the first one where
-    # that is given. librdkafka would refuse to start.
+    # As in the Java client: the first backoff is at most the maximum, whose default is the first backoff if that is
+    # set. librdkafka would refuse to start.
     if _BACKOFF in told:
         told.setdefault(_MAX_BACKOFF, told[_BACKOFF])
     if _MAX_BACKOFF in told:
@@ -314,7 +313,7 @@ def _is_java(name: str) -> bool:
 def _check_property(key: str, client: Client, *, connection: bool) -> None:
     name = key.removeprefix("kafka.")
     if connection and name in _CONNECTION_FIELDS:
-        msg = f"the property {key} has a field of its own: use {_CONNECTION_FIELDS[name]}"
+        msg = f"the property {key} has its own field: use {_CONNECTION_FIELDS[name]}"
         raise ValueError(msg)
     if name in _OWNED_PROPERTIES:
         msg = f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}"
@@ -322,14 +321,14 @@ def _check_property(key: str, client: Client, *, connection: bool) -> None:
     if name in _REFUSED_PROPERTIES:
         msg = f"the property {key} {_REFUSED_PROPERTIES[name]}"
         raise ValueError(msg)
-    # The field is planning's alone, so the reader's own has to be given somewhere.
+    # The field only applies to planning, so the reader's timeout must be settable here.
     if name == _REQUEST_TIMEOUT and client is not Client.JAVA:
         msg = f"the property {key} {_REQUEST_TIMEOUT_ADVICE}"
         raise ValueError(msg)
     if not connection and name.startswith(_CONNECTION_PREFIXES):
         msg = (
-            f"the property {key} belongs to the connection: use the fields of the KafkaResource, or its properties for "
-            "what has no field"
+            f"the property {key} belongs to the connection: use the fields of the KafkaResource, or its properties if "
+            "there is no field"
         )
         raise ValueError(msg)
     if key != name:
@@ -343,11 +342,12 @@ def _check_property(key: str, client: Client, *, connection: bool) -> None:
 
 def _check_java_name(name: str, client: Client) -> None:
     if _is_java(name):
-        # Anything else of one client alone is about reading. Half of a login or half of the trust would go unnoticed.
+        # Other settings of a single client concern reading. A login or trust store for only one client would go
+        # unnoticed.
         if client is Client.BOTH and _is_untranslated(name):
             msg = (
-                f"the property {name} can't be translated for librdkafka: give it in java_properties, and what "
-                "librdkafka needs in librdkafka_properties"
+                f"the property {name} has no librdkafka equivalent: put it in java_properties, and librdkafka's own "
+                "setting in librdkafka_properties"
             )
             raise ValueError(msg)
         return
@@ -355,8 +355,8 @@ def _check_java_name(name: str, client: Client) -> None:
         counterpart = _JAVA_COUNTERPARTS.get(name)
         if counterpart is not None and client is Client.BOTH and _is_untranslated(counterpart):
             counterpart = None
-        msg = f"the property {name} is librdkafka's name: " + (
-            "give it in librdkafka_properties" if counterpart is None else f"the Java consumer's is {counterpart}"
+        msg = f"the property {name} is a librdkafka name: " + (
+            "put it in librdkafka_properties" if counterpart is None else f"the Java consumer's name is {counterpart}"
         )
         raise ValueError(msg)
     known = _JAVA_NAMES | _LIBRDKAFKA_NAMES if client is Client.BOTH else _JAVA_NAMES
@@ -372,8 +372,8 @@ def _check_librdkafka_name(name: str) -> None:
         return
     if _is_java(name):
         counterpart = _COUNTERPARTS.get(name)
-        msg = f"the property {name} is the Java consumer's name: " + (
-            "give it in java_properties" if counterpart is None else f"librdkafka's is {counterpart}"
+        msg = f"the property {name} is a Java consumer name: " + (
+            "put it in java_properties" if counterpart is None else f"librdkafka's name is {counterpart}"
         )
         raise ValueError(msg)
     raise ValueError(_unknown(name, Client.LIBRDKAFKA, _LIBRDKAFKA_NAMES))
@@ -383,6 +383,6 @@ def _unknown(name: str, client: Client, known: Iterable[str]) -> str:
     who = "known to neither client" if client is Client.BOTH else f"unknown to {client.value}"
     if close := meant_by(name, known, likeness=0.8):
         return f"the property {name} is {who}; did you mean {close[0]}?"
-    return f"the property {name} is {who}; look its name up in Kafka's consumer settings" + (
+    return f"the property {name} is {who}; check the name in Kafka's consumer configuration" + (
         ", or in librdkafka's CONFIGURATION.md" if client is not Client.JAVA else ""
     )

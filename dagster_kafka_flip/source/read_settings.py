@@ -1,4 +1,4 @@
-"""ReadSettings: what a plan needs to know of a source, without how to make or configure one."""
+"""ReadSettings: the source settings that a plan needs."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 
 class ReadSettings(Protocol):
-    """What enumerators and logs take; `KafkaSource` has it."""
+    """Interface for enumerators and logs; `KafkaSource` implements it."""
 
     @property
     def subscription(self) -> Subscription:
-        """Which topic partitions are read."""
+        """The topic partitions to read."""
         ...
 
     @property
     def starting_offsets(self) -> OffsetsInitializer:
-        """Where a topic partition starts that has no position."""
+        """The start of a topic partition without a position."""
         ...
 
     @property
     def stopping_offsets(self) -> OffsetsInitializer:
-        """Where a run stops."""
+        """The stop of a run."""
         ...
 
     @property
     def overrides_position(self) -> bool:
-        """Whether this run starts at the starting offsets, whatever the position is."""
+        """Whether this run starts at the starting offsets, regardless of the position."""
         ...
 
     @property
@@ -41,15 +41,15 @@ class ReadSettings(Protocol):
 
     @property
     def group_id(self) -> str | None:
-        """The consumer group whose committed offsets count."""
+        """The consumer group whose committed offsets are used."""
         ...
 
     @property
     def commit_offsets(self) -> bool:
-        """Whether the position is committed to that group, too."""
+        """Whether the position is also committed to the group."""
         ...
 
     @property
     def max_drift(self) -> timedelta | None:
-        """How far one topic partition may be read ahead of the slowest, in event time."""
+        """Maximum event time by which a topic partition may be read ahead of the slowest."""
         ...

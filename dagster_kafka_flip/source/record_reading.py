@@ -1,4 +1,4 @@
-"""Reads ranges of offsets record by record, with a consumer that belongs to no group: slow, and only for a few."""
+"""Reads ranges of offsets record by record with a groupless consumer: slow, for a few records only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class LogEndedError(Exception):
-    """A log ends before the range that was to be read of it.
+    """A log ends before the range to read.
 
     Attributes:
-        topic_partition: Which one.
-        end: Where it ends.
-        stop: Where the range ends.
+        topic_partition: The topic partition.
+        end: End offset of the log.
+        stop: End offset of the range.
     """
 
     def __init__(self, topic_partition: TopicPartition, end: int, stop: int) -> None:
@@ -35,17 +35,17 @@ class LogEndedError(Exception):
 def read_messages(
     config: Mapping[str, Any], ranges: Sequence[KafkaPartitionSplit], seconds: float
 ) -> Iterator[confluent_kafka.Message]:
-    """The messages in ranges of offsets; those of one topic partition in order.
+    """Yields the messages in ranges of offsets, in order per topic partition.
 
     Args:
-        config: Of a librdkafka client.
-        ranges: What to read; several of one topic partition must not overlap.
-        seconds: How long to wait for the next message.
+        config: Settings of a librdkafka client.
+        ranges: The ranges; those of one topic partition must not overlap.
+        seconds: Maximum time to wait for the next message, in seconds.
 
     Raises:
         ReadFailedError: A topic partition can't be read.
-        NoAnswerError: No message came for so long.
-        LogEndedError: A log ends before its range does.
+        NoAnswerError: No message arrived in this time.
+        LogEndedError: A log ends before its range.
     """
     consumer = groupless_consumer(config, {"queued.max.messages.kbytes": 32 * 1024})
     try:
@@ -78,7 +78,7 @@ def _read(
         if error is not None or offset >= stop - 1:
             del left[tp]
             consumer.incremental_unassign([_at(tp)])
-        # Whoever takes the messages may take his time.
+        # Excludes the time that the caller needs to process a message.
         deadline = time.monotonic() + seconds
     consumer.unassign()
 

@@ -1,7 +1,7 @@
-"""Finds records in a log: what a consumer gets to see, as opposed to what stands in the log.
+"""Searches for consumer-visible records, as opposed to other entries of a log.
 
-A look-up by time answers with the first *entry* at or after a time. That may be a transaction's marker, which a broker
-dates by its own clock, or a record of an aborted transaction. No consumer sees either of them. Only reading tells.
+A lookup by timestamp returns the first *entry* at or after it. This may be a transaction marker, which has the broker's
+clock, or a record of an aborted transaction. Consumers see neither. Only reading shows the difference.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import TopicPartition
 
-# Most searches end at the very record that they begin at. So the first round fetches little and prefetches nothing.
-# A topic partition whose batch is larger than a fetch is answered in a fetch of its own (KIP-74).
+# Most searches end at their first record, so the first round fetches little and does not prefetch. If a batch is larger
+# than the fetch size, the broker still returns the whole batch (KIP-74).
 _FIRST_ROUND = {"fetch.message.max.bytes": 32 * 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
 _FIRST_ROUND_OFFSETS = 200
 _SECOND_ROUND = {"fetch.message.max.bytes": 1024 * 1024, "queued.max.messages.kbytes": 32 * 1024}
 
-# Reading on over a few records is quicker than a fetch from another offset.
+# Reading on over a few records is faster than a fetch at another offset.
 _READ_ON = 100
 
 
@@ -34,18 +34,18 @@ Found = dict[RecordSearch, TimestampedOffset | None]
 
 
 def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch], seconds: float) -> Found:
-    """For each search the record that was found; None if the range has no such record.
+    """Returns the record of each search; None if the range has no such record.
 
-    Reads each topic partition once, in the order of offsets, and all of them side by side.
+    Reads each topic partition once, in offset order, and all of them in parallel.
 
     Args:
-        config: Of a librdkafka client.
-        searches: What to look for.
-        seconds: How long to wait for the next message.
+        config: Settings of a librdkafka client.
+        searches: The searches.
+        seconds: Maximum time to wait for the next message, in seconds.
 
     Raises:
         ReadFailedError: A topic partition can't be read.
-        NoAnswerError: No message came for so long. Nothing is known then.
+        NoAnswerError: No message arrived in this time.
     """
     found: Found = {search: None for search in searches if search.start >= search.stop}
     wanted = [search for search in searches if search.start < search.stop]
@@ -82,7 +82,7 @@ def _read(consumer: confluent_kafka.Consumer, logs: Mapping[TopicPartition, _Log
     consumer.assign([_at(tp, log.next_start) for tp, log in left.items()])
     deadline = time.monotonic() + seconds
     while left:
-        # One by one: a request for many waits for all of them.
+        # One by one: a request for several messages waits for all of them.
         came = next_message(consumer, deadline - time.monotonic(), left)
         if came is None:
             if time.monotonic() < deadline:
@@ -110,15 +110,15 @@ def _at(tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID) -> con
 
 
 class _LogSearch:
-    """The searches in one log, which is read from lower to higher offsets.
+    """The searches in one log, which is read in offset order.
 
     Args:
-        searches: At least one.
+        searches: At least one search.
     """
 
     def __init__(self, searches: Collection[RecordSearch]) -> None:
         self.found: Found = {}
-        # What has not begun, the last one first; and what has, the earliest time first.
+        # Searches that have not begun, last one first; and those that have, earliest timestamp first.
         self._waiting = sorted(searches, key=lambda search: search.start, reverse=True)
         self._open: list[tuple[int, int, RecordSearch]] = []
         self._stop = 0
@@ -126,16 +126,16 @@ class _LogSearch:
 
     @property
     def is_done(self) -> bool:
-        """Whether all is found that can be found."""
+        """Whether all searches are done."""
         return not self._open and not self._waiting
 
     @property
     def next_start(self) -> int:
-        """Where the next search begins."""
+        """Start offset of the next search."""
         return self._waiting[-1].start
 
     def see(self, offset: int, timestamp_ms: int) -> None:
-        """Takes the next record: between the one before and this one there is none."""
+        """Processes the next record; there is none between it and the previous one."""
         self._read = offset
         if offset >= self._stop:
             self._give_up()
@@ -149,18 +149,18 @@ class _LogSearch:
         while self._open and self._open[0][0] <= timestamp_ms:
             search = heapq.heappop(self._open)[-1]
             self.found[search] = TimestampedOffset(offset, timestamp_ms) if offset < search.stop else None
-        # The last offset of the ranges was read: what comes behind it may be long in coming.
+        # The last offset of the ranges was read; later records may take long to arrive.
         if offset >= self._stop - 1:
             self._give_up()
 
     def end(self) -> None:
-        """The log ends here."""
+        """Processes the end of the log."""
         self._give_up()
         self.found |= dict.fromkeys(self._waiting)
         self._waiting.clear()
 
     def jump(self) -> int | None:
-        """Where to read on; None for the next offset."""
+        """Offset to continue reading from; None for the next offset."""
         if self._open or not self._waiting or self.next_start - self._read <= _READ_ON:
             return None
         return self.next_start

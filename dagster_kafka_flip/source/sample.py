@@ -1,4 +1,4 @@
-"""What is read of a log while a plan is made: single records, and small samples."""
+"""Single records and small samples that are read during planning."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
 
 LOOKED_THROUGH = 100_000
-"""Offsets that are looked through for a record at most, where more would cost more than it is worth."""
+"""Maximum number of offsets to search for a record; more would cost more than it is worth."""
 
 ANY_TIME = -(2**63)
-"""Earlier than any record's time, and than that of one without."""
+"""Earlier than any timestamp, including -1 (no timestamp)."""
 
 
 class TimestampedOffset(NamedTuple):
-    """An offset and a time that goes with it, in milliseconds since the epoch."""
+    """An offset with a timestamp, in milliseconds since the epoch."""
 
     offset: int
     timestamp_ms: int
 
 
 class LoggedRecord(NamedTuple):
-    """A record as the log has it.
+    """A record of the log.
 
     Attributes:
-        topic_partition: Where.
+        topic_partition: The record's topic partition.
         offset: Its offset.
-        timestamp_ms: What its producer wrote, or its broker: any number of 64 bits.
-        timestamp_type: Kafka's number: 0 if the producer set it, 1 if the broker did, -1 if there is none.
+        timestamp_ms: Timestamp that the producer or the broker set: any 64-bit number.
+        timestamp_type: Kafka's timestamp type: 0 (producer), 1 (broker), -1 (none).
         key: Its key.
         value: Its value.
         headers: Its headers.
@@ -45,13 +45,13 @@ class LoggedRecord(NamedTuple):
 
 
 class RecordSearch(NamedTuple):
-    """A search for the first record of a range that is dated at or after a time.
+    """A search for the first record in a range with a timestamp at or after a given one.
 
     Attributes:
-        topic_partition: Where.
+        topic_partition: The topic partition.
         start: First offset of the range.
-        stop: First offset behind it.
-        timestamp_ms: The time, in milliseconds since the epoch.
+        stop: First offset after the range.
+        timestamp_ms: The timestamp, in milliseconds since the epoch.
     """
 
     topic_partition: TopicPartition
@@ -62,10 +62,10 @@ class RecordSearch(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitSample:
-    """A bounded sample of one split: some records from its start, and some from its end.
+    """A bounded sample of one split: some records from its start and its end.
 
     Attributes:
-        records: Records looked at.
+        records: Number of sampled records.
         bytes: Bytes of their keys and values.
         first_timestamp: Of the first record, in milliseconds since the epoch.
         last_timestamp: Of the last record, in milliseconds since the epoch.

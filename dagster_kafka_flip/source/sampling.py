@@ -1,4 +1,4 @@
-"""Takes a bounded sample of splits with a consumer that belongs to no group."""
+"""Takes a bounded sample of splits with a groupless consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
-# Offsets looked at on either end of a split. The last ones may be control records or holes; that many rarely all are.
+# Offsets to read at either end of a split. The last ones may be control records or gaps; rarely all of them.
 _OFFSETS_AT_EITHER_END = 50
 
 _FETCHES = {"fetch.message.max.bytes": 256 * 1024, "queued.max.messages.kbytes": 16 * 1024}
@@ -43,15 +43,15 @@ class _Seen:
 def sample_splits(
     config: Mapping[str, Any], splits: Sequence[KafkaPartitionSplit], seconds: float
 ) -> tuple[dict[TopicPartition, SplitSample], set[TopicPartition]]:
-    """Reads some records of each split, first from the starts and then up to the ends.
+    """Samples records of each split, first from the starts and then before the ends.
 
     Args:
-        config: Of a librdkafka client.
-        splits: What to look at.
-        seconds: When to stop, with what was seen until then.
+        config: Settings of a librdkafka client.
+        splits: The splits.
+        seconds: Time limit in seconds; the sample is what arrived until then.
 
     Returns:
-        A sample of each split that has records, and the topic partitions of which nothing at all came in time.
+        A sample of each split with records, and the topic partitions without any message in time.
     """
     seen = {split.topic_partition: _Seen() for split in splits}
     stops = {split.topic_partition: split.stopping_offset for split in splits}
@@ -92,19 +92,19 @@ def _read(
     seen: Mapping[TopicPartition, _Seen],
     deadline: float,
 ) -> set[TopicPartition]:
-    """Reads ranges of offsets until each is passed, or ends, or time is up.
+    """Reads ranges of offsets until each is passed, its log ends, or time is up.
 
     Returns:
-        The topic partitions for which time was up.
+        The topic partitions that were not finished in time.
     """
     left = dict(ranges)
     for tp, message in _messages(consumer, {tp: start for tp, (start, _) in ranges.items()}, left, deadline):
         stop = left[tp][1]
         offset = stop if message is None else message.offset() or 0
-        # The first record may stand behind a long hole: it counts wherever it is in the split.
+        # The first record may follow a long gap: it counts anywhere in the split.
         if message is not None and offset < (stop if seen[tp].records else stops[tp]):
             seen[tp].add(message)
-        # Passed, or at the end of the log: what is left of the range are control records and holes.
+        # Past the range, or at the end of the log: the rest of the range is control records and gaps.
         if offset >= stop - 1:
             del left[tp]
     consumer.unassign()
@@ -114,17 +114,17 @@ def _read(
 def _messages(
     consumer: confluent_kafka.Consumer, starts: Position, left: Collection[TopicPartition], deadline: float
 ) -> Iterator[tuple[TopicPartition, confluent_kafka.Message | None]]:
-    """The messages from some offsets on, of the topic partitions that are left; None for the end of a log.
+    """Yields the messages from given offsets on, for the remaining topic partitions; None for the end of a log.
 
     Args:
-        consumer: What to read with.
-        starts: Where to begin.
-        left: What is still wanted. Whoever has enough of a topic partition takes it out.
-        deadline: When to stop.
+        consumer: The consumer.
+        starts: Starting offsets.
+        left: Remaining topic partitions. The caller removes a topic partition when it has enough.
+        deadline: Time limit.
     """
     consumer.assign([confluent_kafka.TopicPartition(tp.topic, tp.partition, start) for tp, start in starts.items()])
     while left and (remaining := deadline - time.monotonic()) > 0:
-        # One by one: a request for many waits for all of them.
+        # One by one: a request for several messages waits for all of them.
         came = next_message(consumer, remaining, left)
         if came is None:
             continue

@@ -1,4 +1,4 @@
-"""Versioned serializers: what one version wrote, every later one reads."""
+"""Versioned serializers: every later version reads what an earlier one wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class SimpleVersionedSerializer(Protocol[T]):
-    """Flink's interface of the same name, with JSON for bytes: documents are read by people too."""
+    """Flink's interface of the same name, with JSON instead of bytes, so that documents are human-readable."""
 
     @property
     def version(self) -> int:
@@ -22,7 +22,7 @@ class SimpleVersionedSerializer(Protocol[T]):
 
     @property
     def what(self) -> str:
-        """What is serialized, for messages."""
+        """Name of the serialized object, for messages."""
         ...
 
     def serialize(self, value: T) -> dict[str, Any]:
@@ -30,27 +30,26 @@ class SimpleVersionedSerializer(Protocol[T]):
         ...
 
     def deserialize(self, version: int, document: Mapping[str, Any]) -> T:
-        """Reads what `serialize` of that version, which is not newer than this one, wrote."""
+        """Reads a document of the given version, which is not newer than this one."""
         ...
 
 
 def to_document(serializer: SimpleVersionedSerializer[T], value: T) -> dict[str, Any]:
-    """The value as a JSON object that names its version."""
+    """Serializes the value to a JSON object with its version."""
     return {"version": serializer.version, **serializer.serialize(value)}
 
 
 def from_document(serializer: SimpleVersionedSerializer[T], document: Mapping[str, Any]) -> T:
-    """Reads what `to_document` wrote.
+    """Deserializes the result of `to_document`.
 
     Raises:
-        DocumentVersionError: A newer version of this package wrote it.
+        DocumentVersionError: A newer version of this package wrote the document.
     """
     version: int = document["version"]
     if version > serializer.version:
         msg = (
-            f"{serializer.what} was written in version {version} of its format, and this installation of "
-            f"dagster-kafka-flip reads versions up to {serializer.version}: upgrade it to at least the one that wrote "
-            "it"
+            f"{serializer.what} has format version {version}, but this version of dagster-kafka-flip reads versions "
+            f"up to {serializer.version}: upgrade dagster-kafka-flip to at least the version that wrote it"
         )
         raise DocumentVersionError(msg)
     return serializer.deserialize(version, document)

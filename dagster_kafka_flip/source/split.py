@@ -24,36 +24,36 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TopicPartition:
-        """Reads the form that `str()` gives, such as `flights-0`.
+        """Parses the form of `str()`, such as `flights-0`.
 
         Raises:
-            ConfigurationError: There is no partition number behind the last hyphen.
+            ConfigurationError: There is no partition number after the last hyphen.
         """
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - no type checker has looked at it
-            msg = f"expected a text such as 'flights-0' for a topic partition, got {type(text).__name__}"
+            msg = f"expected a string such as 'flights-0' for a topic partition, got {type(text).__name__}"
             raise ConfigurationError(msg)
         topic, hyphen, number = text.rpartition("-")
         if not hyphen or not topic or not number.isdecimal():
-            msg = f"{text!r} is not a topic partition; write topic-number, such as flights-0"
+            msg = f"invalid topic partition {text!r}; write topic-number, such as flights-0"
             raise ConfigurationError(msg)
         return cls(topic, int(number))
 
 
 Position: TypeAlias = "Mapping[TopicPartition, int]"
-"""The next offset to read of every topic partition of a stream."""
+"""The next offset to read of each topic partition of a stream."""
 
 
 @dataclass(frozen=True, order=True)
 class KafkaPartitionSplit:
-    """A range of one topic partition that one batch reads, fixed before anything is read.
+    """A range of one topic partition that one batch reads, fixed before reading.
 
-    FLIP-27's split in its bounded form. The range is half-open, and it is a range of *offsets*: compaction, aborted
-    transactions and control records leave gaps in it, so it may hold fewer records than `offset_span`.
+    FLIP-27's split for bounded reads. A half-open range of *offsets*: compaction, aborted transactions and control
+    records leave gaps, so it may have fewer records than `offset_span`.
 
     Attributes:
         topic_partition: The topic partition.
         starting_offset: First offset to read.
-        stopping_offset: First offset that is no longer read.
+        stopping_offset: First offset after the range.
     """
 
     topic_partition: TopicPartition
@@ -63,32 +63,32 @@ class KafkaPartitionSplit:
     def __post_init__(self) -> None:
         if not 0 <= self.starting_offset <= self.stopping_offset:
             msg = (
-                f"{self.topic_partition}: a split from {self.starting_offset} to {self.stopping_offset} can't be; "
-                "0 <= start <= stop"
+                f"{self.topic_partition}: invalid split from {self.starting_offset} to {self.stopping_offset}; "
+                "expected 0 <= start <= stop"
             )
             raise ConfigurationError(msg)
 
     @property
     def offset_span(self) -> int:
-        """Number of offsets in the split, and so the largest number of records it can hold."""
+        """Number of offsets in the split, and so the maximum number of records."""
         return self.stopping_offset - self.starting_offset
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no offset in the split."""
+        """Whether the split has no offset."""
         return self.offset_span == 0
 
     def divide(self, parts: int) -> tuple[KafkaPartitionSplit, ...]:
-        """The same range in parts of equal span, the last ones longer by one offset where it does not divide evenly.
+        """Divides the range into parts of equal span; if uneven, the last parts have one more offset.
 
         Args:
-            parts: How many; at most `offset_span`.
+            parts: Number of parts, at most `offset_span`.
 
         Raises:
-            ConfigurationError: There can't be that many.
+            ConfigurationError: Too many parts, or fewer than one.
         """
         if type(parts) is not int or parts < 1:
-            msg = f"{self} can't be divided into {parts!r} parts; give a whole number from 1"
+            msg = f"{self} can't be divided into {parts!r} parts; give a whole number >= 1"
             raise ConfigurationError(msg)
         bounds = [self.starting_offset + self.offset_span * part // parts for part in range(parts + 1)]
         return tuple(

@@ -1,4 +1,4 @@
-"""What an enumerator knows between runs, and the serialized forms of it and of splits."""
+"""EnumeratorState and the JSON serialization of states and splits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EnumeratorState:
-    """Where a stream stands: FLIP-27's enumerator checkpoint.
+    """A stream's position and its cluster: FLIP-27's enumerator checkpoint.
 
     Attributes:
-        position: The next offset to read of every topic partition the stream has ever seen.
-        cluster_id: Id of the cluster whose offsets these are; None where the cluster does not tell.
-        topic_ids: Id of each topic (KIP-516); topics whose id is not told are left out.
-        watermark: The event time that every busy topic partition has reached, in milliseconds since the epoch, under a
-            source with a maximum drift; it never goes back. None where it isn't known.
+        position: The next offset to read of every topic partition that the stream ever had.
+        cluster_id: Id of the cluster that the offsets belong to; None if unknown.
+        topic_ids: Id of each topic (KIP-516); omits unknown ids.
+        watermark: Event time that every busy topic partition has reached, in milliseconds since the epoch, for a source
+            with a maximum drift; it never decreases. None if unknown.
     """
 
     position: Position
@@ -32,13 +32,13 @@ class EnumeratorState:
 
 
 class EnumeratorStateSerializer:
-    """A state as JSON, about 11 bytes for a topic partition whose offset has ten digits."""
+    """Serializes a state to JSON, about 11 bytes per topic partition with a ten-digit offset."""
 
     version = 1
     what = "the position"
 
     def serialize(self, value: EnumeratorState) -> dict[str, Any]:
-        """Offsets are lists by topic, indexed by partition number, null where there is none."""
+        """Writes offsets as lists by topic, indexed by partition number, with null for gaps."""
         document: dict[str, Any] = {
             "cluster": value.cluster_id,
             "topics": dict(value.topic_ids),
@@ -47,8 +47,8 @@ class EnumeratorStateSerializer:
         return document if value.watermark is None else {**document, "watermark": value.watermark}
 
     def deserialize(self, version: int, document: Mapping[str, Any]) -> EnumeratorState:
-        """Reads what `serialize` wrote."""
-        del version  # there has been one only
+        """Reads the result of `serialize`."""
+        del version  # there has been only one version
         return EnumeratorState(
             position=position_from_json(document["position"]),
             cluster_id=document["cluster"],
@@ -58,16 +58,16 @@ class EnumeratorStateSerializer:
 
 
 class KafkaPartitionSplitSerializer:
-    """A batch's splits as JSON, about 19 bytes for a split whose offset has ten digits.
+    """Serializes a batch's splits to JSON, about 19 bytes per split with ten-digit offsets.
 
-    Topic to runs of neighbouring topic partitions, each `[first partition, [starting offsets], [offset spans]]`.
+    By topic: runs of consecutive partitions, each `[first partition, [starting offsets], [offset spans]]`.
     """
 
     version = 1
     what = "a batch's splits"
 
     def serialize(self, value: Iterable[KafkaPartitionSplit]) -> dict[str, Any]:
-        """One run for each stretch of partition numbers without a gap."""
+        """Writes one run for each sequence of consecutive partition numbers."""
         ranges: dict[str, list[tuple[int, list[int], list[int]]]] = {}
         for split in sorted(value):
             topic, partition = split.topic_partition
@@ -79,8 +79,8 @@ class KafkaPartitionSplitSerializer:
         return {"ranges": {topic: [list(run) for run in runs] for topic, runs in ranges.items()}}
 
     def deserialize(self, version: int, document: Mapping[str, Any]) -> tuple[KafkaPartitionSplit, ...]:
-        """Reads what `serialize` wrote."""
-        del version  # there has been one only
+        """Reads the result of `serialize`."""
+        del version  # there has been only one version
         return tuple(
             KafkaPartitionSplit(TopicPartition(topic, first + index), start, start + span)
             for topic, runs in document["ranges"].items()
@@ -94,7 +94,7 @@ SPLIT_SERIALIZER = KafkaPartitionSplitSerializer()
 
 
 def position_to_json(position: Position) -> dict[str, list[int | None]]:
-    """Topic to a list of offsets, indexed by partition number; null where the position has none."""
+    """Writes offsets by topic as lists, indexed by partition number, with null for gaps."""
     document: dict[str, list[int | None]] = {}
     for (topic, partition), offset in sorted(position.items()):
         offsets = document.setdefault(topic, [])
@@ -104,7 +104,7 @@ def position_to_json(position: Position) -> dict[str, list[int | None]]:
 
 
 def position_from_json(document: Mapping[str, Iterable[int | None]]) -> dict[TopicPartition, int]:
-    """Reads what `position_to_json` wrote."""
+    """Reads the result of `position_to_json`."""
     return {
         TopicPartition(topic, partition): offset
         for topic, offsets in document.items()

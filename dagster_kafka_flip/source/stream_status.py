@@ -1,4 +1,4 @@
-"""How a stream stands to the logs that it reads, as they are now: how far behind, and whether they are the same."""
+"""Compares a stream's position with the current logs: lag, and whether the logs are the same."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LogStanding:
-    """What was found.
+    """Result of the comparison.
 
     Attributes:
-        cluster_id: Id of the cluster that answers; None where it does not tell.
-        topics: Number of the source's topics that are there.
-        lag: Offsets between the position and the end offset, of each topic partition whose log is the position's.
-        lost: Of these, offsets between the position and the log's beginning: gone before they were read.
-        beyond: Of these, offsets between the log's end and the position behind it: the log was truncated.
-        changed: What is another log than the position's, or is not there.
-        held_back: Offsets between the end offset and the high watermark, where an open transaction holds any back.
-        gone: Topic partitions of the position that are no longer there: what was left of them is not in the lag.
+        cluster_id: Id of the current cluster; None if unknown.
+        topics: Number of the source's existing topics.
+        lag: Offsets between the position and the end offset, for each topic partition with an unchanged log.
+        lost: Of these, offsets between the position and the log start: deleted before they were read.
+        beyond: Of these, offsets between the log end and the position after it: the log was truncated.
+        changed: Errors for logs that changed or do not exist.
+        held_back: Offsets between the end offset and the high watermark that an open transaction holds back.
+        gone: Topic partitions of the position that no longer exist; they are not in the lag.
     """
 
     cluster_id: str | None
@@ -44,17 +44,17 @@ class LogStanding:
 
     @property
     def total_lag(self) -> int:
-        """Offsets that are left to read."""
+        """Total lag in offsets."""
         return sum(self.lag.values())
 
 
 def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) -> LogStanding:
-    """Asks the cluster for its id, the topics' ids, and the ends and beginnings of their logs.
+    """Requests the cluster's id, the topic ids, and the start and end offsets of the logs.
 
     Args:
-        source: What the stream reads.
-        cluster: Where.
-        state: Where the stream stands.
+        source: The stream's source.
+        cluster: The cluster.
+        state: The stream's state.
 
     Raises:
         ClusterUnreachableError: No broker answered.
@@ -69,7 +69,7 @@ def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) 
         changed.append(error)
     missing = source.subscription.missing(topics)
     if missing:
-        msg = f"{', '.join(missing)}: not there, or this client may not describe it"
+        msg = f"{', '.join(missing)}: topic does not exist, or this client may not describe it"
         changed.append(TopicNotFoundError(msg))
     try:
         check_cluster(state, cluster_id)
@@ -85,14 +85,14 @@ def log_standing(source: KafkaSource, cluster: Cluster, state: EnumeratorState) 
         log = Log(source, cluster, partitions)
         beginning, end = log.beginning_offsets(partitions), log.end_offsets(partitions)
         for tp in sorted(partitions):
-            # What appears later is read from its beginning.
+            # Topic partitions discovered later are read from the beginning.
             position = state.position.get(tp, beginning[tp])
             lag[tp] = max(0, end[tp] - max(position, beginning[tp]))
             if position < beginning[tp]:
                 lost[tp] = beginning[tp] - position
             if position > log.high_watermarks[tp]:
                 beyond[tp] = position - log.high_watermarks[tp]
-            # Of what is not read yet; the position may lie behind a transaction that was opened since.
+            # Only for unread offsets; the position may be after the start of a later transaction.
             if (held := log.high_watermarks[tp] - max(end[tp], position)) > 0:
                 held_back[tp] = held
     there = {tp for topic in topics.values() for tp in topic.partitions}

@@ -1,6 +1,7 @@
-"""Which topic partitions a source reads: a list of topics, a pattern, or a set of topic partitions.
+"""Subscriptions: which topic partitions a source reads.
 
-Flink's three KafkaSubscribers. Each looks at the cluster anew for every plan.
+Flink's three KafkaSubscribers: a list of topics, a pattern, or a set of topic partitions. Each queries the cluster for
+every plan.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import TopicPartition
 
-# Kafka's own rule for a topic's name, from org.apache.kafka.common.internals.Topic.
+# Kafka's rule for topic names, from org.apache.kafka.common.internals.Topic.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
 class TopicMetadata:
-    """What the cluster says about one topic.
+    """Metadata of one topic.
 
     Attributes:
         name: The topic's name.
-        topic_id: Its id (KIP-516), or None where the cluster does not tell.
+        topic_id: The topic's id (KIP-516); None if unknown.
         partitions: Its topic partitions, sorted.
         is_internal: Whether it is one of Kafka's own topics, such as `__consumer_offsets`.
     """
@@ -39,33 +40,33 @@ class TopicMetadata:
 
 
 class TopicDirectory(Protocol):
-    """What a subscription may ask the cluster."""
+    """Cluster requests of a subscription."""
 
     def list_topics(self) -> Collection[str]:
         """Names of all topics that this client may describe."""
         ...
 
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """Ids and partitions of topics; a missing one is an error, unless they are to be skipped."""
+        """Ids and partitions of topics; a missing one is an error unless `skip_missing` is set."""
         ...
 
 
 @dataclass(frozen=True)
 class TopicListSubscription:
-    """All partitions of some topics.
+    """All partitions of a list of topics.
 
     Attributes:
-        topics: The topics' names, sorted and each once.
+        topics: Topic names, sorted and unique.
     """
 
     topics: tuple[str, ...]
 
     def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """The topics as they are now.
+        """Returns the current topics.
 
         Args:
             directory: The cluster.
-            skip_missing: Leave out what does not exist, instead of an error.
+            skip_missing: Omit missing topics instead of raising an error.
 
         Raises:
             TopicNotFoundError: A topic is missing.
@@ -73,11 +74,11 @@ class TopicListSubscription:
         return directory.describe_topics(self.topics, skip_missing=skip_missing)
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """What is named and not there."""
+        """The listed topics that do not exist."""
         return tuple(topic for topic in self.topics if topic not in found)
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
-        """Whether the topic partition would be read, if it exists."""
+        """Whether the subscription includes a topic partition, if it exists."""
         return topic_partition.topic in self.topics
 
     def __str__(self) -> str:
@@ -86,45 +87,45 @@ class TopicListSubscription:
 
 @dataclass(frozen=True)
 class TopicPatternSubscription:
-    """All partitions of the topics whose whole name matches a pattern, but for Kafka's internal ones.
+    """All partitions of the topics whose whole name matches a pattern, except Kafka's internal topics.
 
     Attributes:
-        pattern: A regular expression in Python's syntax.
+        pattern: A regular expression (Python syntax).
     """
 
     pattern: str
 
     def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """The topics that match now.
+        """Returns the topics that currently match.
 
         Args:
             directory: The cluster.
-            skip_missing: Makes no difference: a pattern names no topic.
+            skip_missing: Has no effect for a pattern.
 
         Raises:
-            TopicNotFoundError: None matches: more likely a slip in the pattern than what was meant.
+            TopicNotFoundError: No topic matches, which is most likely a mistake in the pattern.
         """
         del skip_missing
         names = [name for name in directory.list_topics() if re.fullmatch(self.pattern, name)]
-        # A topic may be deleted between the list and the description.
+        # A topic may be deleted between the two requests.
         found = directory.describe_topics(names, skip_missing=True) if names else {}
         matching = {name: topic for name, topic in found.items() if not topic.is_internal}
         if not matching:
             msg = (
-                f"no topic matches the pattern {self.pattern!r} (the whole name has to match, and internal topics are "
-                "left out, and so are topics that this client may not describe); correct the pattern, create a topic "
-                "that it matches, or grant DESCRIBE on such topics"
+                f"no topic matches the pattern {self.pattern!r} (the pattern must match the whole name; internal "
+                "topics and topics that this client may not describe are excluded); correct the pattern, create a "
+                "matching topic, or grant DESCRIBE on such topics"
             )
             raise TopicNotFoundError(msg)
         return matching
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """Nothing: a pattern names no topic."""
+        """Always empty: a pattern does not list topics."""
         del found
         return ()
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
-        """Whether the topic partition would be read, if it exists."""
+        """Whether the subscription includes a topic partition, if it exists."""
         return re.fullmatch(self.pattern, topic_partition.topic) is not None
 
     def __str__(self) -> str:
@@ -133,25 +134,25 @@ class TopicPatternSubscription:
 
 @dataclass(frozen=True)
 class PartitionSetSubscription:
-    """Some topic partitions, and none that are added to their topics later.
+    """A fixed set of topic partitions; partitions added later are not included.
 
     Attributes:
-        partitions: The topic partitions, sorted and each once.
+        partitions: The topic partitions, sorted and unique.
     """
 
     partitions: tuple[TopicPartition, ...]
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that they are of, sorted and each once."""
+        """Their topics, sorted and unique."""
         return tuple(sorted({tp.topic for tp in self.partitions}))
 
     def describe(self, directory: TopicDirectory, *, skip_missing: bool = False) -> Mapping[str, TopicMetadata]:
-        """The topics as they are now, reduced to the topic partitions asked for.
+        """Returns the current topics, reduced to the requested topic partitions.
 
         Args:
             directory: The cluster.
-            skip_missing: Leave out what does not exist, instead of an error.
+            skip_missing: Omit missing topic partitions instead of raising an error.
 
         Raises:
             TopicNotFoundError: A topic or a topic partition is missing.
@@ -161,8 +162,8 @@ class PartitionSetSubscription:
         for tp in self.partitions:
             if not skip_missing and tp not in found[tp.topic].partitions:
                 msg = (
-                    f"{tp}: the source asks for it, and the topic {tp.topic} has {len(found[tp.topic].partitions)} "
-                    "partitions, numbered from 0; correct the number, or add partitions to the topic"
+                    f"{tp} does not exist: the topic {tp.topic} has {len(found[tp.topic].partitions)} partitions, "
+                    "numbered from 0; correct the number, or add partitions to the topic"
                 )
                 raise TopicNotFoundError(msg)
         return {
@@ -171,12 +172,12 @@ class PartitionSetSubscription:
         }
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """What is named and not there."""
+        """The listed topic partitions that do not exist."""
         there = {tp for topic in found.values() for tp in topic.partitions}
         return tuple(str(tp) for tp in self.partitions if tp not in there)
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
-        """Whether the topic partition would be read, if it exists."""
+        """Whether the subscription includes a topic partition, if it exists."""
         return topic_partition in self.partitions
 
     def __str__(self) -> str:
@@ -184,28 +185,28 @@ class PartitionSetSubscription:
 
 
 Subscription: TypeAlias = "TopicListSubscription | TopicPatternSubscription | PartitionSetSubscription"
-"""What a source reads: exactly one of the three."""
+"""A source has exactly one of the three subscriptions."""
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuses a name that no topic can have.
+    """Rejects an invalid topic name.
 
     Raises:
-        ValueError: Kafka would not allow it.
+        ValueError: Kafka does not allow the name.
     """
     if not _LEGAL_NAME.fullmatch(topic) or topic in {".", ".."}:
-        msg = f"{topic!r} can't be a topic's name: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'"
+        msg = f"invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'"
         raise ValueError(msg)
 
 
 def check_topic_pattern(pattern: str) -> None:
-    """Refuses what is no regular expression.
+    """Rejects an invalid regular expression.
 
     Raises:
-        ValueError: It can't be compiled.
+        ValueError: The pattern can't be compiled.
     """
     try:
         re.compile(pattern)
     except re.error as error:
-        msg = f"the topic pattern {pattern!r} is no regular expression: {error}"
+        msg = f"the topic pattern {pattern!r} is not a valid regular expression: {error}"
         raise ValueError(msg) from None

@@ -1,8 +1,7 @@
-"""Which task reads what: a fat split is read by several tasks, many thin ones by few.
+"""Assigns splits to Spark tasks: several tasks read a large split, one task reads many small ones.
 
-A Spark job is as fast as its busiest core. One task for each topic partition would leave all cores but one idle where
-one topic partition holds most of the records, and spend more time on starting consumers than on reading where thousands
-hold a handful each.
+A Spark job is as fast as its busiest core. With one task per topic partition, a single large topic partition would
+leave the other cores idle, and thousands of small ones would spend more time on starting consumers than on reading.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
 
-# Below this, a further task costs more (a consumer's start, a file of its own) than it saves.
+# Below this, another task costs more (a consumer's start, another file) than it saves.
 MIN_RECORDS_PER_TASK = 50_000
-# Above this, a task that fails has much to repeat, and the last one to end holds up the rest.
+# Above this, a failed task repeats too much, and the last task delays the rest.
 MAX_RECORDS_PER_TASK = 2_000_000
-# At the end of its range each task has fetched ahead what another one reads, so that more of them are dearer.
+# Each task prefetches records of the next task at the end of its range, so more tasks cost more.
 _TASKS_PER_CORE = 1
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """How the splits of a batch are dealt out to tasks.
+    """Assignment of a batch's splits to tasks.
 
     Attributes:
-        divided: Splits that are read by one task or more, each of at most `records_per_task` offsets.
-        gathered: Splits that are too thin for a task of their own, in groups of neighbours, one for each task.
-        records_per_task: Largest number of offsets that a task of a divided split reads.
+        divided: Splits that one or more tasks read, each at most `records_per_task` offsets.
+        gathered: Groups of small splits; one task reads each group.
+        records_per_task: Maximum number of offsets that a task of a divided split reads.
     """
 
     divided: tuple[KafkaPartitionSplit, ...]
@@ -39,7 +38,7 @@ class TaskPlan:
 
     @property
     def tasks(self) -> tuple[tuple[KafkaPartitionSplit, ...], ...]:
-        """What each task reads, part by part."""
+        """The parts that each task reads."""
         parts = tuple(
             (part,) for split in self.divided for part in split.divide(-(-split.offset_span // self.records_per_task))
         )
@@ -47,17 +46,17 @@ class TaskPlan:
 
 
 def plan_tasks(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskPlan:
-    """Deals splits out to tasks of about the same size.
+    """Assigns splits to tasks of about the same size.
 
     Args:
-        splits: Not empty each, and at most one for each topic partition.
-        parallelism: Number of tasks that can run at once.
+        splits: Non-empty splits, at most one per topic partition.
+        parallelism: Number of tasks that can run in parallel.
     """
     total = sum(split.offset_span for split in splits)
     even = -(-total // max(1, parallelism * _TASKS_PER_CORE))
     records_per_task = min(max(even, MIN_RECORDS_PER_TASK), MAX_RECORDS_PER_TASK)
     thin = [split for split in splits if split.offset_span * 2 <= records_per_task]
-    # Each of the few gets a core at once; gathering them would only make one wait for the other.
+    # Every split gets a core at once; a group would only run its splits one after the other.
     if len(splits) <= parallelism:
         thin = []
     gathered = _neighbours(thin, _groups(thin, records_per_task, parallelism))
@@ -75,7 +74,7 @@ def _groups(thin: Sequence[KafkaPartitionSplit], records_per_task: int, parallel
 
 
 def _neighbours(splits: Sequence[KafkaPartitionSplit], groups: int) -> tuple[tuple[KafkaPartitionSplit, ...], ...]:
-    """Groups of equal number, as `coalesce` makes them; which ones it puts together is Spark's affair."""
+    """Groups of equal size, as `coalesce` creates them; Spark decides which splits form a group."""
     return tuple(
         tuple(splits[len(splits) * group // groups : len(splits) * (group + 1) // groups]) for group in range(groups)
     )

@@ -1,4 +1,4 @@
-"""Tiles: windows that lie between offsets, so that each record is in exactly one, however the log grows meanwhile."""
+"""Offset windows: windows between fixed offsets, so each record is in exactly one as the log grows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedWindow:
-    """A window that was landed before.
+    """A window that was written before.
 
     Attributes:
         window: The window.
-        starts: Where it began.
-        stops: Where it ended.
-        is_complete: Whether it was over; else its end may be moved.
-        logs: Cluster and topics that the offsets are of; the position counts for nothing.
-        topics: The topics that were landed for it; None for all that the source reads.
+        starts: Its start offsets.
+        stops: Its stop offsets.
+        is_complete: Whether the window was over; otherwise its end may move.
+        logs: Cluster and topics of the offsets; the position is not used.
+        topics: The topics that were written for it; None for all topics of the source.
     """
 
     window: Window
@@ -37,15 +37,17 @@ class RecordedWindow:
 
 
 Bounds = dict[int, dict["TopicPartition", int]]
-"""Offsets of topic partitions by the time of the window's end that they stand for."""
+"""Offsets of topic partitions by the window end that they represent, in milliseconds since the epoch."""
 
 
 def recorded_bounds(recorded: Iterable[RecordedWindow], logs: EnumeratorState) -> Bounds:
-    """Where windows that were landed before begin and end. What was recorded last counts; a beginning before an end.
+    """Returns the bounds of windows that were written before.
+
+    The latest record counts; a start takes precedence over an end.
 
     Args:
-        recorded: The windows, what was recorded last first.
-        logs: Cluster and topics as they are now: offsets of others mean nothing in them.
+        recorded: The windows, latest record first.
+        logs: Current cluster and topics: offsets of others do not apply.
     """
     bounds: Bounds = {}
     recorded = tuple(recorded)
@@ -62,16 +64,16 @@ def unread_before(
     recorded: Iterable[RecordedWindow],
     bounds: Bounds,
 ) -> set[TopicPartition]:
-    """Topic partitions that were not there when the window before was landed.
+    """Finds topic partitions that did not exist when the previous window was written.
 
-    Their records from before that window's end were landed with no window, and would be in none. So the next window
-    begins with them: where they begin themselves, or where an earlier window left off.
+    Their records from before that window's end are in no window. So the next window begins with them: at their log
+    start, or where an earlier window ended.
 
     Args:
-        time: When the next window begins.
+        time: Start of the next window, in milliseconds since the epoch.
         partitions: The topic partitions.
-        recorded: What was landed before.
-        bounds: Its bounds in the logs as they are now.
+        recorded: The windows that were written before.
+        bounds: Their bounds in the current logs.
     """
     landed = [window for window in recorded if window.is_complete and window.window.stop_ms == time]
     known = bounds.get(time, {})
@@ -88,16 +90,16 @@ def tile_bounds(
     recorded: Bounds,
     look_up: Callable[[TopicPartition, int], int],
 ) -> list[dict[TopicPartition, int]]:
-    """The offsets between which windows lie.
+    """Returns the offsets of the windows' bounds.
 
-    What is recorded stays. What is looked up may contradict it, because the log has grown since: it is moved to lie
-    between what was recorded for an earlier and for a later time.
+    Recorded bounds stay. A lookup may contradict them, because the log has grown since: its result is moved between the
+    recorded bounds for an earlier and a later time.
 
     Args:
-        times: The windows' ends, in order.
+        times: The windows' ends, in order, in milliseconds since the epoch.
         partitions: The topic partitions.
-        recorded: What is recorded, for any time.
-        look_up: Tells the offset of a topic partition at a time.
+        recorded: The recorded bounds, for any time.
+        look_up: Returns the offset of a topic partition at a timestamp.
     """
     floor: dict[TopicPartition, int] = {}
     found: Bounds = {}

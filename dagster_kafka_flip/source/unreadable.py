@@ -1,7 +1,7 @@
-"""Records that Spark can't read, and the ranges of offsets that are set aside for the client because of them.
+"""Records that Spark can't read, and the offset ranges that the Kafka client reads instead.
 
-A Spark TIMESTAMP counts microseconds in 64 bits. Kafka's timestamps count milliseconds in 64 bits, and a producer may
-write any. Spark's Kafka reader fails on what does not fit, whatever columns are asked for.
+A Spark TIMESTAMP has 64-bit microseconds. Kafka's timestamps have 64-bit milliseconds, and producers can write any
+value. Spark's Kafka reader fails on values that are out of range, regardless of the selected columns.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 LATEST_MS = (2**63 - 1) // 1000
 """The latest timestamp that Spark can hold, in milliseconds since the epoch."""
 
-# Spark reads one range after the other; the client reads the few records in between as well.
+# Spark reads the ranges one after the other, so the client also reads the few records in between.
 _JOINED = 5_000
 
 _NAMED = 5
 
 
 class RecordTimes(Protocol):
-    """What has to be asked of a cluster."""
+    """Cluster requests of the search."""
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str
     ) -> Mapping[TopicPartition, int]:
-        """The first offset of each at or after its timestamp; partitions without one are left out."""
+        """The first offset of each at or after its timestamp; omits partitions without one."""
         ...
 
     def record_times(
         self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str
     ) -> Iterator[tuple[TopicPartition, TimestampedOffset]]:
-        """The offset and the time of each record in some ranges."""
+        """The offset and the timestamp of each record in the ranges."""
         ...
 
 
@@ -46,9 +46,9 @@ class UnreadableRecords:
     """Records that Spark can't read.
 
     Attributes:
-        records: How many.
+        records: Number of records.
         named: The first few.
-        ranges: Ranges of offsets that hold all of them, sorted, and apart from each other.
+        ranges: Sorted, disjoint ranges of offsets that contain all of them.
     """
 
     records: int
@@ -57,10 +57,10 @@ class UnreadableRecords:
 
 
 def is_readable(timestamp_ms: int) -> bool:
-    """Whether Spark can hold a timestamp.
+    """Whether a timestamp is in range for a Spark TIMESTAMP.
 
     Args:
-        timestamp_ms: In milliseconds since the epoch.
+        timestamp_ms: Milliseconds since the epoch.
     """
     return -LATEST_MS <= timestamp_ms <= LATEST_MS
 
@@ -68,15 +68,15 @@ def is_readable(timestamp_ms: int) -> bool:
 def unreadable_records(
     cluster: RecordTimes, splits: Sequence[KafkaPartitionSplit], isolation_level: str
 ) -> UnreadableRecords | None:
-    """Looks for records whose timestamps Spark can't hold; None if there is none.
+    """Searches for records whose timestamps are out of range for Spark; None if there are none.
 
-    A look-up by time tells from which offset on there are any. Only where that finds nothing, all records are read:
-    Kafka looks up no time before 1970.
+    A lookup by timestamp returns the first such offset. Only if it finds nothing are all records read, because Kafka
+    can't look up timestamps before 1970.
 
     Args:
-        cluster: Where to look.
-        splits: What to look through.
-        isolation_level: Under `read_committed` records of aborted transactions are none.
+        cluster: The cluster.
+        splits: The splits to search.
+        isolation_level: With `read_committed`, ignores records of aborted transactions.
     """
     if not splits:
         return None
@@ -114,7 +114,7 @@ def _looked_through(
 
 
 def joined(ranges: Iterable[KafkaPartitionSplit]) -> tuple[KafkaPartitionSplit, ...]:
-    """Ranges without those that overlap or touch: they become one."""
+    """Merges ranges that overlap or touch."""
     result: list[KafkaPartitionSplit] = []
     for each in sorted(ranges):
         last = result[-1] if result else None
@@ -132,11 +132,11 @@ def joined(ranges: Iterable[KafkaPartitionSplit]) -> tuple[KafkaPartitionSplit, 
 def within(
     ranges: Iterable[KafkaPartitionSplit], splits: Iterable[KafkaPartitionSplit]
 ) -> tuple[KafkaPartitionSplit, ...]:
-    """What of some ranges lies in splits.
+    """The intersection of ranges and splits.
 
     Args:
         ranges: Ranges that don't overlap.
-        splits: At most one of each topic partition.
+        splits: At most one split per topic partition.
     """
     by_log = {split.topic_partition: split for split in splits}
     cut = (
@@ -152,10 +152,10 @@ def within(
 def around(
     splits: Iterable[KafkaPartitionSplit], ranges: Sequence[KafkaPartitionSplit]
 ) -> tuple[KafkaPartitionSplit, ...]:
-    """What splits hold besides some ranges.
+    """The splits without given ranges.
 
     Args:
-        splits: At most one of each topic partition.
+        splits: At most one split per topic partition.
         ranges: Ranges that don't overlap.
     """
     pieces: list[KafkaPartitionSplit] = []
@@ -169,7 +169,7 @@ def around(
 
 
 def rounds(ranges: Sequence[KafkaPartitionSplit]) -> list[list[KafkaPartitionSplit]]:
-    """The same ranges, dealt out so that each round has at most one of each topic partition."""
+    """Distributes the ranges over rounds with at most one range per topic partition."""
     dealt: list[list[KafkaPartitionSplit]] = []
     seen: dict[TopicPartition, int] = {}
     for each in sorted(ranges):

@@ -1,4 +1,4 @@
-"""Window: a half-open span of time with a key, what an asset partition of time stands for."""
+"""Window: a half-open time span with a key, such as an asset's time partition."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Window:
-    """A half-open span of time, [start, stop).
+    """A half-open time span, [start, stop).
 
     Attributes:
-        key: Names it; the partition key under Dagster.
-        start_ms: Its first millisecond since the epoch.
-        stop_ms: The first millisecond that is no longer in it.
+        key: The window's name; in Dagster, the partition key.
+        start_ms: First millisecond of the window, since the epoch.
+        stop_ms: First millisecond after the window, since the epoch.
     """
 
     key: str
@@ -40,27 +40,27 @@ class Window:
 
     @classmethod
     def between(cls, start: datetime | int | str, stop: datetime | int | str, key: str | None = None) -> Window:
-        """A window from two points in time.
+        """Creates a window from two timestamps.
 
         Args:
-            start: Milliseconds since the epoch, an aware datetime, or an ISO 8601 text with an offset from UTC.
-            stop: The same; the first moment that is no longer in the window.
-            key: Its name. Default: both ends as text.
+            start: Milliseconds since the epoch, an aware datetime, or an ISO 8601 string with a UTC offset.
+            stop: The exclusive end, in the same forms.
+            key: The window's key. Default: both timestamps as text.
 
         Raises:
-            ConfigurationError: A time can't be read or has no offset from UTC, or the end is not after the start.
+            ConfigurationError: A timestamp is malformed or has no UTC offset, or the end is not after the start.
         """
         start_ms, stop_ms = epoch_milliseconds(start), epoch_milliseconds(stop)
         return cls(key or f"{instant(start_ms)}/{instant(stop_ms)}", start_ms, stop_ms)
 
     @property
     def start(self) -> str:
-        """Its start in UTC, as text."""
+        """The start in UTC, as text."""
         return instant(self.start_ms)
 
     @property
     def stop(self) -> str:
-        """Its end in UTC, as text."""
+        """The end in UTC, as text."""
         return instant(self.stop_ms)
 
     def __str__(self) -> str:
@@ -68,17 +68,17 @@ class Window:
 
 
 def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
-    """Windows in order of time, in groups without gaps.
+    """Sorts windows by time, in groups without gaps.
 
     Raises:
-        ConfigurationError: Two windows overlap, or there is none.
+        ConfigurationError: Two windows overlap, or the list is empty.
     """
     groups: list[list[Window]] = []
     for window in sorted(windows, key=lambda window: window.start_ms):
         if groups and window.start_ms < groups[-1][-1].stop_ms:
             msg = (
-                f"the windows {groups[-1][-1]} and {window} overlap: a record dated in both would be landed twice. "
-                f"Nothing was read. Leave one of them out of the run, such as {groups[-1][-1].key}"
+                f"the windows {groups[-1][-1]} and {window} overlap: a record with a timestamp in both would be "
+                f"written twice. Nothing was read. Remove one of them from the run, such as {groups[-1][-1].key}"
             )
             raise ConfigurationError(msg)
         if groups and window.start_ms == groups[-1][-1].stop_ms:
@@ -86,32 +86,31 @@ def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
         else:
             groups.append([window])
     if not groups:
-        msg = "there is no window to land; name at least one"
+        msg = "no windows given; give at least one"
         raise ConfigurationError(msg)
     keys = [window.key for group in groups for window in group]
     for key, again in itertools.pairwise(sorted(keys)):
         if key == again:
-            msg = f"two windows have the key {key}; each needs one of its own"
+            msg = f"two windows have the key {key}; keys must be unique"
             raise ConfigurationError(msg)
     return [tuple(group) for group in groups]
 
 
 class Windows(Settings):
-    """How records are put into windows.
+    """Rules that assign records to windows.
 
     Attributes:
-        mode: `exact` (default): a window holds the records whose time lies in it. `offset`: a window begins where the
-            one before it ended in the log, so that windows tile the log whatever the records' times are.
-        max_lateness: How much later than a record of a later time a record may arrive and still be found: so much
-            further is the log read for it. Default: an hour. None for no limit: the log is read to its end, and what
-            retention has taken is judged as if no record were late. Counts for nothing on topics whose brokers set
-            the time (LogAppendTime).
-        event_time: A timestamp column of the decoded value that decides instead of the record's own time. Only exact.
-        column: The column that holds each row's window, by its key, in a table of windows. Default `kafka_window`.
-        repair: The table is fed by an incremental stream, and windows of it are read again: only rows that the stream
-            has landed are replaced, and its position stays. Only exact.
-        time_column: In a repair, the table's column with the time that decides. Default: the column of the record's
-            own timestamp.
+        mode: `exact` (default): a window has the records whose timestamps are in it. `offset`: a window begins at the
+            offsets where the previous one ended, so that every record is in one window regardless of its timestamp.
+        max_lateness: How late a record may arrive after records with later timestamps: the log is read this much
+            further. Default: one hour. None for no limit: reads to the end of the log, and treats records deleted by
+            retention as not late. Ignored for topics with LogAppendTime.
+        event_time: A timestamp column of the decoded value to use instead of the record's timestamp. Only with `exact`.
+        column: The column with each row's window key. Default: `kafka_window`.
+        repair: Replaces windows of a table that an incremental stream writes to: only rows of the stream are replaced,
+            and its position does not change. Only with `exact`.
+        time_column: In a repair, the table's timestamp column that selects the rows. Default: the column of the
+            record's timestamp.
     """
 
     mode: Literal["exact", "offset"] = "exact"
@@ -125,18 +124,19 @@ class Windows(Settings):
     @classmethod
     def _check_max_lateness(cls, max_lateness: timedelta | None) -> timedelta | None:
         if max_lateness is not None and max_lateness < timedelta(0):
-            msg = f"the maximum lateness is {max_lateness}; it can't be negative"
+            msg = f"the maximum lateness is {max_lateness}; it must not be negative"
             raise ValueError(msg)
         return max_lateness
 
     @field_validator("column")
     @classmethod
     def _check_column(cls, column: str) -> str:
-        # Delta 4.0 looks for the files of a partition by the column's quoted name: it then finds no rows at all,
-        # and a window that is landed again could be there twice.
+        # Delta 4.0 looks for a partition's files by the quoted column name: it would find no rows, and rewritten
+        # windows could be duplicated.
         if "`" in column:
             msg = (
-                f"Delta finds no rows by a column whose name holds a backtick, such as {column!r}; choose another name"
+                f"Delta can't filter by a column whose name contains a backtick, such as {column!r}; choose another "
+                "name"
             )
             raise ValueError(msg)
         return column
@@ -144,9 +144,9 @@ class Windows(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> Windows:
         checks: dict[str, Any] = {
-            "event_time needs the mode exact": self.event_time is not None and self.mode == "offset",
-            "repair needs the mode exact": self.repair and self.mode == "offset",
-            "time_column is for a repair; event_time decides otherwise": self.time_column and not self.repair,
+            "event_time requires mode exact": self.event_time is not None and self.mode == "offset",
+            "repair requires mode exact": self.repair and self.mode == "offset",
+            "time_column is only for repair; other windows use event_time": self.time_column and not self.repair,
         }
         wrong = [text for text, is_wrong in checks.items() if is_wrong]
         if wrong:

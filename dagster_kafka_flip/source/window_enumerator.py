@@ -1,9 +1,9 @@
-"""WindowEnumerator: finds where in the logs the records of windows are, before anything is read.
+"""WindowEnumerator: finds the offsets of windows' records before anything is read.
 
-Kafka finds the first entry at or after a time (KIP-79), not the last before one. So a window may start there: no record
-of it is before that offset. Its stop is the first *record* at or after its end and `max_lateness`: a record of the
-window behind that one came later than allowed. Both depend on the log and on this one window alone, so that a window
-has the same rows whatever it is landed together with. See section 8 of docs/architecture.md.
+Kafka returns the first entry at or after a timestamp (KIP-79), not the last one before it. A window starts there: none
+of its records is before that offset. It stops at the first *record* at or after its end plus `max_lateness`: a later
+record of the window exceeds the lateness. Both offsets depend only on the log and on this window, so a window has the
+same rows regardless of the other windows in the run. See section 8 of docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# A new leader's clock may be behind that of the one before it, and then so are the times that it sets.
+# The clock of a new leader, and so its timestamps, may be behind the previous leader's.
 _BROKER_CLOCKS = timedelta(seconds=10) // timedelta(milliseconds=1)
-# What clocks may differ by without anybody's record being from the future.
+# Tolerated clock difference before a record counts as being in the future.
 _CLOCK_SKEW = timedelta(minutes=5) // timedelta(milliseconds=1)
 
 
 def now_milliseconds() -> int:
-    """The time now, in milliseconds since the epoch."""
+    """The current time, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -73,11 +73,11 @@ class WindowEnumerator:
     """Turns windows into offsets.
 
     Args:
-        source: What to read; its starts and stops count for nothing.
-        cluster: Where from.
-        windows: How records are put into windows.
-        context: What is known of the run.
-        now: Tells the time in milliseconds since the epoch. Default: this machine's clock.
+        source: The source; its starting and stopping offsets are not used.
+        cluster: The Kafka cluster.
+        windows: The rules that assign records to windows.
+        context: Context of the run.
+        now: Returns the current time in milliseconds since the epoch. Default: this machine's clock.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class WindowEnumerator:
         self._now = now or now_milliseconds
 
     def discover(self) -> None:
-        """Looks whether the topics are there.
+        """Checks that the topics exist.
 
         Raises:
             TopicNotFoundError: A topic is missing.
@@ -111,54 +111,53 @@ class WindowEnumerator:
         cut_at: Position | None = None,
         recorded: Iterable[RecordedWindow] = (),
     ) -> WindowPlan:
-        """Fixes what is read for each window.
+        """Plans the ranges of each window.
 
         Args:
-            windows: In order of time, without gaps between them.
-            known: Cluster and topics that the table's rows are of, and how far they were read; None if there are none
-                yet.
-            cut_at: Where a stream stands that feeds the same table: nothing is read from there on, nor of topic
-                partitions that it does not know, because it will read them itself.
-            recorded: In offset mode, windows that were landed before.
+            windows: Consecutive windows in time order.
+            known: Cluster, topics and read offsets of the table's rows; None if there are none yet.
+            cut_at: Position of a stream that writes to the same table: nothing is read from there on, nor from topic
+                partitions that it does not have, because the stream will read them itself.
+            recorded: In offset mode, windows that were written before.
 
-        Raises (but for what the context says is tolerated):
+        Raises (unless the context tolerates the error):
             TopicNotFoundError: A topic is missing.
-            ClusterChangedError: The table's rows are of another cluster.
-            TopicRecreatedError: The table's rows are of an earlier topic with the same name.
-            EndBeforePositionError: The log ends before what was read of it for the table.
-            WindowNotCompleteError: A window is not over, or an open transaction may hold records of it back.
-            WindowBeyondRetentionError: The log may no longer hold all records of a window.
-            RecordsFromFutureError: A record is dated in the future, so that what comes behind it seems late.
+            ClusterChangedError: The table's rows belong to another cluster.
+            TopicRecreatedError: The table's rows belong to an earlier topic with the same name.
+            EndBeforePositionError: The log ends before the offsets that were read for the table.
+            WindowNotCompleteError: A window is not over, or an open transaction may hold back its records.
+            WindowBeyondRetentionError: The log may no longer have all records of a window.
+            RecordsFromFutureError: A record has a timestamp in the future, so later records seem late.
             ClusterUnreachableError: No broker answered.
         """
         planning = _Planning(self._source, self._cluster, self._windows, self._context, self._now())
         return planning.plan(windows, known, cut_at, tuple(recorded))
 
     def close(self) -> None:
-        """Ends the client's threads and connections."""
+        """Closes the client's threads and connections."""
         self._cluster.close()
 
     def check_same_logs(self, plan: WindowPlan) -> None:
-        """See `identity.check_same_logs`. Also asks about topic partitions of which nothing was read.
+        """See `identity.check_same_logs`. Also checks topic partitions without any range to read.
 
-        That there is nothing to read takes rows away as well.
+        An empty range also removes rows.
         """
         check_same_logs(self._cluster, plan.state, plan.stops)
 
     def assign(self, plan: WindowPlan) -> SplitAssignment:
-        """A plan, dealt out to tasks."""
+        """Assigns a plan to tasks."""
         return self._context.assignment(plan.read_plan())
 
 
 class _Planning:
-    """What is found out for one plan.
+    """State of one plan.
 
     Args:
-        source: What to read.
-        cluster: Where from.
-        windows: How records are put into windows.
-        context: What is known of the run.
-        now: The time, in milliseconds since the epoch.
+        source: The source.
+        cluster: The Kafka cluster.
+        windows: The rules that assign records to windows.
+        context: Context of the run.
+        now: The current time, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class _Planning:
         cut_at: Position | None,
         recorded: Sequence[RecordedWindow],
     ) -> WindowPlan:
-        """Fixes what is read for each window."""
+        """Plans the ranges of each window."""
         cluster_id = self._cluster.cluster_id()
         topics, missing = found_topics(self._source.subscription, self._cluster, self._context.tolerated)
         self._incidents += missing
@@ -206,7 +205,7 @@ class _Planning:
             self._source.isolation_level,
             self._beginning,
             self._end,
-            # What an offset window leaves to others depends on where it ends; so that is looked for to the end.
+            # The next window depends on where an offset window ends, so the search for the end is unlimited.
             looked_through=None if is_tiled else LOOKED_THROUGH,
         )
         bounds = recorded_bounds(recorded, logs) if is_tiled else {}
@@ -215,7 +214,7 @@ class _Planning:
             planned, stragglers_from = self._tiles(windows, look, bounds, unread), {}
         else:
             planned, stragglers_from = self._exact(windows, look)
-        # In a repair, what is not over yet or held back the stream has not landed, and will.
+        # In a repair, the stream itself will write records that are still to come or held back.
         if not self._windows.repair:
             planned = self._completed(planned, log, look, bounds)
         if cut_at is not None:
@@ -236,36 +235,36 @@ class _Planning:
     def _check_identity(
         self, known: EnumeratorState, cluster_id: str | None, topics: Mapping[str, TopicMetadata]
     ) -> None:
-        went_on = "The run went on with the log that answers now; rows of the windows are replaced by what it holds."
-        stay = "Nothing was read, and the rows that the table has stay."
-        instead = "To put what it holds now in the place of the rows of these windows"
+        went_on = "The run read the current log and replaced the rows of the windows with its records."
+        stay = "Nothing was read, and the table's rows are unchanged."
+        instead = "To replace the rows of these windows with its current records"
         try:
             check_cluster(known, cluster_id)
         except ClusterChangedError as error:
             if not self._windows.repair:
                 ways_on = (
-                    f"{stay} Correct the address; or land in another table. {instead}, tolerate ClusterChangedError"
+                    f"{stay} Correct bootstrap_servers, or use another table. {instead}, tolerate ClusterChangedError"
                 )
                 error = ClusterChangedError(f"{found(error)} {ways_on}")
-            self._met(error, went_on)
+            self._tolerate(error, went_on)
             return
         made_again = recreated_topics(known, topics, self._source.subscription)
         for topic, error in made_again.items():
             if self._windows.repair:
-                self._met(error, went_on)
+                self._tolerate(error, went_on)
                 continue
             if self._windows.mode == "offset" and None in {known.topic_ids.get(topic), topics[topic].topic_id}:
                 msg = (
-                    f"{found(error)} {stay} Without ids nobody can tell which of the offsets that are recorded for "
-                    "offset windows are of the new topic. Land it in another table, or take it out of the source"
+                    f"{found(error)} {stay} Without topic ids, it is unknown which recorded offsets of offset windows "
+                    "belong to the new topic. Use another table, or remove the topic from the source"
                 )
                 raise TopicRecreatedError(msg, (topic,))
-            ways_on = f"{stay} Land the new topic in another table. {instead}, tolerate TopicRecreatedError"
-            self._met(TopicRecreatedError(f"{found(error)} {ways_on}", (topic,)), went_on)
+            ways_on = f"{stay} Write the new topic to another table. {instead}, tolerate TopicRecreatedError"
+            self._tolerate(TopicRecreatedError(f"{found(error)} {ways_on}", (topic,)), went_on)
         self._made_again = frozenset(made_again)
 
     def _check_end(self, known: EnumeratorState, now: EnumeratorState, log: Log) -> None:
-        """Where topics have no ids, a topic that was made again shows only by its offsets."""
+        """Without topic ids, a recreated topic only shows in its offsets."""
         beyond = {
             tp: offset
             for tp, offset in sorted(known.position.items())
@@ -274,27 +273,27 @@ class _Planning:
         if beyond:
             tp, offset = next(iter(beyond.items()))
             msg = (
-                f"{tp}: the log ends at offset {log.high_watermarks[tp]}, and the table holds windows that were read "
-                f"up to {offset}{_more(beyond, 'topic partitions')}: it was truncated, or it is another topic. Nothing "
-                "was written, and the rows that the table has stay. Find out which; to put what the log holds now in "
-                "their place, tolerate EndBeforePositionError"
+                f"{tp}: the log ends at offset {log.high_watermarks[tp]}, but the table's windows were read up to "
+                f"offset {offset}{_more(beyond, 'topic partitions')}: the log was truncated, or the topic is a "
+                "different one. Nothing was written, and the table's rows are unchanged. Find out which. To replace "
+                "them with the log's current records, tolerate EndBeforePositionError"
             )
-            self._met(EndBeforePositionError(msg), "The run landed what the log holds now.")
+            self._tolerate(EndBeforePositionError(msg), "The run wrote the log's current records.")
 
-    def _met(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> None:
+    def _tolerate(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> None:
         if type(error) not in self._context.tolerated:
             raise error
         self._incidents.append(incident_of(error, went_on, lost_offsets=lost_offsets))
 
     def _topics_set_by_broker(self, topics: Collection[str]) -> frozenset[str]:
-        """Topics whose records can't be late, because the broker gives them their times as they come."""
+        """Topics whose records can't be late, because brokers set their timestamps on arrival."""
         if self._windows.mode == "offset" or self._windows.event_time is not None or self._windows.repair:
             return frozenset()
         if TimestampTypeChangedError in self._context.tolerated:
             return frozenset()
         unknown = sorted(topic for topic in topics if topic not in self._settings)
         if unknown:
-            _logger.info("who sets the times of %s is not told; read as if the producers did", ", ".join(unknown))
+            _logger.info("the timestamp type of %s is unknown; assuming CreateTime", ", ".join(unknown))
         return frozenset(topic for topic, settings in self._settings.items() if settings.is_set_by_broker)
 
     def _lateness(self, tp: TopicPartition) -> int | None:
@@ -304,7 +303,7 @@ class _Planning:
         return _BROKER_CLOCKS if lateness is None else min(lateness, _BROKER_CLOCKS)
 
     def _stop_time(self, tp: TopicPartition, bound: int) -> int | None:
-        """The time whose first record ends what is read for a window that ends then; None where the log's end does."""
+        """The timestamp whose first record is the stop of a window with the given end; None for the end of the log."""
         if self._windows.mode == "offset":
             return bound
         lateness = self._lateness(tp)
@@ -314,7 +313,7 @@ class _Planning:
         return record.timestamp_ms > self._now + _CLOCK_SKEW
 
     def _bound(self, tp: TopicPartition, ms: int | None, look: LookUps) -> int:
-        """The first record at or after a time; the end where none is found, or one that tells nothing."""
+        """The first record at or after a timestamp; the end offset if there is none, or if it is unreliable."""
         record = None if ms is None else look.record(tp, ms)
         return self._end[tp] if record is None or self._is_from_future(record) else record.offset
 
@@ -326,7 +325,7 @@ class _Planning:
         stop_times = [
             {tp: ms for tp in look.partitions if (ms := self._stop_time(tp, bound)) is not None} for bound in bounds
         ]
-        # Where the value tells the time and there is no limit, a record of the window may stand anywhere.
+        # If the value has the timestamp and lateness is unlimited, a record of the window may be anywhere.
         limited_starts = [tp for tp, late in lateness.items() if late is not None or not is_by_value]
         look.prefetch(
             [
@@ -343,8 +342,8 @@ class _Planning:
             if is_by_value and lateness[tp] is None:
                 return self._beginning[tp]
             entry = look.entry(tp, bound - early[tp])
-            # A look-up by time passes over records without a time. Those before the first one that has a time may be of
-            # any window up to that one's, so they are read and counted.
+            # Lookups by timestamp skip records without a timestamp. Those before the first record with one may be in
+            # any window up to that record's, so they are read and counted.
             return self._beginning[tp] if entry == look.entry(tp, 0) else entry
 
         def stop(tp: TopicPartition, bound: int) -> int:
@@ -362,8 +361,8 @@ class _Planning:
         return planned, {tp: stop(tp, bounds[0]) for tp in look.partitions}
 
     def _check_future(self, stop_times: Sequence[Mapping[TopicPartition, int]], look: LookUps) -> None:
-        """Makes sure that no window ends at a record that is dated later than now."""
-        # In a repair, the stream's position is the end whatever the records behind it say.
+        """Checks that no window ends at a record with a timestamp in the future."""
+        # In a repair, the stream's position is the end, regardless of later records.
         if self._windows.repair:
             return
         dated = {
@@ -376,12 +375,12 @@ class _Planning:
             return
         tp, found = min(dated.items())
         msg = (
-            f"{tp}: the record at offset {found.offset} is dated {instant(found.timestamp_ms)}, and now it is "
-            f"{instant(self._now)}{_more(dated, 'topic partitions')}. Every record behind it seems to be late, and it "
+            f"{tp}: the record at offset {found.offset} has the timestamp {instant(found.timestamp_ms)}, but the time "
+            f"is {instant(self._now)}{_more(dated, 'topic partitions')}. All later records seem late, and the record "
             "is in no window that is over. Nothing was written. Correct the producer's clock. To read such logs to "
             "their end, tolerate RecordsFromFutureError"
         )
-        self._met(RecordsFromFutureError(msg), "The run read the log to its end.", lost_offsets=0)
+        self._tolerate(RecordsFromFutureError(msg), "The run read the log to its end.", lost_offsets=0)
 
     def _check_retention(
         self,
@@ -389,15 +388,15 @@ class _Planning:
         starts: Sequence[Mapping[TopicPartition, int]],
         look: LookUps,
     ) -> None:
-        """Makes sure that no record of a window is gone.
+        """Checks that no record of a window was deleted.
 
-        A record that is gone stood before the log's first one. It came before that, at most so much later than its
-        own time as records may be late: where the first one is older than the window by more, it is not of the window.
+        A deleted record was before the log's first record. Records are at most `max_lateness` late, so if the first
+        record is older than the window by more than this, no deleted record was in the window.
 
         Args:
-            windows: The windows, in order of time.
-            starts: Of each, the time that the log's first record has to be older than, by topic partition.
-            look: To look up times with.
+            windows: The windows, in time order.
+            starts: For each window, the timestamp that the log's first record must be older than, by topic partition.
+            look: The lookups by timestamp.
         """
         trimmed = [tp for tp in look.partitions if self._beginning[tp] > 0]
         look.prefetch([], [dict.fromkeys(trimmed, 0)])
@@ -415,7 +414,7 @@ class _Planning:
         first = look.record(tp, 0)
         if first is not None:
             return first.timestamp_ms >= ms
-        # Nothing is left to compare with; only the topic's retention tells whether it can have been there.
+        # The log has no records to compare with; only the topic's retention shows whether it may have had one.
         settings = self._settings.get(tp.topic)
         return settings is None or not settings.keeps(ms, self._now)
 
@@ -423,36 +422,38 @@ class _Planning:
         tp, lost = min(affected.items())
         first = look.record(tp, 0)
         left = (
-            "the log holds no record any longer"
+            "the log holds no records"
             if first is None
-            else f"the earliest record that is left is dated {instant(first.timestamp_ms)}"
+            else f"the earliest remaining record has the timestamp {instant(first.timestamp_ms)}"
         )
         later = f" and of {len(lost) - 1} later windows, up to {lost[-1]}," if len(lost) > 1 else ""
         msg = (
             f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset "
             f"{self._beginning[tp]}, and {left}{_more(affected, 'topic partitions')}. Nothing was written, and the "
-            "rows that the table has of it stay. Choose a later window; to put what is left in the place of these "
-            "rows, tolerate WindowBeyondRetentionError"
+            "table's rows of it are unchanged. Choose a later window; to replace these rows with the remaining "
+            "records, tolerate WindowBeyondRetentionError"
         )
-        self._met(WindowBeyondRetentionError(msg), "The run landed what is left.")
+        self._tolerate(WindowBeyondRetentionError(msg), "The run wrote the remaining records.")
 
     def _completed(
         self, planned: list[PlannedWindow], log: Log, look: LookUps, recorded: Bounds
     ) -> list[PlannedWindow]:
-        """The windows, with those marked that may still grow."""
+        """The windows, with those marked that may still get records."""
         now = self._now
         is_tiled = self._windows.mode == "offset"
         longest = max((0 if is_tiled else (self._lateness(tp) or 0) for tp in look.partitions), default=0)
         complete = {window.window.key: now >= window.window.stop_ms + longest for window in planned}
         open_windows = [window.window for window in planned if not complete[window.window.key]]
         if open_windows:
-            slack = "" if not longest else f", and records of it may come for {timedelta(milliseconds=longest)} more"
-            msg = (
-                f"the window {open_windows[0]} is not over: now it is {instant(now)}{slack}"
-                f"{_more(open_windows, 'windows')}. Nothing was written. Run it later; to land what is there so far, "
-                "tolerate WindowNotCompleteError"
+            slack = (
+                "" if not longest else (f", and late records may arrive for another {timedelta(milliseconds=longest)}")
             )
-            self._met(WindowNotCompleteError(msg), "The run landed what was there so far.", lost_offsets=0)
+            msg = (
+                f"the window {open_windows[0]} is not over: the time is "
+                f"{instant(now)}{slack}{_more(open_windows, 'windows')}. Nothing was written. Run it later; to write "
+                "the records so far, tolerate WindowNotCompleteError"
+            )
+            self._tolerate(WindowNotCompleteError(msg), "The run wrote the records so far.", lost_offsets=0)
         waiting = self._waiting(planned, log, look, recorded)
         for window in waiting.values():
             complete[window.window.key] = False
@@ -460,21 +461,21 @@ class _Planning:
             (tp, _), window = next(iter(waiting.items()))
             end = self._end[tp]
             msg = (
-                f"{tp}: an open transaction holds back {log.high_watermarks[tp] - end} offsets from {end} on, among "
-                f"which may be records of the window {window.window}{_more(waiting, 'windows and topic partitions')}. "
-                "Nothing was written. Run it again when the transaction has ended; to land what is there so far, "
+                f"{tp}: an open transaction holds back {log.high_watermarks[tp] - end} offsets from {end}, which may "
+                f"include records of the window {window.window}{_more(waiting, 'windows and topic partitions')}. "
+                "Nothing was written. Run it again when the transaction has ended; to write the records so far, "
                 "tolerate WindowNotCompleteError"
             )
-            self._met(WindowNotCompleteError(msg), "The run landed what was there so far.", lost_offsets=0)
+            self._tolerate(WindowNotCompleteError(msg), "The run wrote the records so far.", lost_offsets=0)
         return [replace(window, is_complete=complete[window.window.key]) for window in planned]
 
     def _waiting(
         self, planned: Sequence[PlannedWindow], log: Log, look: LookUps, recorded: Bounds
     ) -> dict[tuple[TopicPartition, str], PlannedWindow]:
-        """The windows of topic partitions that reach into an open transaction.
+        """The windows of topic partitions whose range reaches into an open transaction.
 
-        A window does not if it ends at a record before the transaction. A record of the transaction ends no window:
-        if the transaction is aborted, that record is gone, and what stands behind it may be of the window.
+        A window that ends at a record before the transaction does not. A record of the transaction can't end a window:
+        if the transaction is aborted, the record disappears, and later records may be in the window.
         """
         held_back = [tp for tp, end in self._end.items() if log.high_watermarks[tp] > end]
 
@@ -484,7 +485,7 @@ class _Planning:
                 return False
             ms = self._stop_time(tp, bound)
             record = None if ms is None else look.record(tp, ms)
-            # A record from the future ends nothing: the log is read to its end, and goes on behind it.
+            # A record from the future ends no window: the log is read to its end, and continues after it.
             return record is None or self._is_from_future(record)
 
         return {(tp, window.window.key): window for tp in held_back for window in planned if is_held_back(tp, window)}
@@ -503,8 +504,8 @@ class _Planning:
             bound = self._bound(tp, time, look)
             if look.entry(tp, 0) == self._beginning[tp]:
                 return bound
-            # Records without a time are in the window of the first record that has one; without such a record, in the
-            # first window that is landed.
+            # Records without a timestamp are in the window of the next record with one, or else in the run's first
+            # window.
             first = look.record(tp, 0)
             is_first = time == times[0] if first is None else bound == first.offset
             return self._beginning[tp] if is_first else bound
@@ -536,25 +537,24 @@ class _Planning:
 
 
 def _more(met: Collection[object], what: str) -> str:
-    return f" (and the like of {len(met) - 1} more {what})" if len(met) > 1 else ""
+    return f" (also affects {len(met) - 1} more {what})" if len(met) > 1 else ""
 
 
 def _fed(partitions: Sequence[TopicPartition], cut_at: Position) -> list[TopicPartition]:
-    """The topic partitions that the table's stream has read; it will read the others from their beginning."""
+    """The topic partitions that the table's stream has read; it will read the others from the beginning."""
     topics = {tp.topic for tp in cut_at}
     foreign = sorted({tp.topic for tp in partitions if tp.topic not in topics})
     if foreign:
         msg = (
-            f"the topic {foreign[0]} is not among those that the table's stream has read "
-            f"({', '.join(sorted(topics))}), so that it can't be told which of its records the stream will land "
-            "itself; take it out of the source"
+            f"the table's stream has not read the topic {foreign[0]} (it reads {', '.join(sorted(topics))}), so it is "
+            "unknown which of its records the stream will write itself; remove the topic from the source"
         )
         raise ConfigurationError(msg)
     return [tp for tp in partitions if tp in cut_at]
 
 
 def _cut(window: PlannedWindow, cut_at: Position) -> PlannedWindow:
-    """The same window without what the stream has not landed yet."""
+    """The window without the records that the stream has not written yet."""
     starts, stops, ends = (
         {tp: min(offset, cut_at[tp]) for tp, offset in position.items()}
         for position in (window.starts, window.stops, window.ends)

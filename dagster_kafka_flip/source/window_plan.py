@@ -1,4 +1,4 @@
-"""WindowPlan: which offsets hold the records of windows that follow each other without a gap."""
+"""WindowPlan: the offsets that contain the records of consecutive windows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedWindow:
-    """A window and where its records are.
+    """A window and the offsets of its records.
 
     Attributes:
         window: The window.
-        starts: First offset of each topic partition that may hold a record of it.
-        stops: First offset that is no longer read for it.
-        ends: First offset at or after the window's end: a record of the window from there on came late.
-        is_complete: Whether all its records are there as far as can be told.
+        starts: First offset of each topic partition that may have a record of the window.
+        stops: First offset after the window's range.
+        ends: First offset with a timestamp at or after the window's end: later records of the window are late.
+        is_complete: Whether all records of the window have arrived, as far as known.
     """
 
     window: Window
@@ -37,27 +37,26 @@ class PlannedWindow:
 
     @property
     def splits(self) -> tuple[KafkaPartitionSplit, ...]:
-        """What is read for it, sorted, without empty ranges."""
+        """The ranges of the window, sorted and non-empty."""
         return _busy(self.starts, self.stops)
 
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """What one commit of windows reads.
+    """The windows of one commit and the ranges to read for them.
 
     Attributes:
-        windows: In order of time, without gaps between them; at least one.
-        state: Cluster and topics that the offsets are of; the position is where reading stops.
-        end_offsets: End offset of each under the source's isolation level.
+        windows: Consecutive windows in time order, at least one.
+        state: Cluster and topics of the offsets; the position is where reading stops.
+        end_offsets: End offset of each topic partition for the source's isolation level.
         high_watermarks: High watermark of each.
-        stragglers_from: A record from before the first window that stands at or behind this offset came later than the
-            maximum lateness allows, and is in no window.
-        set_by_broker: Topics that are read as ones whose brokers set the time (LogAppendTime), so that no record of
-            them can be late.
-        incidents: What would have ended the run here, and is tolerated.
-        compacted: Topics that keep only the last record of each key, and all that aren't compacted yet.
-        maybe_compacted: Topics of which Kafka does not tell this client whether they are compacted.
-        made_again: Topics that are others than those which the table has rows of; that is tolerated.
+        stragglers_from: A record with a timestamp before the first window at or after this offset is later than the
+            maximum lateness, and in no window.
+        set_by_broker: Topics that are read as LogAppendTime, so none of their records can be late.
+        incidents: Tolerated errors.
+        compacted: Compacted topics.
+        maybe_compacted: Topics whose cleanup policy this client may not see.
+        made_again: Topics that were recreated since the table's rows were written; this is tolerated.
     """
 
     windows: tuple[PlannedWindow, ...]
@@ -73,30 +72,29 @@ class WindowPlan:
 
     @property
     def starts(self) -> Position:
-        """Where reading starts."""
+        """The start offset of each topic partition."""
         return self.windows[0].starts
 
     @property
     def stops(self) -> Position:
-        """Where reading stops."""
+        """The stop offset of each topic partition."""
         return self.windows[-1].stops
 
     @property
     def splits(self) -> tuple[KafkaPartitionSplit, ...]:
-        """One range for each topic partition that has any offset to read, sorted."""
+        """One range per topic partition with any offset to read, sorted."""
         return _busy(self.starts, self.stops)
 
     @property
     def offset_span(self) -> int:
-        """Number of offsets to read, and so the largest number of records."""
+        """Number of offsets to read, and so the maximum number of records."""
         return sum(split.offset_span for split in self.splits)
 
     def batches(self, max_offsets: int | None) -> list[WindowPlan]:
-        """The plan in parts that are committed one after the other, cut between windows.
+        """Splits the plan between windows into parts that are committed one after the other.
 
         Args:
-            max_offsets: Largest number of offsets in a part; a window that has more is a part by itself. None for no
-                limit.
+            max_offsets: Maximum number of offsets in a part; a larger window is a part of its own. None for no limit.
         """
         if max_offsets is None:
             return [self]
@@ -110,7 +108,7 @@ class WindowPlan:
 
     def _part(self, windows: list[PlannedWindow]) -> WindowPlan:
         is_first = windows[0] is self.windows[0]
-        # What came too late for a window of an earlier part is counted there.
+        # Records that are too late for a window of an earlier part are counted there.
         before = self.stragglers_from if is_first else dict(windows[-1].stops)
         return replace(
             self,
@@ -121,7 +119,7 @@ class WindowPlan:
         )
 
     def read_plan(self) -> ReadPlan:
-        """The same as a batch to read."""
+        """The plan as a batch to read."""
         return ReadPlan(
             splits=self.splits,
             state=self.state,

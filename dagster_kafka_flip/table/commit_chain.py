@@ -1,7 +1,7 @@
-"""Whether the commits of a stream join: each begins where the one before it ended.
+"""Checks a stream's commits for gaps: each must begin where the previous one ended.
 
-Pure, as the walk that finds the position: it is handed commits and answers. The walk asks where to go on, and stops at
-the newest commit that tells; this looks back over all of them.
+Pure functions on commits, like `history.find_anchor`. That walk stops at the newest commit with a position; this module
+compares all commits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.history import Commit, RestoredVersions
 
-# What a run may go on in spite of that leads it to begin elsewhere than at the position, or after rows that are gone.
+# Tolerated errors after which a run begins elsewhere than at the position, or after deleted rows.
 _MOVING = frozenset(
     {
         "RetentionOvertookPositionError",
@@ -33,14 +33,14 @@ _MOVING = frozenset(
 
 @dataclass(frozen=True)
 class Break:
-    """A place where the commits of a stream don't join.
+    """A gap or overlap between two commits of a stream.
 
     Attributes:
-        version: The table's version that it is at.
-        what: What was found there, as a sentence without its end.
-        skipped: Offsets that no commit has read.
-        repeated: Offsets that were read once more.
-        reason: Why, as the commit itself says; None if nobody said so.
+        version: The table's version of the later commit.
+        what: Description, without a final period.
+        skipped: Number of offsets that no commit has read.
+        repeated: Number of offsets that were read again.
+        reason: Reason recorded in the commit; None if there is none.
     """
 
     version: int
@@ -55,16 +55,17 @@ class Break:
 
 @dataclass(frozen=True)
 class Continuity:
-    """What was found.
+    """Result of the comparison.
 
     Attributes:
-        from_version: The oldest version that was looked at; None if there is no commit.
-        to_version: The newest one.
+        from_version: The oldest compared version; None if there is no commit.
+        to_version: The newest compared version.
         commits: Number of the stream's commits among them.
-        compared: How many of these were compared with the one before.
-        breaks: Where they don't join, oldest first; without those that a RESTORE has taken back.
-        restores: RESTOREs among them.
-        changes: Commits of others that changed or removed rows, repairs included: no position tells which rows.
+        compared: Number of commits that were compared with the previous one.
+        breaks: Gaps and overlaps, oldest first; without those that a RESTORE has undone.
+        restores: Number of RESTOREs.
+        changes: Number of other commits that changed or removed rows, including repairs: positions do not show which
+            rows.
     """
 
     from_version: int | None
@@ -77,24 +78,24 @@ class Continuity:
 
     @property
     def unexplained(self) -> tuple[Break, ...]:
-        """The breaks that nobody gave a reason for."""
+        """Gaps without a recorded reason."""
         return tuple(found for found in self.breaks if found.reason is None)
 
     @property
     def explained(self) -> tuple[Break, ...]:
-        """The breaks that an operator asked for, or that a run was told to go on in spite of."""
+        """Gaps with a recorded reason: a manual move or a tolerated error."""
         return tuple(found for found in self.breaks if found.reason is not None)
 
 
 @dataclass(frozen=True)
 class _Standing:
-    """What stands at a version of the table.
+    """State of the comparison at a version of the table.
 
     Attributes:
         version: The version of the stream's last commit before it.
-        document: What that commit says; None if none is known.
-        doubt: The commit of somebody else since, after which its rows may be gone.
-        breaks: What was found up to there, and has not been taken back by a RESTORE.
+        document: The document of that commit; None if unknown.
+        doubt: A later commit of another writer that may have removed its rows.
+        breaks: Gaps up to this version that no RESTORE has undone.
     """
 
     version: int = -1
@@ -104,14 +105,14 @@ class _Standing:
 
 
 def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersions | None = None) -> Continuity:
-    """Compares where each commit of a stream begins with where the one before it ended.
+    """Compares the start of each commit of a stream with the end of the previous one.
 
-    Where a RESTORE goes back beyond the oldest of the commits, comparing begins anew.
+    If a RESTORE goes back beyond the oldest commit, the comparison starts again.
 
     Args:
-        commits: Some of the table's newest commits, newest first and without a gap.
+        commits: Consecutive newest commits of the table, newest first.
         stream: Id of the stream.
-        restored: Tells of a RESTORE to a timestamp the versions that it may have brought back; see `find_anchor`.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
     standing = _Standing()
     at: dict[int, _Standing] = {}
@@ -149,13 +150,13 @@ def continuity(commits: Sequence[Commit], stream: str, restored: RestoredVersion
 def _restored(
     restore: Commit, older: Sequence[Commit], at: dict[int, _Standing], restored: RestoredVersions | None
 ) -> _Standing | None:
-    """What a RESTORE brought back; None where nobody can tell."""
+    """The state that a RESTORE restored; None if unknown."""
     version = restore.restored_version
     versions: Collection[int] = () if version is None else (version,)
     if version is None and restored is not None:
         versions = restored(restore, older)
     found = [at.get(each, _Standing()) for each in versions]
-    # Which one it was need not be known if all of them agree.
+    # The exact version does not matter if all candidates agree.
     return found[0] if found and all(each == found[0] for each in found) else None
 
 
@@ -170,7 +171,7 @@ def _compared(before: _Standing, commit: Commit, document: CommitDocument) -> It
     stops = {split.topic_partition: split.stopping_offset for split in document.splits}
     lost = sorted(tp for tp in known.position if tp not in state.position)
     if lost:
-        yield Break(commit.version, f"no longer tells a position of {_some(lost)}", reason=reason)
+        yield Break(commit.version, f"no longer has a position of {_some(lost)}", reason=reason)
     moved: dict[TopicPartition, tuple[int, int]] = {}
     others: list[TopicPartition] = []
     for tp, position in sorted(state.position.items()):
@@ -185,7 +186,7 @@ def _compared(before: _Standing, commit: Commit, document: CommitDocument) -> It
         if skipped or repeated:
             moved[tp] = skipped, repeated
     if others:
-        yield Break(commit.version, f"is of another topic or cluster at {_some(others)}", reason=reason)
+        yield Break(commit.version, f"belongs to another topic or cluster for {_some(others)}", reason=reason)
     if moved:
         skipped = sum(offsets for offsets, _ in moved.values())
         repeated = sum(offsets for _, offsets in moved.values())
@@ -197,15 +198,15 @@ def _compared(before: _Standing, commit: Commit, document: CommitDocument) -> It
 
 
 def _doubted(standing: _Standing, doubt: Commit, reason: str | None) -> Break:
-    what = f"a {doubt.operation}, after which rows that the stream landed up to version {standing.version} may be gone"
+    what = f"a {doubt.operation}; rows that the stream wrote up to version {standing.version} may be gone"
     return Break(doubt.version, what, reason=reason)
 
 
 def _reason(document: CommitDocument) -> str | None:
     if document.reason is not None:
-        return f"moved by hand: {document.reason}"
+        return f"position moved manually: {document.reason}"
     if document.overrides_start:
-        return "the run was told to start elsewhere"
+        return "start was overridden"
     tolerated = sorted({incident.error for incident in document.incidents} & _MOVING)
     return f"tolerated: {', '.join(tolerated)}" if tolerated else None
 

@@ -1,11 +1,11 @@
-"""Creating a table: whether its place is free, whether the catalog lasts, and the statement."""
+"""Creates a table: checks that the location is free and the catalog persistent."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
-from dagster_kafka_flip.table.half_made import is_free
+from dagster_kafka_flip.table.incomplete_log import is_free
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
 from dagster_kafka_flip.table.spark_error import is_not_there
@@ -22,19 +22,18 @@ _SESSION_CATALOG = "spark_catalog"
 
 
 def create_statement(target: DeltaTarget, schema: StructType) -> str:
-    """The statement that creates a table, empty.
+    """Returns the CREATE TABLE statement of an empty table.
 
     Args:
         target: The table.
-        schema: Its columns.
+        schema: The table's columns.
 
     Raises:
-        ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have, or has one that
-            Delta can't store.
-        TableError: A file is in its place.
+        ConfigurationError: A partition or clustering column does not exist, or Delta can't store a column.
+        TableError: The path is a file.
     """
     if target.local_path is not None and target.local_path.is_file():
-        msg = f"{target} is a file, and a Delta table is a folder; nothing was written. Name another path"
+        msg = f"{target} is a file, but a Delta table is a folder; nothing was written. Use another path"
         raise TableError(msg)
     check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
     check_can_be_stored(schema, str(target), properties=target.properties, partition_by=target.partition_by)
@@ -52,7 +51,7 @@ def create_statement(target: DeltaTarget, schema: StructType) -> str:
 
 
 def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
-    """A table must not be made in a catalog that is gone with the Spark session."""
+    """Rejects a catalog that ends with the Spark session."""
     if target.is_path:
         return
     parts = target.name_parts
@@ -64,36 +63,35 @@ def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
     kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
     if kept_in == "in-memory" and (plugin is None or plugin.endswith(".DeltaCatalog")):
         msg = (
-            f"the table {target} is not there, and it can't be made: Spark's catalog is in memory "
-            "(spark.sql.catalogImplementation=in-memory), so that the next process would not find the table, and "
-            "not its position. Nothing was written. Name the table by its path, such as warehouse/flights; or give "
-            "the session a catalog that lasts, such as a Hive metastore (spark.sql.catalogImplementation=hive) or "
-            "spark.sql.catalog.<name>"
+            f"the table {target} does not exist and can't be created: Spark's catalog is in memory "
+            "(spark.sql.catalogImplementation=in-memory), so the next process would not find the table or its "
+            "position. Nothing was written. Use a path, such as warehouse/flights; or configure a persistent catalog, "
+            "such as a Hive metastore (spark.sql.catalogImplementation=hive) or spark.sql.catalog.<name>"
         )
         raise TableError(msg)
 
 
 def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
-    """Makes sure that a table can be made where there is none.
+    """Checks that a table can be created at a free location.
 
     Raises:
-        TableError: There is something else in its place.
+        TableError: The location is not free.
     """
-    what = None if target.is_path else _what_is_there(spark, target)
+    what = None if target.is_path else _existing_object(spark, target)
     if what is not None:
         msg = (
-            f"{target} is {what} and no Delta table, so that no stream can land in it. Nothing was written. "
-            "Choose another name; what a stream lands can be shown by a view over its table"
+            f"{target} is {what}, not a Delta table, so a stream can't write to it. Nothing was written. Choose "
+            "another name; you can create a view over the stream's table"
         )
         raise TableError(msg)
     path = target.local_path
     if path is not None and not is_free(path):
-        msg = f"{path} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
+        msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
         raise TableError(msg)
 
 
-def _what_is_there(spark: SparkSession, target: DeltaTarget) -> str | None:
-    """What else a catalog has under the table's name; None if nothing."""
+def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
+    """The kind of other object with the table's name in the catalog; None if there is none."""
     try:
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {target.identifier}").collect()
     except Exception as error:
@@ -105,4 +103,4 @@ def _what_is_there(spark: SparkSession, target: DeltaTarget) -> str | None:
         return None
     if "Provider" not in told or "VIEW" in (told.get("Type") or ""):
         return "a view"
-    return f"a table of the format {told['Provider']}"
+    return f"a table in the format {told['Provider']}"

@@ -1,7 +1,7 @@
-"""What commits say about dead letters: the stream's where its rejected records go, the other table's what is settled.
+"""Dead-letter fields of commits: the route of a stream's rejected records, and what the other table has settled.
 
-A batch's rejected records are left out of its commit and landed in a table of their own right after it. So a commit
-that says where they go owes them until the other table says that it has them.
+A batch's commit excludes rejected records; they are written to the dead-letter table right after it. Until that table's
+commit settles them, they are pending.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeadLetterRoute:
-    """Where a batch's rejected records go, and by what they were rejected.
+    """Destination of a batch's rejected records, and the decoder that rejected them.
 
     Attributes:
-        table: The dead-letter table, as its DeltaTarget prints it.
+        table: The dead-letter table, as text of its DeltaTarget.
         stream: Id of the stream in that table.
         decoder: Description of the decoder; see `formats.description`.
-        table_id: The id that Delta gave the dead-letter table. A table goes by many names (a path, a link to it, a
-            catalog name), and under one name there may be another table tomorrow.
-        settled: The version of the stream's own table up to which the dead-letter table had all rejected records when
-            the batch was committed; None if it had none yet. If it has fewer later on, it was set back.
+        table_id: Delta's id of the dead-letter table. A table can have several names (a path, a link, a catalog name),
+            and a name can refer to another table later.
+        settled: Version of the stream's own table up to which the dead-letter table had all rejected records when the
+            batch was committed; None if it had none yet. If it has fewer later, it was rolled back.
     """
 
     table: str
@@ -40,7 +40,7 @@ class DeadLetterRoute:
     settled: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept in a commit's document."""
+        """Serializes the route for a commit's document."""
         return {
             "table": self.table,
             "table_id": self.table_id,
@@ -51,7 +51,7 @@ class DeadLetterRoute:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> DeadLetterRoute:
-        """Reads what `to_json` wrote."""
+        """Reads the result of `to_json`."""
         return cls(
             table=document["table"],
             stream=document["stream"],
@@ -63,15 +63,15 @@ class DeadLetterRoute:
 
 @dataclass(frozen=True)
 class RoutedBatch:
-    """A committed batch whose rejected records go to a table of their own. No batch before it owes any.
+    """A committed batch with a dead-letter route. Earlier batches have nothing pending.
 
     Attributes:
-        version: The version of the stream's table that the batch's commit made.
+        version: The version of the stream's table that the batch created.
         attempt: Id of the batch.
         run_id: Id of the run that committed it.
-        splits: What it read.
-        state: Where the stream stood after it.
-        route: Where the rejected records go.
+        splits: Splits of the batch.
+        state: The stream's state after the batch.
+        route: Destination of the rejected records.
     """
 
     version: int
@@ -82,7 +82,7 @@ class RoutedBatch:
     route: DeadLetterRoute
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept in the document of another commit than its own."""
+        """Serializes the batch for the document of a later commit."""
         batch = {
             "version": self.version,
             "attempt": self.attempt,
@@ -94,7 +94,7 @@ class RoutedBatch:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> RoutedBatch | None:
-        """Reads what `to_json` wrote; None for a commit that speaks of its own batch."""
+        """Reads the result of `to_json`; None for a commit with its own batch."""
         batch = document.get("batch")
         if batch is None:
             return None

@@ -21,7 +21,6 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.creation import check_catalog_lasts, check_place_is_free, create_statement
-from dagster_kafka_flip.table.half_made import remove_remnant
 from dagster_kafka_flip.table.history import (
     Anchor,
     Commit,
@@ -32,6 +31,7 @@ from dagster_kafka_flip.table.history import (
     other_streams,
 )
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
+from dagster_kafka_flip.table.incomplete_log import remove_remnant
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
@@ -69,15 +69,15 @@ _logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# Of what nobody has to know for sure, such as what earlier runs did not report.
+# The limit for lookups that don't have to be complete, such as what earlier runs did not report.
 MOST_COMMITS = 1000
 
-# Delta cleans its log by whole days, so that no setting that makes sense lets a commit go before this.
+# Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
 _TOO_YOUNG_TO_ASK = timedelta(hours=24)
 
 
 class ForeignConflictError(KafkaFlipError):
-    """Somebody else changed the table during the write; nothing was written, and a new plan can be made."""
+    """Another writer changed the table during the write; nothing was written. Plan again."""
 
 
 class DeltaTable:
@@ -106,7 +106,7 @@ class DeltaTable:
             check_store(spark, self._location, single_writer=target.single_writer)
 
     def anchor(self) -> Anchor | None:
-        """Where the stream stands; None if there is no table yet.
+        """Returns the commit that defines the position; None if there is no table yet.
 
         Raises:
             TableError: There is something else in the table's place.
@@ -136,7 +136,12 @@ class DeltaTable:
         try:
             changes = self._log().file_changes(versions, writes)
         except TableError as error:
-            _logger.warning("what version %d of %s restored can't be told: %s", restore.version, self._target, error)
+            _logger.warning(
+                "can't determine which version was restored by version %d of %s: %s",
+                restore.version,
+                self._target,
+                error,
+            )
             return ()
         return restored_versions(changes, restore.version, versions[-1])
 
@@ -148,7 +153,7 @@ class DeltaTable:
         return TransactionLog(self._spark, self.location(), str(self._target))
 
     def history(self) -> tuple[Commit, ...] | None:
-        """All commits that the table's history holds, newest first; None if there is no table.
+        """Returns all commits in the table's history, newest first; None if there is no table.
 
         Raises:
             TableError: There is something else in the table's place.
@@ -160,16 +165,16 @@ class DeltaTable:
             return None
 
     def last_state(self, history: Iterable[Commit]) -> EnumeratorState | None:
-        """The state in the stream's newest commit, whatever has become of the table since; None if it has none."""
+        """Returns the state in the stream's newest commit, even if the table was changed since; None if it has none."""
         last = self.last_document(history)
         return None if last is None else last[1].state
 
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
-        """The stream's newest commit, whatever has become of the table since, and what it says."""
+        """Returns the stream's newest commit and its document, even if the table was changed since."""
         return next(documented(history, self._target.stream), None)
 
     def no_rows(self) -> DataFrame:
-        """A batch without rows that fits the table."""
+        """Returns a DataFrame without rows that has the table's schema."""
         return self._spark.createDataFrame([], self._schema())
 
     def _schema(self) -> StructType:
@@ -179,9 +184,9 @@ class DeltaTable:
             if not is_not_there(error):
                 raise
             msg = (
-                f"the table {self._target} is gone; it was there when this run began. Nothing of this batch was "
-                "written. Put the table back, with its _delta_log, and run again; without it the next run makes a new "
-                "one and starts where the source says"
+                f"the table {self._target} disappeared during the run. Nothing of this batch was written. Restore "
+                "the table with its _delta_log and run again; otherwise the next run creates a new table and starts "
+                "at starting_offsets"
             )
             raise TableError(msg) from error
 
@@ -195,7 +200,8 @@ class DeltaTable:
             StreamOverlapError: A topic partition is in the position of another stream.
         """
         streams = dict(anchor.other_streams)
-        if plan.discovered or anchor.state is None:
+        # A table of one version was just created, and the walk to the anchor met its only commit.
+        if (plan.discovered or anchor.state is None) and anchor.table_version > 0:
             commits = tuple(self.commits())
             streams = other_streams(commits, self._target.stream) | streams
             if commits and commits[-1].version > 0:
@@ -213,8 +219,8 @@ class DeltaTable:
 
         Args:
             history: All commits of the table, newest first.
-            partitions: What the stream is to take up.
-            state: Where it will stand.
+            partitions: The topic partitions.
+            state: The stream's state with them.
 
         Raises:
             StreamOverlapError: One of them is in the position of another stream.
@@ -222,7 +228,7 @@ class DeltaTable:
         check_shared(self._target, other_streams(history, self._target.stream), partitions, state)
 
     def create(self, schema: StructType) -> None:
-        """Creates the table, empty. Does nothing if somebody else was faster.
+        """Creates the empty table. Does nothing if another process was faster.
 
         A write that creates its table would lose the document, and with it the position.
 
@@ -234,7 +240,7 @@ class DeltaTable:
         statement = create_statement(target, schema)
         check_catalog_lasts(self._spark, target)
         try:
-            with store_lock(self._location or "catalog:", is_remote=self._is_remote):
+            with store_lock(self._location or "catalog:", is_remote=self.is_remote):
                 remove_remnant(self._target.local_path)
                 self._spark.sql(statement)
         except Exception as error:
@@ -244,7 +250,7 @@ class DeltaTable:
             raise TableError(msg) from error
 
     def made(self, schema: StructType) -> Anchor:
-        """Creates the table, empty, and tells where the stream stands in it then.
+        """Creates the empty table and returns the commit that defines the position in it.
 
         Raises:
             ConfigurationError: See `create`.
@@ -254,7 +260,7 @@ class DeltaTable:
         return still_there(self.anchor(), self._target)
 
     def check_schema(self, schema: StructType) -> tuple[tuple[str, str], ...]:
-        """Makes sure that a batch's columns fit.
+        """Checks that a batch's columns fit the table.
 
         Returns:
             Names and types of the table's columns as they are after the batch.
@@ -268,11 +274,11 @@ class DeltaTable:
         except SchemaMismatchError as error:
             if not self._has_nothing_but_our_columns():
                 raise
-            # Its columns are a first try's, which landed nothing, and keep nobody's rows.
+            # A first try made these columns and wrote nothing, so no rows need them.
             away = "remove its folder" if self._target.is_path else f"DROP TABLE {self._target.identifier}"
             msg = (
-                f"{error}. Or, as an earlier run created the table and nothing was ever written to it, {away}: the "
-                "next run creates it with the columns of its batch"
+                f"{error}. An earlier run created the table and nothing was ever written to it, so you can also "
+                f"{away}: the next run creates it with the columns of its batch"
             )
             raise SchemaMismatchError(msg) from error
         known = {field.name.lower() for field in existing.fields}
@@ -280,7 +286,7 @@ class DeltaTable:
         return tuple((field.name, field.dataType.simpleString()) for field in [*existing.fields, *added])
 
     def _has_nothing_but_our_columns(self) -> bool:
-        """Whether the table is as `create` made it."""
+        """Whether the table is still as `create` made it."""
         newest = next(iter(self.commits()), None)
         if newest is None or (newest.version, newest.operation) != (0, "CREATE TABLE"):
             return False
@@ -288,15 +294,15 @@ class DeltaTable:
         return STREAMS_PROPERTY in properties or WINDOWS_PROPERTY in properties
 
     def count_rows(self) -> int:
-        """Rows of the table, which Delta answers from its statistics where it can."""
+        """Returns the number of rows, from Delta's statistics if possible."""
         return self._spark.table(self._target.identifier).count()
 
     def has_rows(self) -> bool:
-        """Whether there is any row in the table."""
+        """Whether the table has any row."""
         return self.count_rows() > 0
 
     def kept_until(self, anchor: Anchor) -> datetime | None:
-        """When half of the log's retention is over since the commit that holds the position; None if there is none.
+        """Returns when the commit with the position is half of the log's retention old; None if there is none.
 
         Delta may forget the commit any time after the whole of it.
         """
@@ -305,7 +311,7 @@ class DeltaTable:
         now = datetime.now(tz=timezone.utc)
         committed = utc_time(anchor.committed_ms)
         if committed is None:
-            # No clock tells such a time, so nobody knows how old the commit is: a new one is made.
+            # Not a valid time, so the commit's age is unknown: commit the position again.
             return now
         if now - committed < _TOO_YOUNG_TO_ASK:
             return committed + _TOO_YOUNG_TO_ASK
@@ -320,7 +326,7 @@ class DeltaTable:
         retention = parse_log_retention(text)
         if retention is None:
             _logger.warning(
-                "%s of %s is %r, which can't be read; it counts as the shortest that makes sense, %s",
+                "%s of %s is %r, which can't be parsed; assuming the shortest reasonable value, %s",
                 LOG_RETENTION,
                 self._target,
                 text,
@@ -335,15 +341,15 @@ class DeltaTable:
         return {row["key"]: row["value"] for row in rows}
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Sets some of the table's properties and leaves the others as they are.
+        """Sets some of the table's properties; the others stay.
 
         Raises:
-            ForeignConflictError: Somebody else changed the table at the same time; nothing was set.
+            ForeignConflictError: Another writer changed the table at the same time; nothing was set.
             TableError: They can't be set.
         """
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         try:
-            with store_lock(self.location(), is_remote=self._is_remote):
+            with store_lock(self.location(), is_remote=self.is_remote):
                 self._spark.sql(f"ALTER TABLE {self._target.identifier} SET TBLPROPERTIES ({pairs})")
         except Exception as error:
             if is_conflict(error):
@@ -352,7 +358,7 @@ class DeltaTable:
             raise TableError(msg) from error
 
     def check_takes_streams(self) -> None:
-        """Makes sure that a table without a row is not one of windows.
+        """Checks that an empty table is not a table of windows.
 
         Raises:
             WindowsChangedError: It is.
@@ -362,13 +368,13 @@ class DeltaTable:
 
     def _is_of_windows(self, since: str) -> WindowsChangedError:
         msg = (
-            f"{self._target} is a table of windows{since}, and the stream {self._target.stream!r} would land the same "
-            "records beside them. Nothing was written. Land the stream in another table"
+            f"{self._target} is written in windows{since}, and the stream {self._target.stream!r} would duplicate "
+            "their records. Nothing was written. Use another table for the stream"
         )
         return WindowsChangedError(msg)
 
     def check_takes_windows(self) -> None:
-        """Makes sure that no stream lands in a table that is to become one of windows.
+        """Checks that no stream writes to a table that is about to hold windows.
 
         Call it before the table is marked as one, and once more after that: a stream that comes later sees the mark.
 
@@ -377,20 +383,20 @@ class DeltaTable:
         """
         landed = next(documented(self.commits()), None)
         if landed is not None:
-            what = f"the stream {landed[1].stream!r} has landed in it (version {landed[0].version})"
+            what = f"the stream {landed[1].stream!r} wrote to it (version {landed[0].version})"
         elif STREAMS_PROPERTY in self.properties():
-            what = f"a run of a stream made it (table property {STREAMS_PROPERTY})"
+            what = f"a stream's run created it (table property {STREAMS_PROPERTY})"
         else:
             return
         msg = (
-            f"the table {self._target} is no table of windows: {what}, and each record would be there twice. Nothing "
-            "was written. Land the windows in another table, or say Windows(repair=True) to replace what the stream "
-            "has landed; a table without rows that no stream needs can be dropped"
+            f"the table {self._target} is not written in windows: {what}, so every record would be duplicated. "
+            "Nothing was written. Use another table for the windows, or set Windows(repair=True) to replace the "
+            "stream's rows. You can drop an empty table that no stream needs"
         )
         raise WindowsChangedError(msg)
 
     def table_id(self) -> str:
-        """The id that Delta gave the table when it was made; it stays when the table is moved or renamed."""
+        """Returns Delta's id of the table; it stays when the table is moved or renamed."""
         detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select("id").first()
         if detail is None:
             msg = f"the table {self._target} has no id"
@@ -409,7 +415,7 @@ class DeltaTable:
         return self._location
 
     def commit(self, rows: DataFrame, document: CommitDocument, takes_up: Collection[TopicPartition] = ()) -> Committed:
-        """Appends a batch in one commit together with its document, and makes sure of it.
+        """Appends a batch and its document in one commit, and confirms it in the table's history.
 
         However the write ends, the table's history is asked whether it happened.
 
@@ -446,7 +452,7 @@ class DeltaTable:
     def _check_company(
         self, since: list[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> None:
-        """Refuses to write what another stream, or windows, have begun to land since the plan was made."""
+        """Refuses to write if another stream, or windows, began to write the same since the plan was made."""
         for commit in since:
             other = commit.document()
             if other is not None and other.stream != document.stream:
@@ -463,7 +469,7 @@ class DeltaTable:
         attempt: str,
         look: Callable[[list[Commit]], None] | None = None,
     ) -> Written:
-        """Runs a write, and asks the table's history what has come of it.
+        """Runs a write and finds its outcome in the table's history.
 
         Args:
             write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
@@ -476,22 +482,22 @@ class DeltaTable:
             CommitUnknownError: History can't be asked.
         """
         failure: Exception | None = None
-        with held(store_lock(self.location(), is_remote=self._is_remote)) as lock:
+        with held(store_lock(self.location(), is_remote=self.is_remote)) as lock:
             if look is not None:
                 look(list(_take_while_after(self.commits(), base_version)))
             try:
                 run_interruptibly(self._spark, write, write_tag(attempt), lock)
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
                 failure = error
-                _logger.info("the write ended with %s; looking whether it was committed", type(error).__name__)
+                _logger.info("the write ended with %s; checking whether it was committed", type(error).__name__)
             begin = time.monotonic()
             try:
                 since = list(_take_while_after(self.commits(), base_version))
             except Exception as error:  # noqa: BLE001 - a Spark that is gone answers with errors of every kind
                 msg = (
-                    f"the write to {self._target} ended, and its history can't be asked whether it is there: "
-                    f"{telling_line(failure or error)}. Spark may be gone. Nothing is lost: if the batch was "
-                    "committed, the next run finds it, and else reads it again"
+                    f"the write to {self._target} ended, but its history can't be read to check whether it was "
+                    f"committed: {telling_line(failure or error)}. Spark may have died. Nothing is lost: if the batch "
+                    "was committed, the next run finds it; otherwise it reads the batch again"
                 )
                 raise CommitUnknownError(msg) from (failure or error)
             return Written(since, failure, time.monotonic() - begin)
@@ -520,27 +526,27 @@ class DeltaTable:
             msg = (
                 f"another run ({own.run_id or 'without an id'}) committed version {commit.version} to the stream "
                 f"{document.stream!r} of {self._target} first; this batch was planned at version "
-                f"{document.base_version} and was not written. Nothing is lost: the next run goes on from there"
+                f"{document.base_version} and was not written. Nothing is lost: the next run continues from there"
             )
             raise ConcurrentIngestionError(msg) from failure
         if failure is None:
             msg = (
                 f"Delta skipped the write to {self._target} without an error, and no commit of the stream "
                 f"{document.stream!r} explains it: its transaction version is at or above {document.anchor_version}. "
-                "Somebody set it by hand, or the table was restored meanwhile; nothing was written. Run again"
+                "It was set manually, or the table was restored meanwhile; nothing was written. Run again"
             )
             raise PositionLostError(msg)
         raise self.failed(failure) from failure
 
     def failed(self, failure: Exception) -> KafkaFlipError:
-        """What a write that failed, and of which history shows nothing, is told as."""
+        """Returns the error for a write that failed without a commit in history."""
         if is_conflict(failure):
             return ForeignConflictError(telling_line(failure))
         msg = f"the write to {self._target} failed and nothing of it was committed: {telling_line(failure)}"
         return WriteFailedError(msg)
 
     def commits(self) -> Iterator[Commit]:
-        """The table's commits, newest first, a few at a time. Versions that come in meanwhile are left out.
+        """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included.
 
         Raises:
             TableNotThereError: There is no such table.
@@ -548,11 +554,11 @@ class DeltaTable:
         return commits_of(self._spark, self._target)
 
     def newest_commits(self) -> Iterator[Commit]:
-        """As `commits`, but no more than the newest `MOST_COMMITS`: a table may have hundreds of thousands."""
+        """As `commits`, but only the newest `MOST_COMMITS`: a table may have hundreds of thousands."""
         return itertools.islice(self.commits(), MOST_COMMITS)
 
     def check_place_is_free(self) -> None:
-        """Makes sure that a table can be made where there is none.
+        """Checks that a table can be created where there is none.
 
         Raises:
             TableError: There is something else in its place.
@@ -560,23 +566,24 @@ class DeltaTable:
         check_place_is_free(self._spark, self._target)
 
     @property
-    def _is_remote(self) -> bool:
+    def is_remote(self) -> bool:
+        """Whether a Spark Connect server does the work."""
         # Spark Connect's session is a class of its own, and asking it for its JVM would fail.
         return "connect" in type(self._spark).__module__
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:
-    """What was found of a table that was just made.
+    """Returns what was found of a table that was just created.
 
     Args:
-        found: What the look gave; None for no table.
+        found: The result; None for no table.
         target: The table.
 
     Raises:
-        TableError: There is none.
+        TableError: There is no table.
     """
     if found is None:
-        msg = f"the table {target} was made, and is not there; was it dropped meanwhile? Run again"
+        msg = f"the table {target} was created but does not exist; it may have been dropped meanwhile. Run again"
         raise TableError(msg)
     return found
 

@@ -1,4 +1,4 @@
-"""The document that every commit of a stream carries: the position, atomically with the rows."""
+"""The document in every commit of a stream: stores the position atomically with the rows."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _MARK = "dagster-kafka-flip"
 
 @dataclass(frozen=True)
 class CommitDocument:
-    """What is kept in a commit's `userMetadata`. Fixed before the write starts.
+    """Content of a commit's `userMetadata`. Fixed before the write starts.
 
     Attributes:
         stream: Id of the stream.
-        attempt: Id of the planned batch, kept across its retries.
+        attempt: Id of the planned batch, the same for all retries.
         run_id: Id of the run that wrote it.
         base_version: Version of the table at which the position was read.
         anchor_version: Version of the commit that defined that position.
-        splits: What was read.
-        state: Where the stream stands after it.
+        splits: Splits of the batch.
+        state: The stream's state after the commit.
         rows_before: Rows of the table at `base_version`.
-        overrides_start: Whether the run was told to start elsewhere than at the position.
-        reason: Why an operator moved the position; None for the commit of a run.
-        dead_letter: Where the batch's rejected records go; None if they stop the run or are kept.
+        overrides_start: Whether the run's start was overridden.
+        reason: Reason for a manual move of the position; None for the commit of a run.
+        dead_letter: Route of the batch's rejected records; None if they fail the run or are kept.
         carried: The last batch with such a route, in a commit that only moves the position.
-        incidents: What would have ended the run, had it not been told to go on.
-        settles: In a dead-letter table: the commit whose rejected records, and those of all before it, are there. By
-            version and not by position: a position can go back, by a RESTORE or by an operator's hand, a version never.
-        doubt: What an operator has to decide about the commit before this one before a run goes on; None if nothing.
-        replays: In a table that old splits were landed in once more: the commit that they are of.
+        incidents: Tolerated errors.
+        settles: In a dead-letter table: the commit up to which all rejected records are settled. Uses the version, not
+            the position: a position can decrease by a RESTORE or a manual move, a version can't.
+        doubt: Open question about the previous commit that stops runs until a user decides; None if there is none.
+        replays: In a replay table: the commit whose splits were replayed.
     """
 
     stream: str
@@ -65,10 +65,10 @@ class CommitDocument:
     doubt: str | None = None
 
     def routed(self, version: int) -> RoutedBatch | None:
-        """The last batch whose rejected records go to a table of their own, as of this document.
+        """The last batch with a dead-letter route, as of this document.
 
         Args:
-            version: The version that carries the document.
+            version: The version of the document's commit.
         """
         if self.carried is not None or self.dead_letter is None:
             return self.carried
@@ -107,10 +107,10 @@ class CommitDocument:
 
     @classmethod
     def from_text(cls, text: str | None) -> CommitDocument | None:
-        """Reads a commit's `userMetadata`; None if it is nobody's or somebody else's.
+        """Reads a commit's `userMetadata`; None if it is empty or foreign.
 
         Raises:
-            DocumentVersionError: A newer version of this package wrote it, or it is ours and can't be read.
+            DocumentVersionError: A newer version of this package wrote it, or it is damaged.
         """
         return read_marked(text, _MARK, DOCUMENT_VERSION, "a position", cls._from_json)
 

@@ -1,4 +1,4 @@
-"""Records that are in a table more than once, told by topic, topic partition and offset."""
+"""Finds duplicate records in a table, by topic, partition and offset."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
 
-# A condition that names more of them takes Spark longer to understand than it saves files.
+# A condition with more topic partitions costs Spark more to plan than it saves in files.
 _MOST_RANGES = 256
 
 
 class RecordColumns(NamedTuple):
-    """Names of the columns that tell which record a row is of."""
+    """Names of the columns that identify a row's record."""
 
     topic: str
     partition: str
@@ -29,12 +29,12 @@ class RecordColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What was found.
+    """Result of the search.
 
     Attributes:
-        rows: Rows that were compared.
-        records: Records that are there more than once.
-        surplus: Rows that are there too often.
+        rows: Number of compared rows.
+        records: Number of duplicated records.
+        surplus: Number of surplus rows.
         example: One of the records, such as `flights-0 offset 17`; None if there is none.
     """
 
@@ -46,7 +46,7 @@ class Duplicates:
 
 @dataclass(frozen=True, order=True)
 class OffsetRange:
-    """Offsets of a topic partition, or of all of a topic's, half-open.
+    """Half-open range of offsets of a topic partition, or of all partitions of a topic.
 
     Attributes:
         topic: The topic.
@@ -61,7 +61,7 @@ class OffsetRange:
     stop: int
 
     def predicate(self, columns: RecordColumns) -> str:
-        """The condition in SQL."""
+        """The SQL condition."""
         parts = [f"{quoted(columns.topic)} = {literal(self.topic)}"]
         if self.partition >= 0:
             parts.append(f"{quoted(columns.partition)} = {self.partition}")
@@ -70,10 +70,10 @@ class OffsetRange:
 
 
 def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, ...]:
-    """The offsets of splits, each once; of very many topic partitions, the span of each topic.
+    """Merges the offsets of splits; for very many topic partitions, uses one span per topic.
 
     Args:
-        splits: What commits have read.
+        splits: Splits of commits.
     """
     merged: list[OffsetRange] = []
     for split in sorted(splits):
@@ -99,10 +99,10 @@ def offset_ranges(splits: Iterable[KafkaPartitionSplit]) -> tuple[OffsetRange, .
 
 
 def remade_topics(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
-    """Topics of which commits know more than one log, so that an offset of theirs may stand for two records.
+    """Topics with more than one log in the commits, so that an offset may have two records.
 
     Args:
-        states: Where commits stood.
+        states: States of the commits.
     """
     ids: dict[str, set[tuple[str | None, str | None]]] = {}
     for state in states:
@@ -125,9 +125,9 @@ def remade_topics(states: Iterable[EnumeratorState]) -> tuple[str, ...]:
 def find_duplicates(
     table: DataFrame, columns: RecordColumns, ranges: Sequence[OffsetRange] | None, leave_out: Sequence[str] = ()
 ) -> Duplicates:
-    """Counts what is there more than once, in one pass over three columns.
+    """Counts duplicates in one pass over three columns.
 
-    Rows without a topic, topic partition or offset are no record's and are not compared.
+    Ignores rows without topic, partition or offset.
 
     Args:
         table: The table.

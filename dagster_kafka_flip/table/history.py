@@ -1,7 +1,7 @@
-"""Finding a stream's position in its table's history: the walk from the newest commit backwards.
+"""Finds a stream's position in its table's history, walking from the newest commit backwards.
 
-Pure: it is handed commits and answers. The rules are section 6 of docs/architecture.md; the names of operations are
-those that Delta's DeltaOperations writes into the log.
+Pure functions on commits. Section 6 of docs/architecture.md has the rules; operation names are those of Delta's
+DeltaOperations.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Commit:
     """One row of `DESCRIBE HISTORY`.
 
     Attributes:
-        version: The table's version that the commit made.
+        version: The table's version that the commit created.
         operation: Delta's name of the operation.
         parameters: The operation's parameters, as Delta prints them.
         metrics: The operation's metrics, as Delta prints them.
-        user_metadata: What the writer left there.
-        timestamp_ms: When it was made, in milliseconds since the epoch.
-        engine: What wrote it, such as `Apache-Spark/4.0.0 Delta-Lake/4.0.0` or `delta-rs:py-1.6.6`.
+        user_metadata: The commit's `userMetadata`.
+        timestamp_ms: Commit time in milliseconds since the epoch.
+        engine: The writer, such as `Apache-Spark/4.0.0 Delta-Lake/4.0.0` or `delta-rs:py-1.6.6`.
     """
 
     version: int
@@ -59,9 +59,9 @@ class Commit:
     engine: str | None = None
 
     def document(self) -> CommitDocument | None:
-        """The document of a stream, if this commit wrote one.
+        """The stream's document, if this commit has one.
 
-        An OPTIMIZE can carry the document of the write it follows; it defines nothing.
+        An OPTIMIZE can repeat the document of the preceding write; it is ignored.
         """
         return CommitDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
 
@@ -71,22 +71,21 @@ class Commit:
 
     @property
     def restored_version(self) -> int | None:
-        """The version that a RESTORE went back to; None where it names a time, or is none."""
+        """The version that a RESTORE restored; None if it has a timestamp, or is not a RESTORE."""
         version = self.parameters.get("version") or ""
         return int(version) if self.operation == "RESTORE" and version.isdigit() else None
 
     def metric(self, name: str) -> int | None:
-        """A metric as a number; None where the writer left it out.
+        """A metric as a number; None if the writer did not record it.
 
-        Other writers than Spark name theirs differently, and `spark.databricks.delta.history.metricsEnabled` switches
-        Spark's off.
+        Other writers use other names, and `spark.databricks.delta.history.metricsEnabled` disables Spark's.
         """
         text = self.metrics.get(name)
         return int(text) if text and text.isdigit() else None
 
 
 class Effect(enum.Enum):
-    """What an operation that is not the stream's own does to what the stream has written."""
+    """Effect of another writer's operation on the stream's rows."""
 
     CREATES = "creates"
     APPENDS = "appends"
@@ -129,7 +128,7 @@ _KEEPS_ROWS = frozenset(
         "Deletion Vector Tombstones",
         "Empty Commit",
         "UPDATE",
-        # What delta-rs calls its own.
+        # Names of delta-rs.
         "ADD COLUMN",
         "ADD FEATURE",
         "UPDATE FIELD METADATA",
@@ -152,7 +151,7 @@ _NO_PREDICATE = frozenset({None, "", "[]", '["true"]'})
 
 
 def effect_of(commit: Commit) -> Effect:  # noqa: PLR0911 - one line for each kind of operation
-    """What a commit does, judged by its operation and parameters alone."""
+    """Classifies a commit by its operation and parameters."""
     operation, parameters = commit.operation, commit.parameters
     if operation == "RESTORE":
         return Effect.RESTORES
@@ -184,22 +183,22 @@ def _effect_of_write(parameters: Mapping[str, str | None]) -> Effect:
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where a stream stands, and which commit says so.
+    """A stream's position and the commit that defines it.
 
     Attributes:
-        table_version: The newest version of the table when it was looked at.
-        version: The version of the commit that defines the position. It is the fence: the next commit of the stream
-            carries it as its transaction version.
-        state: Where the stream stands; None if it has no commit yet.
-        table_rows: Rows of the table at `table_version`; None where history alone does not tell.
-        other_streams: Where the other streams stand whose commits were met on the way.
-        committed_ms: When the commit that holds the position was made, in milliseconds since the epoch; None if there
-            is none. Delta forgets it after the log's retention.
-        document: What that commit says; None if there is none.
-        routed: The stream's last batch whose rejected records go to a table of their own; None if there is none.
-        incidents: What would have ended the walk, and is tolerated.
-        transaction_version: The transaction version of the stream's last commit, as far as the position tells it.
-        is_recorded: Whether a record tells the position, and no commit in history: it is to be committed anew.
+        table_version: The newest version of the table at the time of the lookup.
+        version: Version of the commit that defines the position. It is the fence: the stream's next commit uses it as
+            its transaction version.
+        state: The stream's state; None if it has no commit yet.
+        table_rows: Rows of the table at `table_version`; None if unknown from history.
+        other_streams: States of other streams whose commits were found on the way.
+        committed_ms: Time of the commit with the position, in milliseconds since the epoch; None if there is none.
+            Delta removes it after the log retention.
+        document: The document of that commit; None if there is none.
+        routed: The stream's last batch with a dead-letter route; None if there is none.
+        incidents: Tolerated errors.
+        transaction_version: Transaction version of the stream's last commit, if known.
+        is_recorded: Whether the position comes from a record instead of history, so it must be committed again.
     """
 
     table_version: int
@@ -216,7 +215,7 @@ class Anchor:
 
 
 def check_doubt(anchor: Anchor) -> None:
-    """Makes sure that nobody has to decide about the stream's last batch before a run goes on.
+    """Checks that no open question about the stream's last batch stops the run.
 
     Raises:
         LogChangedError: A log changed while that batch was read.
@@ -226,10 +225,10 @@ def check_doubt(anchor: Anchor) -> None:
 
 
 HasRows: TypeAlias = "Callable[[], bool]"
-"""Tells whether the table has rows now, for where its history does not."""
+"""Whether the table has rows now, if its history does not show it."""
 
 RestoredVersions: TypeAlias = "Callable[[Commit, Sequence[Commit]], Collection[int]]"
-"""Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought back."""
+"""Returns the versions that a RESTORE to a timestamp may have restored, given all earlier commits."""
 
 
 def find_anchor(
@@ -245,24 +244,24 @@ def find_anchor(
     """Walks from the newest commit backwards to the one that defines the stream's position.
 
     Args:
-        commits: The table's commits, newest first, as far back as history goes; only as many are taken as are needed.
+        commits: The table's commits, newest first; read lazily.
         stream: Id of the stream.
         table: The table's name, for messages.
-        tolerated: Of ForeignRowsError and TableReplacedError, those that don't end the walk.
-        restored: Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought
-            back, newest first; the one that it did bring back is among them, unless there are none. Default: none.
-        expired: Tells the position where history has lost it without a sign that rows went, from the oldest and the
-            newest version that are left. Default: PositionLostError.
-        has_rows: Tells whether the table has rows; asked only for a stream without a commit, where history does not
-            say how many rows others brought. Default: it counts as if it had.
+        tolerated: Which of ForeignRowsError and TableReplacedError don't stop the walk.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored, given all earlier commits,
+            newest first; includes the actual one unless empty. Default: empty.
+        expired: Returns the position from a record if history no longer has it and shows no deletion, given the oldest
+            and the newest version. Default: raises PositionLostError.
+        has_rows: Whether the table has rows; only called for a stream without a commit if history has no row counts.
+            Default: yes.
 
     Raises:
-        ForeignRowsError: The stream has no commit, and the table has rows that no stream wrote, or may have.
+        ForeignRowsError: The stream has no commit, and the table has, or may have, rows that no stream wrote.
         TableReplacedError: The table's content was replaced since the stream's last commit.
         TableChangedError: The table was restored or replaced while the stream's last commit, or a repair, was
             being written.
-        WindowsChangedError: It is a table of windows.
-        PositionLostError: History ends before the position is found, or holds something unknown.
+        WindowsChangedError: The table is written in windows.
+        PositionLostError: History ends before the position is found, or has an unknown operation.
     """
     return _Walk(stream, table, tolerated, restored, expired, has_rows).run(iter(commits))
 
@@ -288,16 +287,16 @@ class _Walk:
         self._oldest = -1
         self._restore: Commit | None = None
         self._visible_up_to: int | None = None
-        # Of the wipes since the last commit that counts: the newest, and the version of the oldest.
+        # Deletions of all rows since the last relevant commit: the newest, and the version of the oldest.
         self._replaced: Commit | None = None
         self._first_replaced = -1
         self._foreign: Commit | None = None
-        # As above, but history does not say whether it brought rows.
+        # As above, if history does not show whether it added rows.
         self._maybe_foreign: Commit | None = None
-        # Rows that came after the commit that is looked for; None once that can't be told.
+        # Rows added after the searched commit; None once unknown.
         self._rows_since: int | None = 0
         self._other_streams: dict[str, EnumeratorState] = {}
-        # Of the repairs since the last commit that counts: the one that was planned first.
+        # The first planned repair since the last relevant commit.
         self._repair: tuple[Commit, WindowsDocument] | None = None
 
     def run(self, commits: Iterator[Commit]) -> Anchor:
@@ -328,13 +327,13 @@ class _Walk:
             return self._expired(self._oldest, self._newest)
         msg = (
             f"the table {self._table} no longer has the history that holds the position of the stream "
-            f"{self._stream!r}: its oldest commit is version {self._oldest}, and no commit of the stream is left. "
-            "Nothing was read. Delta forgets commits after delta.logRetentionDuration"
+            f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream. "
+            "Nothing was read. Delta removes commits after delta.logRetentionDuration"
         )
         raise PositionLostError(msg)
 
     def _check_repairs(self, commit: Commit, effect: Effect) -> None:
-        """A repair that was planned before the table went back may hold what the stream is going to land again."""
+        """A repair that was planned before the table was restored may have records that the stream will write again."""
         repair = commit.windows()
         if repair is not None and repair.repairs == self._stream:
             if self._repair is None or repair.base_version < self._repair[1].base_version:
@@ -343,11 +342,11 @@ class _Walk:
             written, planned = self._repair
             if planned.base_version < commit.version:
                 msg = (
-                    f"version {commit.version} of the table {self._table} is a {commit.operation}"
-                    f"{_parameters(commit)}, made after a repair was planned (version {planned.base_version}) and "
-                    f"before it was written (version {written.version}): the table may hold records that the stream "
-                    f"{self._stream!r} would land again. Nothing was read. RESTORE the table to version "
-                    f"{written.version - 1}, which the next run then goes on from, and repair it again"
+                    f"version {commit.version} of the table {self._table} is a "
+                    f"{commit.operation}{_parameters(commit)} between the planning of a repair (version "
+                    f"{planned.base_version}) and its commit (version {written.version}): the table may hold records "
+                    f"that the stream {self._stream!r} would write again. Nothing was read. RESTORE the table to "
+                    f"version {written.version - 1}, from which the next run continues, and repair it again"
                 )
                 raise TableChangedError(msg)
 
@@ -355,8 +354,7 @@ class _Walk:
         if effect is Effect.UNKNOWN:
             msg = (
                 f"version {commit.version} of the table {self._table} is a {commit.operation}, which this version of "
-                "dagster-kafka-flip does not know; whether the rows before it still stand can't be told, so nothing "
-                "was read"
+                "dagster-kafka-flip does not know. It may have removed earlier rows, so nothing was read"
             )
             raise PositionLostError(msg)
         if effect is Effect.REPLACES:
@@ -377,7 +375,7 @@ class _Walk:
         self._rows_since = None
 
     def _restored_to_a_time(self, restore: Commit, older: Sequence[Commit]) -> Anchor:
-        """Goes on at every version that may have been restored; which one it was need not be known if all agree."""
+        """Continues at every version that may have been restored; the exact one does not matter if all agree."""
         what = (
             f"version {restore.version} of the table {self._table} is a RESTORE to a timestamp "
             f"({restore.parameters.get('timestamp')})"
@@ -390,21 +388,21 @@ class _Walk:
         if failures and not found:
             raise failures[0]
         if not found:
-            msg = f"{what}, which does not say to which version. {way_out}"
+            msg = f"{what}, and history does not record to which version. {way_out}"
             raise PositionLostError(msg)
         (version, anchor), *others = found
         if failures or any(other.state != anchor.state for _, other in others):
             different = [other for other, another in others if another.state != anchor.state]
             msg = (
-                f"{what}, and it left the very files of more than one version, among them {version}"
-                f"{f' and {different[0]}' if different else ''}, at which the stream {self._stream!r} did not stand at "
-                f"the same position. {way_out}"
+                f"{what}, and its files match more than one version, including "
+                f"{version}{f' and {different[0]}' if different else ''}, in which the stream {self._stream!r} had "
+                f"different positions. {way_out}"
             )
             raise PositionLostError(msg)
         return anchor
 
     def fork(self, version: int, restore: Commit, older: Sequence[Commit]) -> Anchor | KafkaFlipError:
-        """Where going on at a version leads to; of a copy of the walk, so that what it meets there stays its own."""
+        """Result of continuing at a version, on a copy of the walk."""
         self._incidents = [*self._incidents]
         self._other_streams = {**self._other_streams}
         self._go_on_at(version, restore)
@@ -417,10 +415,10 @@ class _Walk:
         self._rows_since = None if self._rows_since is None or rows is None else self._rows_since + rows
 
     def _note_foreign(self, commit: Commit) -> None:
-        """Remembers a commit that brought rows, or may have brought some."""
+        """Records a commit that added rows, or may have."""
         repair = commit.windows()
         if repair is not None and repair.repairs is not None:
-            # What it replaced are rows of a stream, and it is no stranger's.
+            # It replaced rows of a stream, so they are not foreign.
             return
         brings = _brings_rows(commit)
         if brings is None:
@@ -431,20 +429,20 @@ class _Walk:
     def _found(self, commit: Commit, document: CommitDocument, older: Iterator[Commit]) -> Anchor:
         if self._replaced is not None:
             msg = (
-                f"the table {self._table} was replaced or wiped: version {self._replaced.version} is a "
-                f"{self._replaced.operation}{_parameters(self._replaced)}, after version {commit.version}, the last "
-                f"commit of the stream {self._stream!r}. Nothing was read, because going on from the position would "
-                f"leave out what was wiped. RESTORE the table to version {self._first_replaced - 1}, or land into "
+                f"the table {self._table} was replaced or its rows were deleted: version {self._replaced.version} is "
+                f"a {self._replaced.operation}{_parameters(self._replaced)}, after version {commit.version}, the last "
+                f"commit of the stream {self._stream!r}. Nothing was read, because continuing from the position would "
+                f"not restore the deleted rows. RESTORE the table to version {self._first_replaced - 1}, or use "
                 "another table to read everything again"
             )
-            went_on = "The run went on from the position; what was wiped is not landed again."
-            # What others wiped is behind the position, and how much that was, history does not tell.
+            went_on = "The run continued from the position; the deleted rows are not written again."
+            # Rows deleted by others are before the position; history does not show how many.
             self._tolerate(TableReplacedError(msg), went_on, lost_offsets=None)
-        # Not a commit further: each page of history costs a query, and a table may have thousands.
+        # Stops here: each page of history costs a query, and a table may have thousands of commits.
         between = list(itertools.takewhile(lambda later: later.version > document.base_version, older))
         check_between(between, document, commit.version, self._table)
         for other in between:
-            # One that began to land the same at the same time is behind the commit that this walk ends at.
+            # A concurrent stream's commit may be before the commit that ends this walk.
             company = other.document()
             if company is not None and company.stream != self._stream:
                 self._other_streams.setdefault(company.stream, company.state)
@@ -460,9 +458,8 @@ class _Walk:
             self._note_foreign(start)
         if self._foreign is not None and self._foreign.windows() is not None:
             msg = (
-                f"{self._table} is a table of windows (version {self._foreign.version} landed some), and the stream "
-                f"{self._stream!r} would land the same records beside them. Nothing was written. Land the stream in "
-                "another table"
+                f"{self._table} is written in windows (version {self._foreign.version} wrote some), and the stream "
+                f"{self._stream!r} would duplicate their records. Nothing was written. Use another table for the stream"
             )
             raise WindowsChangedError(msg)
         unknown = self._foreign is None and self._maybe_foreign is not None
@@ -470,15 +467,15 @@ class _Walk:
             self._foreign = self._maybe_foreign
         if self._foreign is None:
             return self._anchor(start, None, 0 if unknown else self._rows_since)
-        untold = ", for which history gives no number of rows, and the table has rows" if unknown else ""
+        untold = ", whose row count is not in the history; the table has rows" if unknown else ""
         msg = (
             f"the table {self._table} has rows that no stream wrote (version {self._foreign.version}, "
             f"{self._foreign.operation}{untold}), and the stream {self._stream!r} has no position in it. Nothing was "
-            "written: reading the topic from its start could double what is there already. Use another table; or, "
-            "if it is known up to which offsets these rows go, begin there: "
+            "written: reading the topic from the beginning could duplicate these rows. Use another table; or, if you "
+            "know the last offsets of these rows, set the position: "
             f"{set_position(str(self._table), self._stream, topics=TOPIC)}"
         )
-        self._tolerate(ForeignRowsError(msg), "The run took the table as it is, and began where the source says.")
+        self._tolerate(ForeignRowsError(msg), "The run accepted the existing rows and began at starting_offsets.")
         return self._anchor(start, None, None)
 
     def _tolerate(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = 0) -> None:
@@ -502,18 +499,18 @@ class _Walk:
             committed_ms=None if document is None else commit.timestamp_ms,
             document=document,
             routed=None if document is None else document.routed(commit.version),
-            # A RESTORE keeps that of a commit which it undid.
+            # A RESTORE keeps the transaction version of a commit that it undid.
             transaction_version=None if document is None or self._restore is not None else document.anchor_version,
             incidents=tuple(self._incidents),
         )
 
 
 def with_undone(history: Sequence[Commit], restored: RestoredVersions | None = None) -> Iterator[tuple[Commit, bool]]:
-    """Each commit, and whether a later RESTORE took it back.
+    """Yields each commit, and whether a later RESTORE undid it.
 
     Args:
         history: The table's commits, newest first.
-        restored: Which versions a RESTORE to a timestamp may have brought back; see `find_anchor`.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
     counting = {commit.version for commit in commits_that_count(history, restored or (lambda *_: ()))}
     for commit in history:
@@ -521,12 +518,12 @@ def with_undone(history: Sequence[Commit], restored: RestoredVersions | None = N
 
 
 def commits_that_count(commits: Iterable[Commit], restored: RestoredVersions) -> Iterator[Commit]:
-    """A table's commits without those that a later RESTORE has undone.
+    """Yields a table's commits without those that a later RESTORE has undone.
 
     Args:
         commits: The commits, newest first.
-        restored: Tells of a RESTORE to a timestamp, and all commits before it, the versions that it may have brought
-            back; where it tells none, no commit counts as undone.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored, given all earlier commits; if
+            empty, no commit counts as undone.
     """
     rest = iter(commits)
     visible: int | None = None
@@ -539,17 +536,17 @@ def commits_that_count(commits: Iterable[Commit], restored: RestoredVersions) ->
         visible = commit.restored_version
         if visible is None:
             older = tuple(rest)
-            # All of them hold the same files; the newest has no commit behind it that brought others.
+            # All have the same files; no commit before the newest added others.
             newest = max(restored(commit, older), default=commit.version)
             yield from commits_that_count((each for each in older if each.version <= newest), restored)
 
 
 def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator[tuple[Commit, CommitDocument]]:
-    """The commits of streams, each with its document.
+    """Yields the commits of streams, each with its document.
 
     Args:
         commits: Commits of a table.
-        stream: Id of the stream whose commits these are; None for those of all.
+        stream: Id of the stream; None for all streams.
     """
     for commit in commits:
         document = commit.document()
@@ -558,11 +555,11 @@ def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator
 
 
 def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, EnumeratorState]:
-    """Where the other streams of a table stand, by all the commits that history holds.
+    """States of the other streams of a table, from all commits in the history.
 
     Args:
         commits: The table's commits, newest first.
-        stream: Id of the stream that is left out.
+        stream: Id of the excluded stream.
     """
     found: dict[str, EnumeratorState] = {}
     for _, document in documented(commits):
@@ -572,7 +569,7 @@ def other_streams(commits: Iterable[Commit], stream: str) -> dict[str, Enumerato
 
 
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Makes sure that no rows went or were doubled between the look at the position and the commit that rests on it.
+    """Checks that no rows were deleted or duplicated between the reading of the position and the commit.
 
     Args:
         commits: The commits between the two.
@@ -581,52 +578,52 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
         table: The table's name, for the message.
 
     Raises:
-        TableChangedError: One of them restored or replaced the table, or is of the same stream.
+        TableChangedError: One of them restored or replaced the table, or belongs to the same stream.
     """
     for commit in commits:
         if commit.version >= version or commit.version <= document.base_version:
             continue
         own = commit.document()
         if own is not None and own.stream == document.stream:
-            # The fence holds as long as Delta keeps transaction versions, which a property of the table can shorten.
+            # The fence works while Delta keeps transaction versions; a table property can shorten this time.
             msg = (
-                f"versions {commit.version} and {version} of the table {table} are both of the stream "
+                f"versions {commit.version} and {version} of the table {table} both belong to the stream "
                 f"{document.stream!r}, and the later one was planned at version {document.base_version}, before the "
-                "earlier one was there: records may be in the table twice. Delta forgot the transaction version of "
-                "the earlier one (delta.setTransactionRetentionDuration). Set that to longer than any run takes, and "
-                f"RESTORE the table to version {version - 1}, which the next run then goes on from"
+                "earlier one was committed: the table may hold duplicates. Delta removed the transaction version of "
+                "the earlier one (delta.setTransactionRetentionDuration). Set this property to longer than any run "
+                f"takes, and RESTORE the table to version {version - 1}, from which the next run continues"
             )
             raise TableChangedError(msg)
         if own is None and effect_of(commit) in {Effect.RESTORES, Effect.REPLACES, Effect.UNKNOWN}:
             msg = (
-                f"version {commit.version} of the table {table} is a {commit.operation}{_parameters(commit)}, made "
-                f"after the position was read (version {document.base_version}) and before the batch was committed "
-                f"(version {version}). Rows may be missing between the two. RESTORE the table to version "
-                f"{version - 1} or earlier, which the next run then goes on from"
+                f"version {commit.version} of the table {table} is a {commit.operation}{_parameters(commit)} between "
+                f"the reading of the position (version {document.base_version}) and the commit of the batch (version "
+                f"{version}). Rows in between may be missing. RESTORE the table to version {version - 1} or earlier, "
+                "from which the next run continues"
             )
             raise TableChangedError(msg)
 
 
-# What counts the rows, or files with rows, that an operation brought; without any of them none is known.
+# Metrics with the rows or files that an operation added; without any of them, the number is unknown.
 _BROUGHT = {
     "WRITE": ("numOutputRows",),
     "CREATE TABLE AS SELECT": ("numOutputRows",),
     "REPLACE TABLE AS SELECT": ("numOutputRows",),
     "CREATE OR REPLACE TABLE AS SELECT": ("numOutputRows",),
     "STREAMING UPDATE": ("numOutputRows",),
-    # Its output rows are also those that it only moved from one file to another.
+    # Its output rows include rows that it only moved between files.
     "MERGE": ("numTargetRowsInserted",),
-    # These two count files only.
+    # These two only count files.
     "CLONE": ("sourceNumOfFiles",),
     "CONVERT": ("numConvertedFiles",),
 }
-# Of Delta's Spark these never bring rows. What other engines call by these names may.
+# With Delta's Spark writer these never add rows. Other engines may use the names differently.
 _BRINGS_NONE = frozenset({"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE", "TRUNCATE", "DELETE"})
 _OF_SPARK = "Apache-Spark/"
 
 
 def _brings_rows(commit: Commit) -> bool | None:
-    """Whether this commit put rows into the table; None where history does not tell."""
+    """Whether this commit added rows; None if unknown from history."""
     operation = commit.operation
     if operation in _KEEPS_ROWS and commit.version > 0:
         return False

@@ -1,4 +1,4 @@
-"""Reads a table's history: its commits, newest first, a few at a time."""
+"""Reads a table's history in pages: its commits, newest first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 _FIRST_PAGE = 10
 
-# Which artifact of Hadoop brings the file system of a scheme.
+# Hadoop artifact with the file system of each scheme.
 _FILE_SYSTEMS = {
     "s3": "hadoop-aws",
     "s3a": "hadoop-aws",
@@ -35,18 +35,18 @@ _FILE_SYSTEMS = {
 
 
 class TableNotThereError(Exception):
-    """There is no such table."""
+    """The table does not exist."""
 
 
 def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
-    """A table's commits, newest first. Versions that come in meanwhile are left out.
+    """Yields a table's commits, newest first. Excludes versions that are created meanwhile.
 
     Args:
-        spark: To ask with.
+        spark: The Spark session.
         target: The table.
 
     Raises:
-        TableNotThereError: There is no such table.
+        TableNotThereError: The table does not exist.
         TableError: The history can't be read.
     """
 
@@ -57,8 +57,8 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
             if not is_sparks_own(error):
                 raise
             msg = (
-                f"the history of the table {target} can't be read: {telling_line(error)}. Check the table's "
-                "name, and whether this machine reaches its store or its catalog; then run again"
+                f"the history of the table {target} can't be read: {telling_line(error)}. Check the table's name and "
+                "this machine's access to its store and catalog, then run again"
             )
             raise TableError(msg) from error
 
@@ -66,17 +66,17 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
 
 
 def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = _FIRST_PAGE) -> Iterator[Commit]:
-    """The commits of a history that can only be asked for its newest ones, each once, newest first.
+    """Yields all commits of a history that only returns its newest ones, without duplicates, newest first.
 
     Args:
-        page_of: Gives as many of the newest commits as it is told.
-        first_page: How many to ask for first; then ten times as many each time.
+        page_of: Returns the given number of newest commits.
+        first_page: Size of the first page; each later one is ten times larger.
     """
     oldest: int | None = None
     limit = first_page
     while oldest is None or oldest > 0:
         page = page_of(limit)
-        # Commits that came in since the first page move the others further back.
+        # Commits created since the first page shift the others back.
         fresh = [commit for commit in page if oldest is None or commit.version < oldest]
         yield from fresh
         if len(page) < limit:
@@ -97,7 +97,7 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
                 "operationMetrics",
                 "userMetadata",
                 "engineInfo",
-                # As a number: a timestamp would come back in whatever time zone Python runs in.
+                # As a number: a timestamp would be converted to Python's time zone.
                 "unix_millis(timestamp) AS timestamp_ms",
             )
             .collect()
@@ -123,20 +123,21 @@ def _read_page(spark: SparkSession, target: DeltaTarget, limit: int) -> list[Com
 
 
 def _no_file_system(target: DeltaTarget, scheme: str) -> str:
-    """What to do where Spark lacks the classes of a store."""
+    """Advice if Spark lacks a store's classes."""
     if target.is_path:
-        # The classes of some are named otherwise.
+        # Some classes have other names.
         scheme = target.location.partition(":")[0].lower()
     version = hadoop_version()
     package = _FILE_SYSTEMS.get(scheme)
     if package is None:
         return (
             f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. Correct "
-            "the scheme, or add the Maven artifact with its file system: SparkResource(packages=[...])"
+            "the scheme, or add the file system's Maven artifact: SparkResource(packages=[...])"
         )
     as_s3a = "" if scheme == "s3a" or package != "hadoop-aws" else " and name the table with s3a://"
     return (
         f"the table {target} can't be reached: Spark has no file system for {scheme}:, because the jar {package} is "
-        f'not there. Nothing was read. Add it: SparkResource(packages=["org.apache.hadoop:{package}:{version}"])'
-        f"{as_s3a}; start a server of Spark Connect with it"
+        "missing. "
+        f'Nothing was read. Add it: SparkResource(packages=["org.apache.hadoop:{package}:{version}"])'
+        f"{as_s3a}; a Spark Connect server needs it at its start"
     )

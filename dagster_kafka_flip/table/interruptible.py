@@ -1,4 +1,4 @@
-"""Running a Spark action so that an interrupt ends it, and not only the wait for it."""
+"""Runs a Spark action so that an interrupt stops it, not only the wait for it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# How long an action that was told to stop is waited for. It may be in Delta's commit, which nothing interrupts.
+# Seconds to wait for a stopped action. It may be in Delta's commit, which can't be interrupted.
 _PATIENCE_SECONDS = 30.0
 
-# How long the end of the process waits for it once more. Spark's JVM ends with the process, and the action with it.
+# Seconds that the exiting process waits for it again. Spark's JVM, and so the action, ends with the process.
 _PATIENCE_AT_EXIT_SECONDS = 60.0
 
 
 def write_tag(attempt: str) -> str:
-    """The tag of the Spark jobs of one attempt to write."""
+    """The tag of one write attempt's Spark jobs."""
     return f"dagster-kafka-flip-{attempt}"
 
 
 class Hold:
-    """Something that is held, such as a lock, until all who share it have let go.
+    """A shared resource, such as a lock, that is released when its last user is done.
 
     Args:
-        release: Lets go of it.
+        release: Releases it.
     """
 
     def __init__(self, release: Callable[[], None]) -> None:
@@ -41,12 +41,12 @@ class Hold:
         self._counting = threading.Lock()
 
     def share(self) -> None:
-        """One more has to let go of it."""
+        """Adds a user."""
         with self._counting:
             self._sharing += 1
 
     def let_go(self) -> None:
-        """One less needs it; the last one releases it."""
+        """Removes a user; the last one releases the resource."""
         with self._counting:
             self._sharing -= 1
             is_last = self._sharing == 0
@@ -56,10 +56,10 @@ class Hold:
 
 @contextlib.contextmanager
 def held(lock: AbstractContextManager[object]) -> Generator[Hold]:
-    """Holds a lock as long as the block runs, and longer if it was shared with somebody who is not done then.
+    """Holds a lock for the block, and longer if another thread still uses it.
 
     Args:
-        lock: The lock, which any thread may release.
+        lock: The lock; any thread may release it.
     """
     stack = contextlib.ExitStack()
     stack.enter_context(lock)
@@ -71,19 +71,19 @@ def held(lock: AbstractContextManager[object]) -> Generator[Hold]:
 
 
 def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str, hold: Hold) -> None:
-    """Runs an action in a thread of its own, and stops its Spark jobs if this thread is interrupted meanwhile.
+    """Runs an action in its own thread, and stops its Spark jobs if the calling thread is interrupted.
 
-    An interrupt in the middle of a call would leave the connection to the JVM with an answer that nobody has read, and
-    the next call would take it for its own. So the thread that may be interrupted waits for a thread, not for Spark.
+    An interrupt during a call would leave an unread answer on the connection to the JVM, and the next call would read
+    it as its own. So the interruptible thread waits for a thread, not for Spark.
 
     Args:
-        spark: The session that the action uses.
-        action: What to do.
-        tag: For the action's Spark jobs; no other action that runs at the same time has it.
-        hold: What is held until the action has really ended, even if this function ends before it.
+        spark: The action's session.
+        action: The action.
+        tag: Tag of the action's Spark jobs, unique among concurrent actions.
+        hold: Resource that is held until the action has ended, even if this function returns earlier.
 
     Raises:
-        BaseException: What the action raised, or what interrupted this thread (KeyboardInterrupt, Dagster's own).
+        BaseException: The action's error, or the interrupt of this thread (KeyboardInterrupt, Dagster's interrupt).
     """
     from pyspark import InheritableThread
 
@@ -93,7 +93,7 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
     def act() -> None:
         try:
             spark.addTag(tag)
-            # An interrupt finds no jobs to stop as long as there are none.
+            # An interrupt before the first job finds no jobs to stop.
             if not is_interrupted.is_set():
                 action()
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
@@ -107,11 +107,11 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
     thread = InheritableThread(act, session=spark, name="dagster-kafka-flip-write", daemon=True)
     hold.share()
     try:
-        # An interrupt may come in the middle of the start too, when the thread runs already.
+        # An interrupt may also arrive during the start, when the thread already runs.
         thread.start()
         has_ended.wait()
     except RuntimeError:
-        # There is no room for another thread.
+        # The process can't start another thread.
         hold.let_go()
         raise
     except BaseException:
@@ -122,11 +122,11 @@ def run_interruptibly(spark: SparkSession, action: Callable[[], None], tag: str,
         try:
             has_ended.wait(_PATIENCE_SECONDS)
         finally:
-            # Also where whoever interrupts grows impatient, and does it again.
+            # Also on repeated interrupts.
             if not has_ended.is_set():
                 _logger.warning(
-                    "the write has not stopped yet, and may still be committed. The table stays locked for other runs "
-                    "until the write has ended; this process waits up to %.0f s for it before it ends",
+                    "the write is still running and may be committed. The table stays locked for other runs until the "
+                    "write ends; this process waits up to %.0f s for it",
                     _PATIENCE_AT_EXIT_SECONDS,
                 )
                 atexit.register(has_ended.wait, _PATIENCE_AT_EXIT_SECONDS)

@@ -1,7 +1,7 @@
-"""LandedLogs: which cluster and topics the rows of a table of windows are of, kept in the table's properties.
+"""LandedLogs: the cluster and topics of the rows in a table of windows, stored in table properties.
 
-Commits tell it too, but Delta forgets commits, and then a topic that was made again or left out of the source would go
-unnoticed. A property stays. Each topic has one of its own, so that two runs that add topics at once both keep theirs.
+Commits contain this too, but Delta removes old commits, and then a recreated or removed topic would go unnoticed.
+Properties stay. Each topic has its own property, so two concurrent runs can both add topics.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ TOPIC_PROPERTY = "dagster-kafka-flip.windows.topic."
 
 @dataclass(frozen=True)
 class LandedTopic:
-    """A topic that a table of windows has rows of, or may have.
+    """A topic that a table of windows has, or may have, rows of.
 
     Attributes:
-        stream: The `stream` of the asset that lands it.
+        stream: The `stream` of the asset that writes it.
         partitions: Numbers of its topic partitions that were read.
-        topic_id: Its id; None if the cluster never told it.
-        made_again_ms: Windows that begin before this time may hold rows of an earlier topic of the same name. None if
-            there was none.
+        topic_id: The topic's id; None if unknown.
+        made_again_ms: Windows that begin before this time may have rows of an earlier topic with the same name. In
+            milliseconds since the epoch; None if there was none.
     """
 
     stream: str
@@ -42,7 +42,7 @@ class LandedTopic:
     made_again_ms: int | None = None
 
     def to_text(self) -> str:
-        """As it is kept in a property."""
+        """Serializes the topic for a table property."""
         return json.dumps(
             {
                 "stream": self.stream,
@@ -55,10 +55,10 @@ class LandedTopic:
 
     @classmethod
     def from_text(cls, topic: str, text: str) -> LandedTopic:
-        """Reads what `to_text` wrote.
+        """Reads the result of `to_text`.
 
         Raises:
-            DocumentVersionError: It is something else.
+            DocumentVersionError: The text has another format.
         """
         try:
             found: dict[str, Any] = json.loads(text)
@@ -67,18 +67,18 @@ class LandedTopic:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             msg = (
                 f"the table property {TOPIC_PROPERTY}{topic} can't be read ({type(error).__name__}: {error}): it was "
-                "changed by hand, or a newer dagster-kafka-flip wrote it. Nothing was written. Upgrade this one, or "
-                "set the property back (DESCRIBE HISTORY shows who changed it)"
+                "edited manually, or written by a newer dagster-kafka-flip. Nothing was written. Upgrade "
+                "dagster-kafka-flip, or set the property back (DESCRIBE HISTORY shows who changed it)"
             )
             raise DocumentVersionError(msg) from error
 
 
 @dataclass(frozen=True)
 class LandedLogs:
-    """The logs that a table of windows has rows of.
+    """The logs of the rows in a table of windows.
 
     Attributes:
-        cluster_id: The cluster; None if none has told its id yet.
+        cluster_id: The cluster's id; None if unknown.
         topics: The topics by name.
     """
 
@@ -87,7 +87,7 @@ class LandedLogs:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> LandedLogs:
-        """Reads a table's properties.
+        """Reads the logs from a table's properties.
 
         Raises:
             DocumentVersionError: One of them can't be read.
@@ -100,20 +100,20 @@ class LandedLogs:
         return cls(properties.get(CLUSTER_PROPERTY), topics)
 
     def properties(self) -> dict[str, str]:
-        """As table properties."""
+        """The logs as table properties."""
         cluster = {} if self.cluster_id is None else {CLUSTER_PROPERTY: self.cluster_id}
         return cluster | {f"{TOPIC_PROPERTY}{name}": topic.to_text() for name, topic in self.topics.items()}
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The topics' ids, as far as they are known."""
+        """The known topic ids."""
         return {name: topic.topic_id for name, topic in self.topics.items() if topic.topic_id is not None}
 
     def partitions(self, topics: Sequence[str] | None = None) -> set[TopicPartition]:
         """The topic partitions.
 
         Args:
-            topics: Of these topics only; None for all.
+            topics: Only these topics; None for all.
         """
         return {
             TopicPartition(name, partition)
@@ -123,24 +123,23 @@ class LandedLogs:
         }
 
     def check_stream(self, stream: str, topics: Collection[str], table: str) -> None:
-        """Makes sure that no asset with another `stream` lands windows of the same topics in the same table.
+        """Checks that no asset with another `stream` writes windows of the same topics to the table.
 
         Raises:
-            StreamOverlapError: One does.
+            StreamOverlapError: Another asset does.
         """
         for name in sorted(topics):
             known = self.topics.get(name)
             if known is not None and known.stream != stream:
                 msg = (
-                    f"windows of the topic {name} in {table} are landed by an asset whose stream is {known.stream!r}, "
-                    f"and this one's is {stream!r}: each would replace the other's rows. Nothing was written. Give "
-                    f"this asset another table; or, if it has taken the place of the other one, set its stream to "
-                    f"{known.stream!r}"
+                    f"another asset (stream {known.stream!r}) writes windows of the topic {name} to {table}, and this "
+                    f"asset has the stream {stream!r}: each would replace the other's rows. Nothing was written. Give "
+                    f"this asset another table; or, if it replaces the other asset, set its stream to {known.stream!r}"
                 )
                 raise StreamOverlapError(msg)
 
     def made_again(self, windows: Sequence[Window], topics: Collection[str]) -> TopicRecreatedError | None:
-        """Whether the table may have rows of windows that are of an earlier topic, which can't be read again.
+        """Whether windows may have rows of an earlier topic, which can't be read again.
 
         Args:
             windows: The windows to be replaced.
@@ -151,11 +150,10 @@ class LandedLogs:
             known = self.topics.get(name)
             if known is not None and known.made_again_ms is not None and first.start_ms < known.made_again_ms:
                 return TopicRecreatedError(
-                    f"the topic {name} was deleted and made again after windows up to "
-                    f"{instant(known.made_again_ms)} had been landed: the table may have rows of the window {first} "
-                    "that are of the earlier topic and can't be read again. Nothing was written, and these rows stay. "
-                    "Land windows that begin later; to put what the topic holds now in the place of these rows, "
-                    "tolerate TopicRecreatedError"
+                    f"the topic {name} was deleted and recreated after windows up to {instant(known.made_again_ms)} "
+                    f"were written: the table may have rows of the window {first} from the earlier topic, which can't "
+                    "be read again. Nothing was written, and these rows are unchanged. Choose windows that begin "
+                    "later; to replace these rows with the topic's current records, tolerate TopicRecreatedError"
                 )
         return None
 
@@ -167,16 +165,16 @@ class LandedLogs:
         until_ms: int,
         made_again: Collection[str] = (),
     ) -> LandedLogs:
-        """The same with what is about to be landed.
+        """Returns the logs including what is about to be written.
 
-        An id that isn't told now stays as it was.
+        Keeps ids that are currently unknown.
 
         Args:
-            state: Cluster and topics as they are now.
+            state: Current cluster and topics.
             partitions: The topic partitions that are read.
             stream: The asset's stream.
-            until_ms: No window that ends later was landed before.
-            made_again: Topics that are others than those that were landed before, whatever ids tell.
+            until_ms: Latest end of all windows written before, in milliseconds since the epoch.
+            made_again: Topics that were recreated, regardless of known ids.
         """
         is_other_cluster = None not in {self.cluster_id, state.cluster_id} and self.cluster_id != state.cluster_id
         topics = dict(self.topics)
@@ -201,12 +199,11 @@ class LandedLogs:
 
 @dataclass(frozen=True)
 class Scope:
-    """Which of a window's rows are replaced.
+    """The rows of a window that are replaced.
 
     Attributes:
-        topics: The topics, each with its topic partitions, or with None for all of its rows. None: all rows of the
-            window, whatever they are of.
-        kept: Topic partitions that the table has windows of and that are not read now: their rows stay.
+        topics: The topics, each with its topic partitions, or None for all of its rows. None: all rows of the window.
+        kept: Topic partitions in the table that are not read now: their rows stay.
     """
 
     topics: Mapping[str, frozenset[int] | None] | None
@@ -214,12 +211,12 @@ class Scope:
 
     @classmethod
     def of(cls, landed: LandedLogs, read: Collection[TopicPartition], topics: Sequence[str] | None) -> Scope:
-        """What may be replaced: never a row of a log that is not read.
+        """Determines the replaceable rows: never rows of a log that is not read.
 
         Args:
-            landed: What the table has windows of.
+            landed: Logs of the table's windows.
             read: The topic partitions that are read.
-            topics: The topics whose rows are asked to be replaced; None for all.
+            topics: The topics whose rows to replace; None for all.
         """
         kept = frozenset(landed.partitions(topics) - set(read))
         if topics is None and not kept:
@@ -236,7 +233,7 @@ class Scope:
 
     @property
     def needs_partitions(self) -> bool:
-        """Whether rows have to be told apart by their topic partition as well."""
+        """Whether the scope depends on the topic partition."""
         return any(partitions is not None for partitions in (self.topics or {}).values())
 
 

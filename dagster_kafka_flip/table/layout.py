@@ -1,4 +1,4 @@
-"""Whether a table can be laid out as it is asked for: by columns that it has."""
+"""Validates partition and clustering columns."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from dagster_kafka_flip.settings import meant_by
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-# Delta refuses more.
+# Delta's limit.
 _MOST_CLUSTERING_COLUMNS = 4
 
 
 def check_layout(
     table: str, columns: Collection[str], *, partition_by: Sequence[str], cluster_by: Sequence[str]
 ) -> None:
-    """Makes sure that a table has the columns that it is partitioned or clustered by.
+    """Checks that a table has its partition and clustering columns.
 
     Args:
-        table: What messages call the table.
+        table: Name of the table in messages.
         columns: The columns of its rows.
-        partition_by: Columns that it is partitioned by when it is created.
-        cluster_by: Columns that it is clustered by when it is created.
+        partition_by: Partition columns.
+        cluster_by: Clustering columns.
 
     Raises:
-        ConfigurationError: A column is missing, or the rows have no other columns than those of partition_by.
+        ConfigurationError: A column is missing, or all columns are partition columns.
     """
     check_layout_names("partition_by", partition_by)
     check_layout_names("cluster_by", cluster_by)
-    # Spark and Delta tell columns apart without regard to case.
+    # Spark and Delta compare column names case-insensitively.
     there = {name.lower() for name in columns}
     for option, names in (("partition_by", partition_by), ("cluster_by", cluster_by)):
         for name in names:
-            # A part of a STRUCT can be clustered by.
+            # A field of a STRUCT can be a clustering column.
             known = name.lower() in there or (option == "cluster_by" and name.partition(".")[0].lower() in there)
             if not known:
                 near = meant_by(name, columns)
-                msg = f"{option}: the rows for {table} have no column {name!r}; " + (
-                    f"did you mean {near[0]}?" if near else f"they have {', '.join(columns)}"
+                msg = f"{option}: the rows of {table} have no column {name!r}; " + (
+                    f"did you mean {near[0]}?" if near else f"columns: {', '.join(columns)}"
                 )
                 raise ConfigurationError(msg)
     if partition_by and len(partition_by) == len(there):
         msg = (
-            f"partition_by: the rows for {table} have no other columns than {', '.join(columns)}, and Delta needs one "
-            "that the table is not partitioned by"
+            f"partition_by: the rows of {table} have only the columns {', '.join(columns)}, and Delta needs at least "
+            "one column that is not a partition column"
         )
         raise ConfigurationError(msg)
 
 
 def check_layout_names(option: str, names: Sequence[str]) -> None:
-    """Checks what can be told without knowing the table's columns.
+    """Checks the options without the table's columns.
 
     Raises:
-        ConfigurationError: A name is empty or there twice, or there are more than Delta takes.
+        ConfigurationError: A name is empty or duplicate, or there are too many.
     """
     if not all(name.strip() for name in names):
-        msg = f"{option}: a column's name is empty"
+        msg = f"{option}: empty column name"
         raise ConfigurationError(msg)
     twice = sorted({name for name in names if [each.lower() for each in names].count(name.lower()) > 1})
     if twice:
-        msg = f"{option}: the column {twice[0]!r} is named twice"
+        msg = f"{option}: duplicate column {twice[0]!r}"
         raise ConfigurationError(msg)
     if option == "cluster_by" and len(names) > _MOST_CLUSTERING_COLUMNS:
-        msg = f"cluster_by: {len(names)} columns; Delta clusters by {_MOST_CLUSTERING_COLUMNS} at most"
+        msg = f"cluster_by: {len(names)} columns; Delta's limit is {_MOST_CLUSTERING_COLUMNS}"
         raise ConfigurationError(msg)

@@ -1,7 +1,7 @@
-"""What a table's log tells without Spark, where its files can be seen from here.
+"""Reads a table's log without Spark, if its files are on this machine.
 
-Only enough to find out whether a recorded position still stands. Whatever is not plain to see counts as unknown, and
-then the table is asked through Spark.
+Only verifies that a recorded position is still valid. Anything unclear counts as unknown, and Spark reads the table
+instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.state import EnumeratorState
 
-# More of them are Spark's work.
+# With more commits, Spark reads the log.
 _MOST_COMMITS = 50
 _LARGEST_COMMIT = 16 * 1024 * 1024
 
@@ -28,19 +28,19 @@ _LEAVES_POSITION = frozenset({Effect.APPENDS, Effect.KEEPS_ROWS, Effect.CHANGES_
 def standing_at(
     location: str, stream: str, state: EnumeratorState, anchor_version: int, table_version: int, table_rows: int | None
 ) -> tuple[int, int | None] | None:
-    """The newest version of a table and its rows there, if a stream still stands where it was recorded to stand.
+    """Returns the newest version of a table and its rows, if a stream's recorded position is still valid.
 
     Args:
         location: The table's location.
         stream: Id of the stream.
-        state: Where it stood.
-        anchor_version: Version of the commit that defined that.
-        table_version: The newest version of the table then.
-        table_rows: Its rows then, if they are known.
+        state: The recorded state.
+        anchor_version: Version of the commit that defined the position.
+        table_version: The table's newest version at that time.
+        table_rows: The table's rows at that time, if known.
 
     Returns:
-        The version, and the rows if they are known. None if the log can't be seen from here, if it does not show the
-        position, or if somebody has done something since that may have moved it.
+        The version, and the rows if known. None if the log is not accessible, does not show the position, or has later
+        commits that may have changed it.
     """
     table = local_path(location)
     if table is None:
@@ -67,7 +67,7 @@ def standing_at(
 
 
 def _shows(log: Path, stream: str, state: EnumeratorState, anchor_version: int) -> bool:
-    """Whether the commit that defined the position is there: another table may have taken the place of this one."""
+    """Whether the commit that defined the position exists: the table may have been replaced by another one."""
     commit = _commit(log, anchor_version)
     if commit is None:
         return False

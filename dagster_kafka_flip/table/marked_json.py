@@ -1,4 +1,4 @@
-"""JSON objects of ours among whatever else stands in commits' `userMetadata`."""
+"""Reads this package's JSON objects from commits' `userMetadata`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ T = TypeVar("T")
 
 
 def read_marked(text: str | None, mark: str, version: int, what: str, read: Callable[[dict[str, Any]], T]) -> T | None:
-    """Reads a commit's `userMetadata`; None if it is nobody's or somebody else's.
+    """Reads a commit's `userMetadata`; None if it is empty or foreign.
 
     Args:
         text: The `userMetadata`.
-        mark: The key by which it is ours; its value is the version of the document.
-        version: The newest version that can be read.
-        what: What it carries, for messages.
-        read: Reads the JSON object.
+        mark: The key that identifies the document; its value is the document version.
+        version: The newest supported version.
+        what: Name of the content, for messages.
+        read: Parses the JSON object.
 
     Raises:
-        DocumentVersionError: A newer version of this package wrote it, or it is ours and can't be read.
+        DocumentVersionError: A newer version of this package wrote it, or it is damaged.
     """
     document = _marked_object(text, mark)
     if document is None:
@@ -32,21 +32,21 @@ def read_marked(text: str | None, mark: str, version: int, what: str, read: Call
     if isinstance(document[mark], int) and document[mark] > version:
         msg = (
             f"a commit of this table was written by a newer dagster-kafka-flip (document version {document[mark]}; "
-            f"this installation reads up to {version}): upgrade this one"
+            f"this version reads up to {version}): upgrade dagster-kafka-flip"
         )
         raise DocumentVersionError(msg)
     try:
         return read(document)
     except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
         msg = (
-            f"a commit of this table carries {what} that can't be read ({type(error).__name__}: {error}): it was "
-            "damaged, or written by an early development version. Land in another table"
+            f"a commit of this table contains {what} that can't be read ({type(error).__name__}: {error}): it is "
+            "damaged, or was written by an early development version. Use another table"
         )
         raise DocumentVersionError(msg) from error
 
 
 def _marked_object(text: str | None, mark: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, if it has a key that marks it as ours."""
+    """Parses a text as a JSON object with the given key; None if it is something else."""
     if text is None or mark not in text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Who else lands in a table: two streams of the same records, or a stream beside windows, double each of them. Pure."""
+"""Detects other writers of the same records: two streams, or a stream and windows in one table. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def shared_logs(document: CommitDocument, other: CommitDocument) -> list[TopicPartition]:
-    """Topic partitions of a stream that another one reads as well."""
+    """Topic partitions that two streams both read."""
     theirs = other.state
     return sorted(
         tp for tp in document.state.position if tp in theirs.position and is_same_log(tp, theirs, document.state)
@@ -25,7 +25,7 @@ def shared_logs(document: CommitDocument, other: CommitDocument) -> list[TopicPa
 
 
 def makes_windows(commit: Commit) -> bool:
-    """Whether a commit makes a table one of windows, or lands some in it."""
+    """Whether a commit sets up a table for windows, or writes some."""
     windows = commit.windows()
     if windows is not None:
         return windows.repairs is None
@@ -33,7 +33,7 @@ def makes_windows(commit: Commit) -> bool:
 
 
 def _doubled(document: CommitDocument, other: CommitDocument) -> int:
-    """Offsets that both of two batches have read, of the same topic partitions."""
+    """Number of offsets that two batches both read."""
     ranges = {split.topic_partition: (split.starting_offset, split.stopping_offset) for split in other.splits}
     return sum(
         max(0, min(split.stopping_offset, stop) - max(split.starting_offset, start))
@@ -43,22 +43,22 @@ def _doubled(document: CommitDocument, other: CommitDocument) -> int:
 
 
 def check_alone(since: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Makes sure that nobody else landed the same between the look at the position and the commit that rests on it.
+    """Checks that no other writer wrote the same records between the reading of the position and the commit.
 
-    On a store without a lock that can happen after the look just before the write.
+    On a store without a lock, this can happen after the check before the write.
 
     Args:
-        since: The commits since the look.
+        since: The commits since the position was read.
         document: The document of the commit.
         version: The commit's version.
         table: The table's name, for the message.
 
     Raises:
-        TableChangedError: Somebody did.
+        TableChangedError: Another writer did.
     """
     way_out = (
-        f"RESTORE the table to version {version - 1}, which takes this batch out again; then land one of the two in "
-        "another table"
+        f"RESTORE the table to version {version - 1}, which removes this batch; then use another table for one of the "
+        "two"
     )
     for commit in since:
         if not document.base_version < commit.version < version:
@@ -69,15 +69,14 @@ def check_alone(since: Iterable[Commit], document: CommitDocument, version: int,
             more = f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else ""
             msg = (
                 f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream "
-                f"{document.stream!r}) of the table {table} are both of {both[0]}{more}, and the later one was planned "
-                f"before the earlier one was there: up to {_doubled(document, other)} records are in the table twice "
-                f"by these two batches. {way_out}"
+                f"{document.stream!r}) of the table {table} both contain {both[0]}{more}, and the later one was "
+                f"planned before the earlier one was committed: up to {_doubled(document, other)} records of these "
+                f"two batches are duplicates. {way_out}"
             )
             raise TableChangedError(msg)
         if makes_windows(commit):
             msg = (
-                f"version {commit.version} made {table} a table of windows, or landed some in it, while the stream "
-                f"{document.stream!r} landed its batch (version {version}): records may be in the table "
-                f"twice. {way_out}"
+                f"version {commit.version} wrote windows to {table}, or set it up for windows, while the stream "
+                f"{document.stream!r} wrote its batch (version {version}): the table may hold duplicates. {way_out}"
             )
             raise TableChangedError(msg)

@@ -1,4 +1,4 @@
-"""Where the streams of a table stand, and how they got there. Pure, as the walk through history that it rests on."""
+"""Reports the positions of a table's streams and their latest commits. Pure functions on commits."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class StreamCommit:
     """A commit of a stream.
 
     Attributes:
-        commit: As history tells it.
-        document: What the stream left in it.
-        is_undone: Whether a later RESTORE took it back.
+        commit: The commit in the history.
+        document: The stream's document.
+        is_undone: Whether a later RESTORE undid it.
     """
 
     commit: Commit
@@ -35,13 +35,13 @@ class StreamCommit:
 
 @dataclass(frozen=True)
 class PositionReport:
-    """Where one stream stands.
+    """The position of one stream.
 
     Attributes:
         stream: Id of the stream.
-        anchor: Its position; None if history does not tell it.
+        anchor: The stream's anchor; None if unknown from history.
         anchor_commit: The commit that defines it.
-        error: Why history does not tell it; or why no run goes on from there.
+        error: The reason why the position is unknown, or why runs can't continue from it.
         commits: The stream's last commits, newest first.
     """
 
@@ -53,7 +53,7 @@ class PositionReport:
 
     @property
     def anchor_kind(self) -> AnchorKind | None:
-        """What defines the position: the stream's own commit, a RESTORE, or the table's beginning."""
+        """What defines the position: the stream's own commit, a RESTORE, or the table's creation."""
         commit = self.anchor_commit
         if commit is None:
             return None
@@ -66,22 +66,22 @@ class PositionReport:
 
 
 def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
-    """Ids of all streams that history knows, sorted."""
-    # No stream has an empty id, so that none is left out.
+    """Ids of all streams in the history, sorted."""
+    # No stream has an empty id, so none is excluded.
     return tuple(sorted(other_streams(history, "")))
 
 
 def report_position(
     history: Sequence[Commit], stream: str, table: str, last: int, restored: RestoredVersions | None = None
 ) -> PositionReport:
-    """Where a stream stands.
+    """Reports one stream.
 
     Args:
-        history: The table's commits, newest first, as far back as history goes.
+        history: The table's commits, newest first.
         stream: Id of the stream.
         table: The table's name, for messages.
-        last: How many of the stream's commits to tell.
-        restored: Which versions a RESTORE to a timestamp may have brought back; see `find_anchor`.
+        last: Number of the stream's commits to report.
+        restored: Returns the versions that a RESTORE to a timestamp may have restored; see `find_anchor`.
     """
     anchor, error = None, None
     try:

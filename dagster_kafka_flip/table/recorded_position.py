@@ -1,4 +1,4 @@
-"""RecordedPosition: a copy of a stream's position, for where the table's history has lost it."""
+"""RecordedPosition: a copy of a stream's position, for when the table's history no longer has it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RecordedPosition:
-    """A stream's position as it was seen in the table and noted elsewhere.
+    """A stream's position that was read from the table and recorded elsewhere.
 
     Attributes:
-        state: Where the stream stood.
-        table_version: The newest version of the table then.
+        state: The stream's state.
+        table_version: The table's newest version at that time.
         anchor_version: Version of the commit that defined the position.
-        transaction_version: The transaction version of that commit; None if it is not known.
-        dead_letters_owed: Whether dead letters may have been owed.
+        transaction_version: Transaction version of that commit; None if unknown.
+        dead_letters_owed: Whether dead letters may have been pending.
     """
 
     state: EnumeratorState
@@ -40,48 +40,46 @@ class RecordedPosition:
 def recorded_anchor(
     record: RecordedPosition | None, target: DeltaTarget, found: int | None, *, oldest: int, newest: int
 ) -> Anchor:
-    """The position as a record tells it, if nothing can have happened to the rows since that nobody sees.
+    """Returns the recorded position, if nothing unseen can have changed the rows since.
 
     Args:
         record: The record; None if there is none.
         target: The table and the stream.
         found: The stream's transaction version in Delta's log; None if there is none.
-        oldest: The oldest version that history holds.
-        newest: The newest.
+        oldest: The oldest version in the history.
+        newest: The newest version.
 
     Raises:
-        PositionLostError: The record can't stand in.
+        PositionLostError: The record can't be used.
     """
     if found is None:
-        reason = "Delta's log holds no transaction version of the stream either, so that nothing is known of it"
+        reason = "Delta's log holds no transaction version of the stream either, so nothing is known about it"
     elif record is None or record.transaction_version is None:
-        reason = (
-            f"the stream's last transaction version is {found}, and no record was given to the run that carries one"
-        )
+        reason = f"the stream's last transaction version is {found}, and the run has no record that contains one"
     elif record.transaction_version != found:
         reason = (
-            f"the stream's last transaction version is {found}, and the record of the last run carries "
-            f"{record.transaction_version}: it is not of the stream's last commit"
+            f"the stream's last transaction version is {found}, but the record of the last run contains "
+            f"{record.transaction_version}: it does not belong to the stream's last commit"
         )
     elif record.table_version < oldest - 1:
-        # A RESTORE or a wipe leaves transaction versions as they are: what nobody can see may be one.
+        # A RESTORE or a deletion keeps transaction versions; versions outside the history may include one.
         reason = (
-            f"the record of the last run carries its transaction version, {found}, and was made at version "
-            f"{record.table_version}; what happened to the table in versions {record.table_version + 1} to "
-            f"{oldest - 1} can't be seen any longer, and a RESTORE or a wipe may be among them"
+            f"the record of the last run contains its transaction version, {found}, from version "
+            f"{record.table_version}; versions {record.table_version + 1} to {oldest - 1} are no longer in the "
+            "history, and a RESTORE or a deletion may be among them"
         )
     elif record.dead_letters_owed:
-        reason = "the record of the last run may owe dead letters, and which can't be seen any longer"
+        reason = "the record of the last run may have pending dead letters, and the history no longer shows which"
     else:
         _logger.warning(
-            "the history of %s has lost the position of the stream %r; it is taken from the record of the last "
-            "run, which carries the transaction version that Delta still holds (%d)",
+            "the history of %s no longer holds the position of the stream %r; using the record of the last run, whose "
+            "transaction version matches the one in Delta's log (%d)",
             target,
             target.stream,
             found,
         )
-        # The fence of all runs from this position, be it from history or from a record: of any two, one wins. It
-        # is above the transaction version that is found, because a commit is newer than the one it rests on.
+        # The fence for all runs from this position, from history or a record: only one of any two wins. It is above the
+        # found transaction version, because a commit is newer than its base version.
         return Anchor(
             table_version=newest,
             version=record.anchor_version,
@@ -92,9 +90,9 @@ def recorded_anchor(
         )
     msg = (
         f"the table {target} no longer has the history that holds the position of the stream "
-        f"{target.stream!r}: its oldest commit is version {oldest}, and no commit of the stream is left. "
-        f"Nothing was read. Delta forgets commits after {LOG_RETENTION}. A record can't stand in: {reason}. Look "
-        "what the table holds, and set the position: "
+        f"{target.stream!r}: its oldest commit is version {oldest}, and it holds no commit of the stream. Nothing was "
+        f"read. Delta removes commits after {LOG_RETENTION}. The record can't replace it: {reason}. Check the table's "
+        "last offsets, and set the position: "
         f"{set_position(str(target), target.stream, topics=TOPIC)}"
     )
     raise PositionLostError(msg)

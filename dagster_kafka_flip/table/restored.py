@@ -1,7 +1,7 @@
-"""Which version a RESTORE to a timestamp brought back, told by the files that the table was left with.
+"""Finds the version that a RESTORE to a timestamp restored, by comparing the table's files.
 
-Its text does not tell: Delta writes the time in the time zone of the JVM and reads it again in that of the session
-(4.0), names neither, and commits get other times when a log is copied.
+The timestamp is ambiguous: Delta writes it in the JVM's time zone and parses it in the session's (4.0), without either
+zone, and commits get other times when a log is copied.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file that a commit added to a table, or took out of it.
+    """A file that a commit added to a table or removed from it.
 
     Attributes:
         version: The commit's version.
         file: The file and its deletion vector.
         is_added: Whether it was added.
-        is_new: Whether the commit wrote it, so that no version before can have had it.
+        is_new: Whether the commit wrote it, so no earlier version can have it.
     """
 
     version: int
@@ -31,24 +31,24 @@ class FileChange:
 
 
 def restored_versions(changes: Iterable[FileChange], restore: int, oldest: int) -> tuple[int, ...]:
-    """The versions before a RESTORE that had the very files that it left, newest first.
+    """Returns the versions before a RESTORE with exactly the files after it, newest first.
 
-    The version that was restored is always among them. None at all if it may be older than what is known.
+    Always includes the restored version. Empty if that version may be older than the known changes.
 
     Args:
-        changes: What the commits from `oldest` to `restore` changed.
+        changes: File changes of the commits from `oldest` to `restore`.
         restore: Version of the RESTORE.
         oldest: The oldest version whose changes are known.
     """
     by_version: dict[int, list[FileChange]] = {}
-    # Of each file, what each commit left it as, after what it was before: there, not there, or unknown (None).
+    # For each file, the state after each commit: present, absent, or unknown (None).
     courses: dict[str, list[bool | None]] = {}
     born: set[str] = set()
     for change in sorted(changes, key=lambda change: change.version):
         by_version.setdefault(change.version, []).append(change)
         course = courses.get(change.file)
         if course is None:
-            # An add can also be of a file that is there already, to tell more about it.
+            # An add can also update the metadata of an existing file.
             before = None if change.is_added and oldest > 0 and not change.is_new else not change.is_added
             course = courses[change.file] = [before]
             if change.is_new:

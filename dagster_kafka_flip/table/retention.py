@@ -1,4 +1,4 @@
-"""How long Delta keeps the commits of a table, and with them a stream's position."""
+"""Delta's log retention, which limits how long a table's history has a stream's position."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LONGEST = timedelta.max // timedelta(microseconds=1)
 
 
 def parse_log_retention(text: str | None) -> timedelta | None:
-    """The value of `delta.logRetentionDuration`, such as `interval 30 days`; None if it can't be read.
+    """Parses `delta.logRetentionDuration`, such as `interval 30 days`; None if it can't be parsed.
 
-    Delta allows no months and no years here, because they are of no fixed length. One that is too long for a
-    `timedelta` is cut to the longest that there is.
+    Delta does not allow months and years here, because their length varies. Values above the maximum of `timedelta` are
+    reduced to it.
 
     Args:
-        text: The value; None where the table does not set it, so that Delta's default counts.
+        text: The property's value; None for Delta's default.
     """
     if text is None:
         return DEFAULT_LOG_RETENTION

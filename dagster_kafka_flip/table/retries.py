@@ -1,4 +1,4 @@
-"""Trying again after what may pass: a broker that restarts, a leader that moves, a store that asks for patience."""
+"""Retries transient errors: a restarting broker, a leader change, a throttling store."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def retries(
     what: str,
     check: Callable[[BaseException, int, float], None] | None = None,
 ) -> tenacity.Retrying:
-    """Repeats what failed for a reason that may pass, up to five times in all, and says so each time.
+    """Retries transient errors, up to five attempts in total, and logs each one.
 
-    The pauses are 1, 2, 4 and 8 seconds long. What fails for good is not repeated; the last error is raised.
+    Waits 1, 2, 4 and 8 seconds. Does not retry permanent errors; raises the last error.
 
     Args:
-        log: Where to tell.
-        what: What is tried, for the log.
-        check: Is told of each failure, the number of the try, and how many seconds it took. It may raise an error that
-            says more, which ends the tries.
+        log: The log.
+        what: Name of the operation, for the log.
+        check: Called with each error, the attempt's number and its duration in seconds. It may raise a more specific
+            error, which ends the retries.
     """
     begun = [time.monotonic()]
 
@@ -51,7 +51,7 @@ def retries(
         error = None if state.outcome is None else state.outcome.exception()
         cause = error.__cause__ if isinstance(error, WriteFailedError) else error
         log.warning(
-            "%s failed for a reason that may pass (try %d of %d), trying again in %.0f s: %s",
+            "%s failed with a transient error (try %d of %d); retrying in %.0f s: %s",
             what,
             state.attempt_number,
             TRIES,

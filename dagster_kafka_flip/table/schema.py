@@ -1,4 +1,4 @@
-"""Whether a batch's columns fit the table's, found out before anything is written."""
+"""Compares a batch's columns with the table's before the write."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 _COLUMN_MAPPING = "delta.columnMapping.mode"
-# Of Parquet, whose names columns have without a mapping.
+# Parquet's restriction for column names without column mapping.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
 def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bool) -> None:
-    """Compares a batch's columns with a table's.
+    """Checks that a batch's columns fit a table's.
 
-    Columns are told apart without regard to case, as Spark and Delta do. A column that only the table has is filled
-    with nulls, which it has to allow.
+    Compares names case-insensitively, like Spark and Delta. Columns that only the table has are filled with nulls and
+    must be nullable.
 
     Args:
         batch: The batch's columns.
         table: The table's columns.
         name: The table's name, for messages.
-        may_add: Whether columns that only the batch has are added to the table.
+        may_add: Whether to add columns that only the batch has.
 
     Raises:
         SchemaMismatchError: A column is new and may not be added, has another type, or is required and missing.
@@ -41,7 +41,7 @@ def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bo
     if changed:
         msg = (
             f"the batch does not fit the table {name}: {'; '.join(changed)}. Nothing was written. Change the value "
-            "format or cast in the transform, or land into another table"
+            "format, cast in the transform, or use another table"
         )
         raise SchemaMismatchError(msg)
     if missing:
@@ -53,7 +53,7 @@ def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bo
     if added and not may_add:
         msg = (
             f"the table {name} has no column {', '.join(added)}. Nothing was written. Set schema_evolution=True to "
-            "have it added, or leave it out in the transform"
+            "add it, or drop it in the transform"
         )
         raise SchemaMismatchError(msg)
 
@@ -61,16 +61,16 @@ def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bo
 def check_can_be_stored(
     schema: StructType, name: str, *, properties: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
-    """Makes sure that a table with these columns can be made, and written to.
+    """Checks that Delta can create and write a table with these columns.
 
     Args:
         schema: The columns.
         name: The table's name, for messages.
         properties: Delta's table properties.
-        partition_by: Columns that it is partitioned by.
+        partition_by: Partition columns.
 
     Raises:
-        ConfigurationError: A column's name or type is none that Delta stores.
+        ConfigurationError: Delta does not support a column's name or type.
     """
     is_mapped = properties.get(_COLUMN_MAPPING, "none") != "none"
     wrong = [*_not_storable(schema, "", is_mapped=is_mapped)]
@@ -78,9 +78,9 @@ def check_can_be_stored(
     for column in partition_by:
         kind = by_name[column.lower()].dataType
         if kind.typeName() in _NESTED:
-            wrong.append(f"the column {column!r} is {kind.simpleString()}, by which no table can be partitioned")
+            wrong.append(f"the column {column!r} has the type {kind.simpleString()}, which can't be a partition column")
     if wrong:
-        msg = f"the table {name} can't be made: {'; '.join(wrong)}. Nothing was written"
+        msg = f"the table {name} can't be created: {'; '.join(wrong)}. Nothing was written"
         raise ConfigurationError(msg)
 
 
@@ -89,7 +89,7 @@ def _not_storable(kind: DataType, path: str, *, is_mapped: bool) -> Iterator[str
 
     if isinstance(kind, StructType):
         if not kind.fields:
-            yield f"the column {path!r} is a STRUCT without fields, and a file holds none; leave it out"
+            yield f"the column {path!r} is a STRUCT without fields, which Parquet can't store; drop it"
         yield from _wrong_names(kind, path, is_mapped=is_mapped)
         for field in kind.fields:
             yield from _not_storable(field.dataType, f"{path}.{field.name}".lstrip("."), is_mapped=is_mapped)
@@ -100,8 +100,8 @@ def _not_storable(kind: DataType, path: str, *, is_mapped: bool) -> Iterator[str
         yield from _not_storable(kind.valueType, path, is_mapped=is_mapped)
     elif "interval" in kind.typeName():
         yield (
-            f"the column {path!r} is {kind.simpleString()}, which Delta doesn't store; declare it as STRING, or make a "
-            "number of it in the transform"
+            f"the column {path!r} has the type {kind.simpleString()}, which Delta can't store; declare it as STRING, "
+            "or convert it to a number in the transform"
         )
 
 
@@ -110,11 +110,11 @@ def _wrong_names(struct: StructType, path: str, *, is_mapped: bool) -> Iterator[
     for field in struct.fields:
         column = f"{path}.{field.name}".lstrip(".")
         if field.name.lower() in seen:
-            yield f"there are two columns {column!r}, which Spark and Delta tell apart without regard to case"
+            yield f"there are two columns {column!r}; column names in Spark and Delta are case-insensitive"
         seen.add(field.name.lower())
         if not is_mapped and not _NOT_IN_NAMES.isdisjoint(field.name):
             yield (
-                f"the name {column!r} has a blank, a line end, or one of ,;{{}}()= in it; give it another in the "
+                f"the name {column!r} contains a space, a newline, or one of ,;{{}}()=; rename it in the "
                 f'transform, or set properties={{"{_COLUMN_MAPPING}": "name"}}'
             )
 
@@ -141,14 +141,15 @@ def _compare_types(batch: DataType, table: DataType, path: str, added: list[str]
         _compare_types(batch.keyType, table.keyType, f"{path} key", added, changed)
         _compare_types(batch.valueType, table.valueType, f"{path}{{}}", added, changed)
     elif batch != table:
-        changed.append(f"the column {path} is {table.simpleString()} there and {batch.simpleString()} in the batch")
+        changed.append(
+            f"the column {path} is {table.simpleString()} in the table and {batch.simpleString()} in the batch"
+        )
 
 
 def column_ddl(schema: StructType) -> str:
-    """The columns of a table that is to be created, each of which allows nulls: a tombstone has no value for any.
+    """Formats the columns of a new table as DDL. All columns are nullable: a tombstone has no values.
 
-    Spark's own DDL writes a timestamp as TIMESTAMP, which a session can read as another type
-    (`spark.sql.timestampType`).
+    Spark's own DDL uses TIMESTAMP, which a session can interpret as another type (`spark.sql.timestampType`).
     """
     return ", ".join(f"{quoted(field.name)} {_type_ddl(field.dataType)}{_comment(field)}" for field in schema.fields)
 

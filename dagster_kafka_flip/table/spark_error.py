@@ -1,4 +1,4 @@
-"""What Spark's and Delta's errors mean to a table, and the one line of them that tells the most."""
+"""Classifies errors of Spark and Delta, and extracts their most informative line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_THERE = frozenset(
 )
 _ALREADY_THERE = frozenset({"TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS"})
 
-# Delta's names for "somebody else changed the table meanwhile"; our own fence is the one that ends in Transaction.
+# Delta's errors for concurrent changes by others; our own fence is the one that ends in Transaction.
 _CONFLICTS = frozenset(
     {
         "ConcurrentAppendException",
@@ -44,14 +44,14 @@ _CONFLICTS = frozenset(
 
 _FENCED_OUT = frozenset({"ConcurrentTransactionException", "DELTA_CONCURRENT_TRANSACTION"})
 
-# The class and the condition that a text begins with: behind py4j's "An error occurred while calling o1.save.", or in
-# Spark Connect's brackets. Further on a text may repeat what a user's own function raised.
+# The class and the error condition at the start of a message: after py4j's "An error occurred while calling o1.save.",
+# or in Spark Connect's brackets. Later text may repeat errors of a user's function.
 _BEGINNING = re.compile(
     r"\A(?:An error occurred while calling \S+\s*:\s*)?\(?(?:[\w$]+\.)*(\w*Exception)?\)?:?\s*(?:\[([A-Z_]+)[\].])?"
 )
 
-# What may go away by itself, by the names that Kafka's Java client, Java's network classes, object stores' clients and
-# Spark give it. Without a name that is known, an error counts as one that stays.
+# Transient errors, by the names of Kafka's Java client, Java's network classes, object store clients and Spark. Unknown
+# names count as permanent.
 _TRANSIENT = re.compile(
     r"""\b(
       # Java's network
@@ -64,7 +64,7 @@ _TRANSIENT = re.compile(
       | LeaderNotAvailableException | NotLeaderOrFollowerException | ReplicaNotAvailableException
       | FencedLeaderEpochException | UnknownLeaderEpochException | OffsetNotAvailableException
       | UnknownTopicOrPartitionException | KafkaStorageException | StaleMetadataException
-      # A broker that recovers can look like one whose log begins later; whoever tries again asks the log first
+      # A recovering broker can report a later log start; every retry checks the log first
       | Some\ data\ may\ have\ been\ lost | OffsetOutOfRangeException
       # Stores: S3 by Hadoop's names and its own, HDFS
       | AWSServiceIOException | AWSServiceThrottledException | AWSStatus500Exception | AWSClientIOException
@@ -75,7 +75,7 @@ _TRANSIENT = re.compile(
     )\b""",
     re.VERBOSE,
 )
-# What a user's own function raises is the user's to try again.
+# Errors of a user's function are not retried.
 _NO_FILE_SYSTEM = re.compile(
     r"""No\ FileSystem\ for\ scheme:?\ "?(?P<scheme>[\w.+-]+)
       | Class\ org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+\ not\ found""",
@@ -90,12 +90,12 @@ _END_OF_TRACEBACK = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt|Warning)\
 
 
 def is_not_there(error: BaseException) -> bool:
-    """Whether there is no such table."""
+    """Whether the error means that the table does not exist."""
     return _condition(error) in _NOT_THERE
 
 
 def missing_file_system(error: BaseException) -> str | None:
-    """The scheme of which Spark has no file system; None if the error is another one."""
+    """The scheme without a file system in Spark; None for other errors."""
     if not is_sparks_own(error):
         return None
     found = _NO_FILE_SYSTEM.search(str(error))
@@ -103,36 +103,36 @@ def missing_file_system(error: BaseException) -> str | None:
 
 
 def is_already_there(error: BaseException) -> bool:
-    """Whether a table can't be made because there is one."""
+    """Whether the table already exists."""
     return _condition(error) in _ALREADY_THERE
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether somebody else's change came in between, so that nothing was written and another try makes sense."""
+    """Whether another writer's change caused the failure, so nothing was written and a retry makes sense."""
     return not _names(error).isdisjoint(_CONFLICTS)
 
 
 def is_fenced_out(error: BaseException) -> bool:
-    """Whether another write with the same transaction id came first."""
+    """Whether another write with the same transaction id was first."""
     return not _names(error).isdisjoint(_FENCED_OUT)
 
 
 def is_outside_of_predicate(error: BaseException) -> bool:
-    """Whether rows were to replace others by a predicate that they don't meet themselves."""
+    """Whether new rows do not match the predicate of the rows that they replace."""
     text = f"{_condition(error)} {error}"
     return "DELTA_REPLACE_WHERE_MISMATCH" in text or "does not conform to partial table overwrite" in text
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether what failed may be as it should be again in a moment, so that the same once more makes sense.
+    """Whether the error is transient, so a retry makes sense.
 
-    Only what Spark tells of Kafka, of a store or of itself: that Spark is gone is nothing to wait for.
+    Only errors that Spark reports about Kafka, a store or itself; not a dead Spark.
     """
     return error is not None and is_sparks_own(error) and _TRANSIENT.search(str(error)) is not None
 
 
 def is_sparks_own(error: BaseException) -> bool:
-    """Whether Spark tells what it met itself, and not what a user's function raised or that Spark is gone."""
+    """Whether Spark itself failed, as opposed to a user's function or a dead Spark."""
     kinds = type(error).__mro__
     if not any(kind.__module__.startswith(("pyspark.", "py4j.")) for kind in kinds):
         return False
@@ -140,10 +140,9 @@ def is_sparks_own(error: BaseException) -> bool:
 
 
 def telling_line(error: BaseException) -> str:
-    """The error's class and the line of its text that names the cause, with the list below it if there is one.
+    """The error's class and the line with the cause, including a following list.
 
-    Spark wraps what failed on an executor in sentences that say no more than that, and in stack traces of two
-    languages.
+    Spark wraps executor errors in generic sentences and in stack traces of two languages.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
@@ -154,7 +153,7 @@ def telling_line(error: BaseException) -> str:
         chosen = (from_python or from_java or [min(1, len(lines) - 1)])[-1]
     told = [lines[chosen].removeprefix(": ").removeprefix("Caused by: ")]
     if told[0].endswith(":"):
-        # Delta lists the values of a row that violates a constraint below the sentence.
+        # Delta lists the values of a row that violates a constraint after the sentence.
         told += itertools.takewhile(lambda line: line.startswith("- "), lines[chosen + 1 :])
     return f"{type(error).__name__}: {' '.join(told)}"
 

@@ -1,14 +1,14 @@
-"""Names and texts as they are written in SQL, so that nothing in them can end its own quotes."""
+"""Quotes names and strings for SQL, safe against injection."""
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """A column's or a table's name."""
+    """Quotes a column or table name."""
     return f"`{name.replace('`', '``')}`"
 
 
 def literal(text: str) -> str:
-    """A text."""
+    """Quotes a string literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

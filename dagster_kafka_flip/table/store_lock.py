@@ -1,4 +1,4 @@
-"""Keeping two writers apart on stores where Delta alone does not."""
+"""Prevents concurrent writers on stores where Delta does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# A write may take long, and another one waits for it; but not for a process that hangs.
+# A write may take long and others wait for it, but not for a hanging process.
 _FIRST_WORD_SECONDS = 5.0
 _NEXT_WORD_SECONDS = 60.0
 _PATIENCE_SECONDS = 2 * 3600.0
@@ -34,15 +34,15 @@ _SINGLE_DRIVER = "S3SingleDriverLogStore"
 
 @contextlib.contextmanager
 def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
-    """Holds an operating system's lock on a local table, so that only one process at a time writes to it.
+    """Holds an operating system lock on a local table, so that only one process at a time writes to it.
 
-    On a local file system Delta's "rename if absent" is not atomic across processes: two of them can both believe that
-    they made the same version. On other stores this does nothing.
+    On a local file system, Delta's "rename if absent" is not atomic across processes: two processes can both create the
+    same version. Does nothing on other stores.
 
     Args:
         location: The table's location, as a path or a URI.
-        is_remote: Whether a Spark Connect server does the writing, whose file system may be another one. Then its own
-            JVM keeps writers apart, and the lock is taken only where the path is visible here.
+        is_remote: Whether a Spark Connect server writes, possibly on another file system. Then its own JVM serializes
+            writers, and the lock is only used if the path exists here.
 
     Raises:
         TableError: The lock's file can't be opened, or another process has held the lock for two hours.
@@ -51,13 +51,13 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
     if path is None or (is_remote and not path.parent.is_dir()):
         yield
         return
-    # Two spellings of one path, through a link or with `..`, have to meet at one lock.
+    # Different spellings of a path, through a link or with `..`, must use the same lock.
     path = Path(os.path.realpath(os.path.normpath(path)))
     file = path.parent / f".{path.name}.dagster-kafka-flip.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = _mode_in(path.parent)
-        # Not of one thread alone: a write that outlives an interrupt lets go of it, and not the thread that took it.
+        # Not per thread: after an interrupt, the write's thread releases the lock, not the thread that took it.
         lock = FileLock(file, mode=mode, thread_local=False)
         _refuse_a_link(file)
         _make(file, mode)
@@ -65,7 +65,7 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
     except OSError as error:
         msg = (
             f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}"
-            f"{_owner(file)}. Whoever may write to the table has to be able to write to this file, which is always "
+            f"{_owner(file)}. Every user that writes to the table needs write access to this file, which is always "
             "empty: change its owner or its mode, or remove it while no run writes to the table"
         )
         raise TableError(msg) from error
@@ -76,7 +76,7 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
 
 
 def _make(file: Path, mode: int) -> None:
-    # FileLock would wait for ever where a file can't be made, such as under /proc.
+    # FileLock would wait forever if the file can't be created, such as in /proc.
     with contextlib.suppress(FileExistsError):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         try:
@@ -88,7 +88,10 @@ def _make(file: Path, mode: int) -> None:
 def _acquire(lock: FileLock, file: Path, location: str) -> None:
     def tell(state: tenacity.RetryCallState) -> None:
         _logger.warning(
-            "waiting for %s, which is writing to %s: %.0f s so far", _holder(file), location, state.seconds_since_start
+            "waiting for %s, which is writing to %s, for %.0f s so far",
+            _holder(file),
+            location,
+            state.seconds_since_start,
         )
 
     retrying = tenacity.Retrying(
@@ -104,17 +107,17 @@ def _acquire(lock: FileLock, file: Path, location: str) -> None:
     except tenacity.RetryError:
         msg = (
             f"the table {location} has been locked by {_holder(file)} for {_PATIENCE_SECONDS / 60:.0f} min, so nothing "
-            "was written. See whether that run hangs, end it, and run again; the lock goes with the process"
+            "was written. Check whether that run hangs, end it, and run again; the lock ends with the process"
         )
         raise TableError(msg) from None
 
 
 def _holder(file: Path) -> str:
-    """The process that holds the lock, by its number where the system tells (Linux)."""
+    """The process that holds the lock, by its id if available (Linux)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         inode = str(file.stat().st_ino)
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            # Such as "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF".
+            # Example: "1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF".
             fields = line.split()
             if fields[1] != "->" and fields[5].rpartition(":")[2] == inode:
                 return f"the process {fields[4]}"
@@ -123,11 +126,11 @@ def _holder(file: Path) -> str:
 
 def _refuse_a_link(file: Path) -> None:
     if file.is_symlink():
-        raise OSError(errno.ELOOP, "it is a symbolic link, which could lead the lock to any file")
+        raise OSError(errno.ELOOP, "it is a symbolic link, which could point to any file")
 
 
 def _mode_in(folder: Path) -> int:
-    """Whoever may make files in the table's folder may take the lock, whatever the umask of its first user."""
+    """File mode that lets every writer of the table's folder use the lock, regardless of the first user's umask."""
     return 0o644 | (folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
@@ -140,7 +143,7 @@ def _owner(file: Path) -> str:
 
 
 def local_path(location: str) -> Path | None:
-    """A table's location as a path on this machine; None if it is on another file system.
+    """A table's location as a local path; None on another file system.
 
     Args:
         location: A path or a URI.
@@ -148,20 +151,20 @@ def local_path(location: str) -> Path | None:
     parsed = urlparse(location)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))
-    # In a path '%', '#' and '?' are letters like any other.
+    # In a path, '%', '#' and '?' are ordinary characters.
     return None if parsed.scheme else Path(location)
 
 
 def check_store(spark: SparkSession, location: str, *, single_writer: bool) -> None:
-    """Refuses a store that can't keep two writers apart, unless there is only one.
+    """Rejects a store that does not support concurrent writers, unless there is only one.
 
     Args:
-        spark: For its `spark.delta.logStore` settings.
+        spark: Provides the `spark.delta.logStore` settings.
         location: The table's location.
-        single_writer: Whether the user said that there is only one writer.
+        single_writer: Whether the user confirmed that there is only one writer.
 
     Raises:
-        UnsafeStoreError: It is plain S3, with neither a log store for several writers nor that word.
+        UnsafeStoreError: The store is S3 without a multi-writer log store, and `single_writer` is not set.
     """
     scheme = urlparse(location).scheme
     if scheme not in _PLAIN_S3 or single_writer:
@@ -171,9 +174,9 @@ def check_store(spark: SparkSession, location: str, *, single_writer: bool) -> N
     )
     if log_store is None or log_store.endswith(_SINGLE_DRIVER):
         msg = (
-            f"the table {location} lies on S3 with Delta's default log store, under which two runs at once can "
-            "overwrite each other's commits. Either set single_writer=True and give the asset a pool with the limit 1, "
-            f"or set spark.delta.logStore.{scheme}.impl to a log store for several writers, such as "
+            f"the table {location} is on S3 with Delta's default log store, which lets two concurrent runs overwrite "
+            "each other's commits. Set single_writer=True and give the asset a pool with the limit 1, or set "
+            f"spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
             "io.delta.storage.S3DynamoDBLogStore"
         )
         raise UnsafeStoreError(msg)

@@ -1,4 +1,4 @@
-"""Whether a stream would read what another stream of the same table reads, so that records would land twice."""
+"""Detects streams of one table that would read the same topic partitions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def check_shared(
     partitions: Collection[TopicPartition],
     state: EnumeratorState,
 ) -> None:
-    """Refuses a stream that would read what others of the same table read.
+    """Rejects a stream that would read the same topic partitions as others of the table.
 
     Args:
         target: The table and the stream.
-        streams: Where the others stand.
-        partitions: What the stream is to read.
-        state: Where it will stand.
+        streams: States of the other streams.
+        partitions: Topic partitions that the stream will read.
+        state: The stream's new state.
 
     Raises:
         StreamOverlapError: A topic partition is in the position of another stream.
@@ -41,39 +41,39 @@ def check_shared(
 
 
 def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
-    """What a stream is told that would read what another one reads.
+    """Creates the error for overlapping streams.
 
     Args:
         target: The table and the stream.
-        both: What both would read.
+        both: Topic partitions of both streams.
         stream: Id of the other stream.
-        since: Since when that one does.
+        since: Since when the other stream reads them.
     """
     more = f" (and {len(both) - 1} more topic partitions)" if len(both) > 1 else ""
     msg = (
-        f"{both[0]}{more}: the stream {stream!r} of the table {target} reads it {since}; the stream "
-        f"{target.stream!r} would land the same records a second time. Nothing was written. Land "
-        f"{target.stream!r} in another table, or take the topic out of its source. If {stream!r} is to stop "
-        "reading it, take the topic out of that source, and give up its position: "
+        f"{both[0]}{more}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
+        f"would duplicate the records. Nothing was written. Use another table for {target.stream!r}, or remove the "
+        f"topic from its source. If {stream!r} should stop reading it, remove the topic from that source and give up "
+        "its position: "
         f"{set_position(str(target), stream, to=None)}"
     )
     return StreamOverlapError(msg)
 
 
 def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: Collection[str], oldest: int) -> None:
-    """Where history has expired, Delta's transaction ids still name the streams that committed before.
+    """If history has expired, finds other streams by Delta's transaction ids.
 
     Args:
         target: The table and the stream.
-        versions: Transaction versions by their ids, of streams.
-        streams: The other streams that history knows.
-        oldest: The oldest version that history holds.
+        versions: Transaction versions of streams, by transaction id.
+        streams: The other streams in the history.
+        oldest: The oldest version in the history.
 
     Raises:
-        PositionLostError: It no longer holds a commit of one of them.
+        PositionLostError: The history no longer has a commit of one of them.
     """
     known = {target.stream, *streams}
-    # What has a further slash is of windows.
+    # Ids with another slash belong to windows.
     forgotten = sorted(
         stream
         for application in versions
@@ -85,10 +85,10 @@ def check_forgotten(target: DeltaTarget, versions: Mapping[str, int], streams: C
     msg = (
         f"the stream {stream!r} has committed to the table {target} (its last transaction version is "
         f"{versions[TRANSACTION_PREFIX + stream]}), but history no longer holds a commit of it: the oldest is "
-        f"version {oldest}. Whether it reads what the stream {target.stream!r} is about to take up can't be "
-        f"told, and each record could land twice. Nothing was read. Run the stream {stream!r}, or set its "
-        "position, so that history holds it again: "
-        f"{set_position(str(target), stream, topics=TOPIC)}; then run this one again. Or land "
-        "this stream in another table"
+        f"version {oldest}. It may read the same topic partitions as the stream {target.stream!r}, which would "
+        f"duplicate records. Nothing was read. Run the stream {stream!r}, or set its position, so that history holds "
+        "it again: "
+        f"{set_position(str(target), stream, topics=TOPIC)}; then run this one again. Or use another table for this "
+        "stream"
     )
     raise PositionLostError(msg)

@@ -1,4 +1,4 @@
-"""TableVersion: one version of one table, as commits of other tables name it."""
+"""TableVersion: a table's version as recorded in other tables' commits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A version of a table that is told from any other table of that name.
+    """A version of a table, identified by the table's id.
 
     Attributes:
-        table: The table, as its DeltaTarget printed it then.
-        table_id: The id that Delta gave it, which stays when it is moved.
+        table: The table, as text of its DeltaTarget.
+        table_id: Delta's id of the table, which stays when it is moved.
         version: The version.
     """
 
@@ -24,10 +24,10 @@ class TableVersion:
     version: int
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept in a commit's document."""
+        """Serializes the version for a commit's document."""
         return {"table": self.table, "table_id": self.table_id, "version": self.version}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> TableVersion:
-        """Reads what `to_json` wrote."""
+        """Reads the result of `to_json`."""
         return cls(document["table"], document["table_id"], document["version"])

@@ -1,4 +1,4 @@
-"""DeltaTarget: the table that a stream is landed in, described."""
+"""DeltaTarget: describes the table of a stream."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
 _QUOTED = re.compile(r"`(?:[^`]|``)+`")
 _NO_PLACE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/*")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-# How SQL names a table by its path.
+# SQL syntax for a table by path.
 _SQL_PATH = re.compile(r"delta\.`((?:[^`]|``)+)`", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"\w+")
-# What Spark can read from and not write to.
+# Schemes that Spark can read but not write.
 _WEB = frozenset({"ftp", "http", "https", "sftp"})
-# Three clients of one store.
+# Three schemes of the same store.
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _DEFAULT_CATALOG = "spark_catalog"
 _DEFAULT_SCHEMA = "default"
@@ -34,20 +34,19 @@ _PLAIN_STREAM = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class DeltaTarget(Settings):
-    """A Delta table, by path or by catalog name, and the stream that feeds it.
+    """A Delta table, by path or catalog name, and the stream that writes to it.
 
     Attributes:
-        table: A path (with a slash, or beginning with a scheme such as `s3a:`) or a catalog name such as
-            `lake.flights`. A relative path is taken from the working directory. Two spellings of one path, or of one
-            name, are one table.
-        stream: Id of the stream: one source feeding one table. Explicit, so that renaming an asset, a group or a topic
-            list re-reads nothing. Default `main`.
+        table: A path (with a slash, or with a scheme such as `s3a:`) or a catalog name such as `lake.flights`. Relative
+            paths start at the working directory. Different spellings of a path or name refer to the same table.
+        stream: Id of the stream from one source to one table. It does not depend on the names of asset, group or
+            topics, so renaming them does not read records again. Default: `main`.
         partition_by: Partition columns, when the table is created.
-        cluster_by: Columns of liquid clustering, when the table is created.
+        cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
-        schema_evolution: Whether columns that the table lacks may be added to it. Default: an error.
-        single_writer: Says that only one process at a time writes to this table; needed on stores that can't keep two
-            writers apart (`s3://`, `s3a://` with the default log store).
+        schema_evolution: Whether to add missing columns to the table. Default: no; they are an error.
+        single_writer: Confirms that only one process at a time writes to this table; required on stores that do not
+            support concurrent writers (`s3://`, `s3a://` with the default log store).
     """
 
     table: str = Field(min_length=1)
@@ -60,10 +59,10 @@ class DeltaTarget(Settings):
 
     @classmethod
     def of(cls, table: DeltaTarget | str | PathLike[str]) -> DeltaTarget:
-        """A target with defaults, of whatever names a table.
+        """Creates a target with defaults from a path or name.
 
         Raises:
-            ConfigurationError: It is neither a DeltaTarget nor a path or a name.
+            ConfigurationError: The value is not a DeltaTarget, path or name.
         """
         if isinstance(table, DeltaTarget):
             return table
@@ -79,18 +78,18 @@ class DeltaTarget(Settings):
     @classmethod
     def _check_table(cls, table: str) -> str:
         if table != table.strip():
-            msg = f"the table {table!r} begins or ends with a blank; leave it out"
+            msg = f"the table {table!r} begins or ends with a space; remove it"
             raise ValueError(msg)
         if _NO_PLACE.fullmatch(table):
-            msg = f"the table {table!r} is a scheme without a place; write it such as s3a://bucket/orders"
+            msg = f"the table {table!r} has a scheme but no path; write it like s3a://bucket/orders"
             raise ValueError(msg)
         if not table.isprintable():
-            msg = f"the table {table!r} holds a character that can't be seen, such as the end of a line; leave it out"
+            msg = f"the table {table!r} contains an invisible character, such as a newline; remove it"
             raise ValueError(msg)
         _check_scheme(_place(table))
         if _place(table).startswith("~"):
             msg = (
-                f"the table {table!r} begins with ~, which only a shell takes for a home; write the path in full, or "
+                f"the table {table!r} begins with ~, which only a shell expands; write the full path, or "
                 "./~ for a folder of that name"
             )
             raise ValueError(msg)
@@ -106,14 +105,14 @@ class DeltaTarget(Settings):
     @classmethod
     def _check_stream(cls, stream: str) -> str:
         if not _PLAIN_STREAM.fullmatch(stream):
-            msg = f"the stream id {stream!r} can't be: 1 to 100 letters, digits, '.', '_' and '-'"
+            msg = f"invalid stream id {stream!r}: use 1 to 100 letters, digits, '.', '_' and '-'"
             raise ValueError(msg)
         return stream
 
     @model_validator(mode="after")
     def _check_layout(self) -> DeltaTarget:
         if self.partition_by and self.cluster_by:
-            msg = "a Delta table has partition columns or clustering columns, not both"
+            msg = "a Delta table can have partition columns or clustering columns, not both"
             raise ValueError(msg)
         for option in ("partition_by", "cluster_by"):
             check_layout_names(option, getattr(self, option))
@@ -121,7 +120,7 @@ class DeltaTarget(Settings):
 
     @property
     def is_path(self) -> bool:
-        """Whether the table is named by a path."""
+        """Whether the table has a path."""
         place = self._place
         return "/" in place or _SCHEME.match(place) is not None
 
@@ -131,9 +130,9 @@ class DeltaTarget(Settings):
 
     @property
     def local_path(self) -> Path | None:
-        """The absolute path on this machine; None for a catalog name or another file system.
+        """The absolute local path; None for a catalog name or another file system.
 
-        Without `..`, which Spark takes out by name, and not as the file system would behind a link.
+        Resolves `..` as the file system does; Spark removes it textually, which differs after a link.
         """
         if not self.is_path:
             return None
@@ -146,16 +145,16 @@ class DeltaTarget(Settings):
 
     @property
     def location(self) -> str:
-        """The path as it is handed to Spark: absolute, with its scheme where it has one. For a path only."""
+        """The path for Spark: absolute, with its scheme if it has one. Only for a path."""
         return self._place if self.local_path is None else str(self.local_path)
 
     @property
     def identity(self) -> str:
-        """The one name of this table, however it is spelled: targets are the same table if this is the same.
+        """Normalized name of the table: two targets are the same table if their identity is equal.
 
-        A local path without links, `..`, or a slash at its end; a URI likewise, with one scheme for S3; a catalog name
-        in small letters and without quotes that it does not need. It does not tell that a path and a catalog name, or
-        two links that exist on another machine, lead to the same table.
+        A local path without links, `..` or a trailing slash; a URI likewise, with one scheme for S3; a catalog name in
+        lower case without unnecessary quotes. Does not detect that a path and a catalog name, or two links on another
+        machine, refer to the same table.
         """
         path = self.local_path
         if path is not None:
@@ -175,27 +174,27 @@ class DeltaTarget(Settings):
 
     @property
     def name_parts(self) -> list[str]:
-        """The parts of a catalog name, without quotes."""
+        """The parts of a catalog name, unquoted."""
         return [inside.replace("``", "`") or plain for inside, plain in _NAME_PART.findall(self.table)]
 
     @property
     def identifier(self) -> str:
-        """The table in SQL."""
+        """The table's identifier in SQL."""
         if self.is_path:
             return f"delta.{quoted(self.location)}"
-        # Already quoted parts may hold dots; both are quoted anew, so that no name can end its own quotes.
+        # Quotes all parts again: quoted parts may contain dots, and no name can end its own quotes.
         return ".".join(map(quoted, self.name_parts))
 
     @property
     def uri(self) -> str | None:
-        """The table's URI, where the description alone tells it."""
+        """The table's URI, if known from the description alone."""
         if self.local_path is not None:
             return self.local_path.as_uri()
         return self._place if self.is_path else None
 
     @property
     def transaction_id(self) -> str:
-        """The stream's key among the table's transaction ids, which Delta calls `txnAppId`."""
+        """The stream's application id in the table's transactions (Delta's `txnAppId`)."""
         return f"{TRANSACTION_PREFIX}{self.stream}"
 
     def __str__(self) -> str:
@@ -203,32 +202,32 @@ class DeltaTarget(Settings):
 
 
 def _place(table: str) -> str:
-    """A path, also where it is written as in SQL; else the name as it is."""
+    """Returns the path, also from SQL syntax; otherwise the name unchanged."""
     in_sql = _SQL_PATH.fullmatch(table)
     return table if in_sql is None else in_sql[1].replace("``", "`")
 
 
 def _check_scheme(place: str) -> None:
-    """Refuses a URI that can be no table's. It is not repeated: such addresses may hold passwords.
+    """Rejects invalid table URIs. The error does not show them, because they may contain passwords.
 
     Raises:
-        ValueError: It is one of the web or of another machine, or no slash follows its scheme.
+        ValueError: The URI is a web address or on another machine, or has no slash after its scheme.
     """
     scheme, _, rest = place.partition(":")
     if not _SCHEME.match(place):
         return
     if scheme.lower() in _WEB:
         msg = (
-            f"the table begins with {scheme}:, an address of the web, where Spark can't write; name it by its store, "
+            f"the table begins with {scheme}:, a web address, which Spark can't write to; use the store's scheme, "
             "such as s3a://bucket/orders or abfss://container@account.dfs.core.windows.net/orders"
         )
         raise ValueError(msg)
     if scheme.lower() == "file":
-        # Spark would take what stands for a host as a folder at the root, and a relative path likewise.
+        # Spark would treat the host, or a relative path, as a folder at the root.
         if not rest.startswith("/") or (rest.startswith("//") and not rest.startswith("///")):
-            msg = "the table begins with file:, and no absolute path follows; write it such as file:///srv/lake/orders"
+            msg = "the table begins with file:, but has no absolute path; write it like file:///srv/lake/orders"
             raise ValueError(msg)
         return
     if not rest.startswith("/"):
-        msg = f"the table begins with {scheme}:, and no slash follows; write it such as s3a://bucket/orders"
+        msg = f"the table begins with {scheme}:, but has no slash; write it like s3a://bucket/orders"
         raise ValueError(msg)

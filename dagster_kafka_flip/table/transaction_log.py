@@ -1,4 +1,4 @@
-"""What only a table's `_delta_log` tells, read by Spark's own readers as Delta's protocol describes the log."""
+"""Reads a table's `_delta_log` with Spark's file readers, following Delta's protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TransactionLog:
     """The log of one table.
 
     Args:
-        spark: To read it with.
+        spark: The Spark session.
         location: The table's location.
         table: The table's name, for messages.
     """
@@ -44,45 +44,45 @@ class TransactionLog:
     def __init__(self, spark: SparkSession, location: str, table: str) -> None:
         self._spark = spark
         self._folder = f"{location.rstrip('/')}/_delta_log"
-        # Spark's readers take these letters of a path for patterns.
+        # Spark's readers interpret these characters of a path as patterns.
         self._readable = _PATTERN_LETTER.sub(r"\\\g<0>", self._folder)
         self._table = table
 
     def transaction_version(self, application: str, newest: int) -> int | None:
-        """The last transaction version of an application as of a version of the table; None if there is none.
+        """Returns an application's last transaction version at a table version; None if there is none.
 
-        Read from the last checkpoint and the commits after it. The sidecars of a checkpoint hold files alone.
+        Reads the last checkpoint and the commits after it. A checkpoint's sidecars only contain files.
 
         Args:
             application: The application's id.
             newest: The table's version.
 
         Raises:
-            TableError: The log can't be read, or is not whole.
+            TableError: The log can't be read, or is incomplete.
         """
         return self._trying(
             functools.partial(self._transaction_versions, f"appId = {literal(application)}", newest)
         ).get(application)
 
     def transaction_versions(self, prefix: str, newest: int) -> dict[str, int]:
-        """The last transaction versions of all applications whose ids begin alike; see `transaction_version`.
+        """Returns the last transaction versions of all applications with an id prefix; see `transaction_version`.
 
         Args:
-            prefix: How they begin.
+            prefix: The prefix.
             newest: The table's version.
 
         Raises:
-            TableError: The log can't be read, or is not whole.
+            TableError: The log can't be read, or is incomplete.
         """
         condition = f"startswith(appId, {literal(prefix)})"
         return self._trying(functools.partial(self._transaction_versions, condition, newest))
 
     def file_changes(self, versions: Iterable[int], writes: Iterable[int]) -> list[FileChange]:
-        """Which files some commits added and took out.
+        """Returns the files that commits added and removed.
 
         Args:
             versions: The versions of the commits.
-            writes: Those of them that only ever add files which they wrote themselves.
+            writes: Those of them that only add files that they wrote.
 
         Raises:
             TableError: The log can't be read, or lacks one of the commits.
@@ -91,14 +91,14 @@ class TransactionLog:
         return self._trying(functools.partial(self._file_changes, paths, frozenset(writes)))
 
     def added_rows(self, version: int, column: str) -> dict[str, int]:
-        """Rows in the files that one commit added, by the value of a partition column.
+        """Counts the rows of a commit's files by the value of a partition column.
 
         Args:
             version: The commit's version.
             column: The partition column.
 
         Raises:
-            TableError: The log can't be read, or does not count rows.
+            TableError: The log can't be read, or has no row counts.
         """
         return self._trying(functools.partial(self._added_rows, f"{self._readable}/{version:020}.json", column))
 
@@ -122,14 +122,14 @@ class TransactionLog:
                 checkpoints[int(match[1]), 1] = [name]
             elif match is not None:
                 checkpoints.setdefault((int(match[1]), int(match[3])), []).append(name)
-        # One that was being written when its writer died may lack parts.
+        # A checkpoint may be incomplete if its writer died.
         whole = {version: names for (version, parts), names in checkpoints.items() if len(names) == parts}
         last = max((version for version in whole if version <= newest), default=-1)
         missing = [version for version in range(last + 1, newest + 1) if version not in commits]
         if missing:
             msg = (
-                f"the log of the table {self._table} ({self._folder}) is not whole: it has neither version "
-                f"{missing[0]} nor a checkpoint after it, up to version {newest}"
+                f"the log of the table {self._table} ({self._folder}) is incomplete: it has neither version "
+                f"{missing[0]} nor a later checkpoint, up to version {newest}"
             )
             raise TableError(msg)
         files = [*whole.get(last, ()), *(commits[version] for version in range(last + 1, newest + 1))]
@@ -173,7 +173,7 @@ class TransactionLog:
                 "CAST(get_json_object(add.stats, '$.numRecords') AS BIGINT) AS records",
             )
             .groupBy("value")
-            # A sum leaves nulls out: a file that nobody counted would pass for one without rows.
+            # SUM ignores nulls: a file without a count would look empty.
             .agg(f.sum("records").alias("records"), f.count_if(f.col("records").isNull()).alias("uncounted"))
             .collect()
         )

@@ -1,8 +1,7 @@
-"""WindowedTable: replaces the rows of windows in a Delta table, each time exactly those and never all.
+"""WindowedTable: replaces the rows of windows in a Delta table, exactly those and never all.
 
-There are two kinds. A *table of windows* has nothing but windows: each row carries its window's key, and the property
-of the table says which windows they are. A *repaired* table is fed by an incremental stream; of it only rows are
-replaced that the stream has landed.
+There are two kinds. A *table of windows* has only windows: each row has its window's key, and a table property has the
+window definition. In a *repaired* table, which an incremental stream writes to, only rows of the stream are replaced.
 """
 
 from __future__ import annotations
@@ -54,21 +53,21 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WindowsLook:
-    """What a plan of windows has to know of the table.
+    """Information about the table for a plan of windows.
 
     Attributes:
         base_version: The table's newest version.
-        known: Cluster and topics that its rows are of, and how far they were read; None if there are none yet.
-        recorded: In offset mode, the windows that were landed before, newest first.
-        position: Where the stream stands that feeds the table; None for a table of windows.
-        routed: That stream's last batch whose rejected records go to a table of their own; None if there is none.
-        landed: The logs that a table of windows has rows of.
-        until_ms: End of the last window that was landed before; None if that isn't known.
-        fence: Version of the commit that says where the last windows end, or that took the table back to it. Of two
-            plans that rest on the same one, only one may be written.
-        foreign: Versions since the last landing that brought rows and are not of windows.
-        earlier: In a repaired table, up to which offsets it has rows of an earlier topic of the same name.
-        incidents: What the look met that is tolerated.
+        known: Cluster, topics and read offsets of its rows; None if there are none yet.
+        recorded: In offset mode, the windows that were written before, newest first.
+        position: Position of the stream that writes to the table; None for a table of windows.
+        routed: The stream's last batch with a dead-letter route; None if there is none.
+        landed: The logs of the rows in a table of windows.
+        until_ms: End of the last window that was written before, in milliseconds since the epoch; None if unknown.
+        fence: Version of the commit that defines the last windows' ends, or that restored it. Only one of several plans
+            with the same fence can be written.
+        foreign: Versions with foreign rows since the last windows were written.
+        earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
+        incidents: Tolerated errors.
     """
 
     base_version: int
@@ -86,13 +85,13 @@ class WindowsLook:
 
 @dataclass(frozen=True)
 class EarlierRows:
-    """Rows of an earlier topic, or of another cluster's, in the table of a stream.
+    """Rows of an earlier topic, or of another cluster, in a stream's table.
 
     Attributes:
-        stop: They have offsets below this one.
-        version: The commit that tells.
-        stream: The stream that landed them.
-        logs: Cluster and topics that they are of.
+        stop: The end offset of these rows.
+        version: Version of the commit that shows this.
+        stream: The stream that wrote them.
+        logs: Their cluster and topics.
     """
 
     stop: int
@@ -103,10 +102,10 @@ class EarlierRows:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a commit of windows replaces.
+    """The rows that a commit of windows replaces.
 
     Attributes:
-        predicate: The rows that go; never empty.
+        predicate: SQL condition of the replaced rows; never empty.
         read: The topic partitions that were read.
         fence: See `WindowsLook`.
     """
@@ -122,7 +121,7 @@ class _Walked:
     oldest: int = -1
     restore: int | None = None
     documents: list[tuple[int, WindowsDocument]] = field(default_factory=list[tuple[int, "WindowsDocument"]])
-    # The oldest commit of a stream that was met, and the stream.
+    # The oldest stream commit that was found, and its stream.
     stream: tuple[int, str] | None = None
     foreign: list[int] = field(default_factory=list[int])
 
@@ -136,10 +135,10 @@ class WindowedTable:
     """A table of windows.
 
     Args:
-        spark: The session to read and write with.
+        spark: The Spark session.
         target: The table.
-        definition: Says which windows: what the table property holds.
-        is_tiled: Whether windows begin where the one before them ended.
+        definition: The window definition in the table property.
+        is_tiled: Whether windows begin where the previous one ended (offset mode).
     """
 
     repairs: str | None = None
@@ -153,12 +152,13 @@ class WindowedTable:
         self._table = DeltaTable(spark, self._target)
 
     def look(self) -> WindowsLook | None:
-        """What is known of the windows; None if there is no table yet.
+        """Reads the table's windows; None if there is no table yet.
 
         Raises:
-            WindowsChangedError: Its windows are others, it has rows and is no table of windows, or a stream feeds it.
-            PositionLostError: In offset mode, a RESTORE does not tell to which version it went.
-            TableError: There is something else in the table's place.
+            WindowsChangedError: The table has other windows, has rows but is not written in windows, or a stream writes
+            to it.
+            PositionLostError: In offset mode, the version of a RESTORE is unknown.
+            TableError: The location has another object.
         """
         try:
             walked = self._walk()
@@ -189,7 +189,7 @@ class WindowedTable:
             stream, document, effect = commit.document(), commit.windows(), effect_of(commit)
             if document is not None:
                 walked.documents.append((commit.version, document))
-                # Each commit tells all that counts; but for offset windows, whose bounds are in the commit of each.
+                # Each commit has the full state, except for offset windows, whose bounds are in their own commits.
                 if not self._is_tiled:
                     break
             elif stream is not None:
@@ -206,25 +206,25 @@ class WindowedTable:
             return versions
         msg = (
             f"version {restore.version} of the table {self._target} is a RESTORE to a timestamp "
-            f"({restore.parameters.get('timestamp')}), which does not say to which version: where the windows end that "
-            "the table has now can't be told. Nothing was written. Restore the table once more, TO VERSION AS OF the "
-            "version you want"
+            f"({restore.parameters.get('timestamp')}), and history does not record to which version: the end offsets "
+            "of the table's windows are unknown. Nothing was written. Restore the table once more, TO VERSION AS OF "
+            "the version you want"
         )
         raise PositionLostError(msg)
 
     def _check_definition(self, known: str | None, walked: _Walked) -> None:
         if known is not None and known != self._definition:
             msg = (
-                f"the table {self._target} has other windows: it was made for {known}, and the asset has "
-                f"{self._definition}. A row would be in two windows, or in none. Nothing was written. Land in another "
+                f"the table {self._target} has other windows: it was created for {known}, but the asset has "
+                f"{self._definition}. A row would be in two windows, or in none. Nothing was written. Use another "
                 "table, or change the asset's partitions back"
             )
             raise WindowsChangedError(msg)
         if known is None and self._table.count_rows() > 0:
             msg = (
-                f"the table {self._target} has rows and is no table of windows: replacing a window could remove rows "
-                "that no window brings back. Nothing was written. Land in another table; where an incremental stream "
-                "feeds this one, say Windows(repair=True)"
+                f"the table {self._target} has rows and is not written in windows: replacing a window could remove "
+                "rows that no window restores. Nothing was written. Use another table; if an incremental stream "
+                "writes to this one, set Windows(repair=True)"
             )
             raise WindowsChangedError(msg)
         if walked.stream is not None:
@@ -232,28 +232,28 @@ class WindowedTable:
         if known is None:
             self._table.check_takes_windows()
             self._table.set_properties({WINDOWS_PROPERTY: self._definition})
-            # A stream that looked before the property was there may have committed meanwhile.
+            # A stream that checked before the property was set may have committed meanwhile.
             self._table.check_takes_windows()
 
     def _fed_by_a_stream(self, version: int, stream: str, *, has_windows: bool) -> WindowsChangedError:
         if not has_windows:
             return WindowsChangedError(
-                f"the stream {stream!r} feeds the table {self._target} (version {version}): windows would land the "
-                "same records beside it. Nothing was written. Land the windows in another table; to read a range of "
-                "time of this one again, say Windows(repair=True)"
+                f"the stream {stream!r} writes to the table {self._target} (version {version}): windows would "
+                "duplicate its records. Nothing was written. Use another table for the windows; to replace a time "
+                "range of this one, set Windows(repair=True)"
             )
         return WindowsChangedError(
-            f"the stream {stream!r} has committed version {version} to {self._target}, which is a table of windows: "
-            f"records that both read are there twice. RESTORE the table to version {version - 1}, and land the "
-            "stream in another table. Then land the windows again"
+            f"the stream {stream!r} has committed version {version} to {self._target}, which is written in windows: "
+            f"records that both read are duplicates. RESTORE the table to version {version - 1}, and use another "
+            "table for the stream. Then write the windows again"
         )
 
     def create(self, schema: StructType, landed: LandedLogs) -> None:
-        """Creates the table, empty. Does nothing if somebody else was faster.
+        """Creates the empty table. Does nothing if it already exists.
 
         Args:
-            schema: Its columns.
-            landed: The logs that it is going to have rows of.
+            schema: The table's columns.
+            landed: The logs of its future rows.
 
         Raises:
             TableError: The table can't be created.
@@ -262,15 +262,15 @@ class WindowedTable:
         DeltaTable(self._spark, self._target.model_copy(update={"properties": properties})).create(schema)
 
     def keep(self, landed: LandedLogs, look: WindowsLook) -> None:
-        """Notes which logs the table is about to have rows of, before it has any.
+        """Records the logs of the rows before writing them.
 
         Args:
             landed: Those logs.
-            look: What is known of the table.
+            look: Information about the table.
 
         Raises:
-            ForeignConflictError: Somebody else changed the table at the same time; nothing was noted.
-            TableError: It can't be noted.
+            ForeignConflictError: Another writer changed the table at the same time; nothing was recorded.
+            TableError: The property can't be set.
         """
         known = look.landed.properties()
         if changed := {key: value for key, value in landed.properties().items() if known.get(key) != value}:
@@ -285,41 +285,41 @@ class WindowedTable:
         return self._table.location()
 
     def has_columns(self, names: Iterable[str]) -> bool:
-        """Whether the table has some columns."""
+        """Whether the table has the given columns."""
         columns = {name.lower() for name in self._spark.table(self._target.identifier).columns}
         return all(name.lower() in columns for name in names)
 
     def has_rows(self, predicate: str) -> bool:
-        """Whether any row meets a predicate."""
+        """Whether any row matches a predicate."""
         return bool(self._spark.table(self._target.identifier).where(predicate).limit(1).collect())
 
     def rewrite(self, rows: DataFrame, document: WindowsDocument, replacement: Replacement) -> Committed | None:
-        """Replaces the rows that meet a predicate, in one commit together with its document, and makes sure of it.
+        """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
 
         Args:
-            rows: What comes in their place; each has to meet the predicate, which Delta checks.
+            rows: The new rows; Delta checks that each matches the predicate.
             document: The commit's document.
-            replacement: What is replaced.
+            replacement: The replaced rows.
 
         Returns:
-            The commit; None where no row came and none went, of which Delta makes no commit.
+            The commit; None if no rows were added or removed, because Delta then creates no commit.
 
         Raises:
-            ForeignConflictError: Somebody else's change came in between; what counts is not what was planned.
+            ForeignConflictError: Another writer's change came in between; the plan is outdated.
             TableChangedError: The table was restored or replaced meanwhile, or another run's rows were removed.
             WindowsChangedError: A stream committed meanwhile.
-            ConfigurationError: Rows don't meet the predicate.
+            ConfigurationError: Rows don't match the predicate.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
-            CommitUnknownError: History can't be asked.
+            CommitUnknownError: The history can't be read.
         """
         from pyspark.sql import functions as f
 
         if not replacement.predicate.strip():
-            msg = "a rewrite without a predicate would replace the whole table; this is a defect"
+            msg = "a rewrite without a predicate would replace the whole table; this is a bug"
             raise TableError(msg)
         writer = rows.writeTo(self._target.identifier).option("userMetadata", document.to_text())
         if self._is_tiled:
-            # Where one window ends the next begins: two that are planned at once must not both be written.
+            # A window begins where the previous one ends: of two concurrent plans, only one may be written.
             writer = writer.option("txnAppId", f"{self._target.transaction_id}/windows")
             writer = writer.option("txnVersion", replacement.fence)
         if self._target.schema_evolution:
@@ -338,14 +338,13 @@ class WindowedTable:
         if written.failure is None and not self._is_tiled:
             return None
         if written.failure is None or is_fenced_out(written.failure):
-            msg = f"another run landed windows of {self._target} first"
+            msg = f"another run wrote windows of {self._target} first"
             raise ForeignConflictError(msg) from written.failure
         if is_outside_of_predicate(written.failure):
             msg = (
-                f"the transform gives rows that are not of the windows and topics that are replaced in {self._target} "
-                f"({replacement.predicate}). Nothing was written. Leave the column of the window and those of topic, "
-                "partition and offset as they are, also in rows that are aggregated; a changed value can go into a "
-                "column of its own"
+                f"the transform returns rows outside the windows and topics that the run replaces in {self._target} "
+                f"({replacement.predicate}). Nothing was written. Keep the columns of window, topic, partition and "
+                "offset unchanged, also in aggregated rows; put changed values into other columns"
             )
             raise ConfigurationError(msg) from written.failure
         raise self._table.failed(written.failure) from written.failure
@@ -353,17 +352,17 @@ class WindowedTable:
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, replacement: Replacement
     ) -> None:
-        """What was planned before a newer plan was written must not stay in its place."""
+        """Rejects an outdated plan that was written after a newer one."""
         for commit in reversed([commit for commit in written.since if commit.version < version]):
             stream, other = commit.document(), commit.windows()
             if stream is not None:
                 raise self._fed_by_a_stream(commit.version, stream.stream, has_windows=True)
             if self._is_tiled and effect_of(commit) is Effect.RESTORES:
                 msg = (
-                    f"version {commit.version} of the table {self._target} is a RESTORE, made after the windows were "
-                    f"planned (version {document.base_version}) and before they were written (version {version}): they "
-                    "may begin elsewhere than the table's other windows end. RESTORE the table to version "
-                    f"{version - 1}, and land the windows again"
+                    f"version {commit.version} of the table {self._target} is a RESTORE between the planning of the "
+                    f"windows (version {document.base_version}) and their commit (version {version}): they may not "
+                    f"continue where the table's other windows end. RESTORE the table to version {version - 1}, and "
+                    "write the windows again"
                 )
                 raise TableChangedError(msg)
             if other is None or not other.overlaps(document):
@@ -371,15 +370,15 @@ class WindowedTable:
             removed = sorted({split.topic_partition for split in other.splits} - replacement.read)
             if document.topics is None and removed:
                 msg = (
-                    f"another run ({other.run_id or 'without an id'}) landed rows of {removed[0]} in the same windows "
-                    f"of {self._target} (version {commit.version}) while this one was at it, for the first time, and "
-                    f"version {version} has removed them. RESTORE the table to version {version - 1}, and run this "
-                    "again: it leaves them alone then"
+                    f"another run ({other.run_id or 'without an id'}) wrote rows of {removed[0]} to the same windows "
+                    f"of {self._target} (version {commit.version}) for the first time during this run, and version "
+                    f"{version} removed them. RESTORE the table to version {version - 1}, and run this again: it then "
+                    "keeps them"
                 )
                 raise TableChangedError(msg)
             msg = (
-                f"another run ({other.run_id or 'without an id'}) landed some of the same windows of "
-                f"{self._target} while this one was at it (version {commit.version})"
+                f"another run ({other.run_id or 'without an id'}) wrote some of the same windows of {self._target} "
+                f"during this run (version {commit.version})"
             )
             raise ForeignConflictError(msg)
 
@@ -392,17 +391,17 @@ class WindowedTable:
         *,
         is_whole: bool,
     ) -> dict[tuple[str, str | None], int] | None:
-        """How many rows the table has of some windows, which were just landed; without those that have none.
+        """Counts the table's rows of windows that were just written; omits empty windows.
 
         Args:
             windows: The windows.
-            done: The commit that landed them; None if there was nothing to write.
+            done: The commit that wrote them; None if there was nothing to write.
             column: The column with the window's key.
-            topic_column: To count by topic as well, the column with the topic.
+            topic_column: The column with the topic, to also count by topic.
             is_whole: Whether all rows of the windows were replaced.
 
         Returns:
-            Rows by the window's key, and by topic or None. None if they can't be told.
+            Rows by the window's key, and by topic or None. None if unknown.
         """
         if is_whole and topic_column is None:
             if done is None:
@@ -416,19 +415,19 @@ class WindowedTable:
                     return found
             return self._counted_rows(windows, done, column, topic_column)
         except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever goes wrong from here on
-            _logger.warning("how many rows the windows have in %s can't be told: %s", self._target, telling_line(error))
+            _logger.warning("the row count of the windows in %s is unknown: %s", self._target, telling_line(error))
             return None
 
     def _added_rows(
         self, windows: Sequence[Window], done: Committed, column: str
     ) -> dict[tuple[str, str | None], int] | None:
-        """Told by the files of the commit, where they hold these windows' rows and nothing else."""
+        """Counts from the commit's file statistics, if the files only have rows of these windows."""
         layout = {name.lower() for name in self._target.partition_by}
         if column.lower() not in layout:
             return None
         log = TransactionLog(self._spark, self.location(), str(self._target))
         found = log.added_rows(done.version, column)
-        # The table may be laid out otherwise than the asset says, or have other names for its columns in the log.
+        # The table's layout may differ from the asset's, or the log may have other column names.
         keys = {window.key for window in windows}
         if not set(found) <= keys or None in found.values() or sum(found.values()) != done.rows:
             return None
@@ -445,12 +444,12 @@ class WindowedTable:
 
 
 class RepairedTable(WindowedTable):
-    """A table that a stream feeds.
+    """A table that a stream writes to.
 
     Args:
-        spark: The session to read and write with.
+        spark: The Spark session.
         target: The table and the stream.
-        tolerated: Errors that the look at the stream's position does not raise.
+        tolerated: Errors that reading the stream's position does not raise.
     """
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]]) -> None:
@@ -459,18 +458,18 @@ class RepairedTable(WindowedTable):
         self._table = DeltaTable(spark, target, tolerated)
 
     def look(self) -> WindowsLook:
-        """Where the stream stands.
+        """Reads the stream's position.
 
         Raises:
-            ConfigurationError: There is no stream in the table that has a position.
-            KafkaFlipError: The position can't be told; see `find_anchor`.
+            ConfigurationError: No stream in the table has a position.
+            KafkaFlipError: The position is unknown; see `find_anchor`.
         """
         anchor = self._table.anchor()
         if anchor is None or anchor.state is None:
-            there = "there is no table" if anchor is None else "no run of the stream has landed anything"
+            there = "there is no table" if anchor is None else "no run of the stream has written to it"
             msg = (
-                f"the stream {self._target.stream!r} has no position in {self._target} ({there}), so that there is "
-                "nothing to repair. Materialize the asset that feeds the table first, or correct the stream's id"
+                f"the stream {self._target.stream!r} has no position in {self._target} ({there}), so there is nothing "
+                "to repair. First materialize the asset that writes to the table, or correct the stream's id"
             )
             raise ConfigurationError(msg)
         earlier = earlier_rows(commits_that_count(self._table.commits(), self._table.restored_versions), anchor.state)
@@ -496,25 +495,25 @@ class RepairedTable(WindowedTable):
             effect = effect_of(commit)
             if commit.version < version and commit.document() is None and effect in _MOVES_BACK:
                 msg = (
-                    f"version {commit.version} of the table {self._target} is a {commit.operation}, made after the "
-                    f"stream's position was read (version {document.base_version}) and before the windows were "
-                    f"written (version {version}): the stream may stand before what they hold, and would land it "
-                    f"again. RESTORE the table to version {version - 1}, and repair it again"
+                    f"version {commit.version} of the table {self._target} is a {commit.operation} between the "
+                    f"reading of the stream's position (version {document.base_version}) and the commit of the "
+                    f"windows (version {version}): the stream's position may be before their records, which it would "
+                    f"write again. RESTORE the table to version {version - 1}, and repair it again"
                 )
                 raise TableChangedError(msg)
 
 
 def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicPartition, EarlierRows]:
-    """Up to which offsets a table has rows of other logs under the names of those that its stream reads now.
+    """End offsets of rows of other logs with the same names as the stream's current ones.
 
     Args:
-        commits: The commits that count, newest first.
-        now: Where the stream stands, and of which cluster and topics.
+        commits: The commits that are not undone, newest first.
+        now: The stream's current state.
     """
     found: dict[TopicPartition, EarlierRows] = {}
     for commit in commits:
         if effect_of(commit) is Effect.REPLACES:
-            # Of what was there before, nothing is left.
+            # No earlier rows are left.
             break
         document = commit.document()
         if document is None:
@@ -537,12 +536,12 @@ def windows_predicate(
     topic_column: str = "",
     partition_column: str = "",
 ) -> str:
-    """The rows of some windows in a table of windows.
+    """Condition for the rows of windows in a table of windows.
 
     Args:
         windows: The windows.
         column: The column with the window's key.
-        scope: Which of their rows; None for all.
+        scope: Scope of their rows; None for all.
         topic_column: The column with the record's topic.
         partition_column: The column with its topic partition.
     """
@@ -565,22 +564,22 @@ def windows_predicate(
 def repair_predicate(
     windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]
 ) -> str:
-    """The rows that a repair replaces: of these windows, and of exactly the offsets that it reads.
+    """Condition for the rows that a repair replaces: these windows, and exactly the offsets that it reads.
 
     Args:
-        windows: In order of time, without gaps between them.
-        splits: What is read; at least one.
-        columns: The table's columns by what they hold: `topic`, `partition`, `offset` and `time`.
+        windows: Consecutive windows in time order.
+        splits: The splits to read, at least one.
+        columns: The table's columns for `topic`, `partition`, `offset` and `time`.
     """
     return f"{time_predicate(windows, columns['time'])} AND ({_offsets_predicate(splits, columns)})"
 
 
 def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSplit], columns: Mapping[str, str]) -> str:
-    """The rows of the offsets that a repair reads which it keeps: those of other times, and those without one.
+    """Condition for rows of a repair's offsets that it keeps: those with other timestamps, and without one.
 
     Args:
-        windows: In order of time, without gaps between them.
-        splits: What is read; at least one.
+        windows: Consecutive windows in time order.
+        splits: The splits to read, at least one.
         columns: As for `repair_predicate`.
     """
     within = time_predicate(windows, columns["time"])
@@ -588,15 +587,15 @@ def kept_predicate(windows: Sequence[Window], splits: Sequence[KafkaPartitionSpl
 
 
 def time_predicate(windows: Sequence[Window], column: str) -> str:
-    """Whether a time is within some windows.
+    """Condition for a timestamp within windows.
 
     Args:
-        windows: In order of time, without gaps between them.
-        column: The column with the time.
+        windows: Consecutive windows in time order.
+        column: The timestamp column.
     """
     time = quoted(column)
     start, stop = windows[0].start_ms, windows[-1].stop_ms
-    # No column holds a time beyond the latest that Spark can.
+    # No column has a timestamp beyond Spark's maximum.
     after_start = f"{time} >= {_timestamp(start)}" if start <= LATEST_MS else "false"
     before_stop = f"{time} < {_timestamp(stop)}" if stop <= LATEST_MS else f"{time} IS NOT NULL"
     return f"({after_start} AND {before_stop})"
@@ -604,9 +603,9 @@ def time_predicate(windows: Sequence[Window], column: str) -> str:
 
 def _timestamp(milliseconds: int) -> str:
     if utc_time(milliseconds) is None:
-        # A text has years of four digits.
+        # Timestamp literals have four-digit years.
         return f"timestamp_millis({milliseconds})"
-    # By the offset from UTC, so that no session's time zone counts.
+    # With a UTC offset, so that the session's time zone does not matter.
     return f"TIMESTAMP {literal(instant(milliseconds))}"
 
 

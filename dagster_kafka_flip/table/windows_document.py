@@ -1,4 +1,4 @@
-"""The document of a commit that replaces windows of time: which ones, and of which offsets."""
+"""The document of a commit that replaces time windows: the windows and their offsets."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
     from dagster_kafka_flip.source.state import EnumeratorState
 
-# The property of a table that streams made, so that nobody takes it for a place for windows while it is empty.
+# Table property of streams' tables, so that an empty one is not used for windows.
 STREAMS_PROPERTY = "dagster-kafka-flip.streams"
 WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
-"""The table property that makes a table one of windows; it says which windows."""
+"""Table property that marks a table of windows; it contains the window definition."""
 
 WINDOWS_DOCUMENT_VERSION = 1
 _MARK = "dagster-kafka-flip/windows"
@@ -35,23 +35,23 @@ _MARK = "dagster-kafka-flip/windows"
 
 @dataclass(frozen=True)
 class WindowsDocument:
-    """What is kept in the `userMetadata` of a commit of windows. Fixed before the write starts.
+    """Content of the `userMetadata` of a commit of windows. Fixed before the write starts.
 
     Attributes:
         attempt: Id of the plan.
         run_id: Id of the run that wrote it.
-        base_version: Version of the table at which the plan was made.
+        base_version: Version of the table that the plan is based on.
         mode: `exact`, `offset`, or `repair`.
-        windows: The windows, in order of time and without gaps between them.
-        incomplete: Keys of those that may still have grown.
-        splits: What was read.
-        state: Cluster and topics that the table's rows are of, and how far they were read; also of topics that earlier
-            commits landed, so that the newest commit tells all of it.
-        bounds: In offset mode, the offsets between which the windows lie: one more than there are windows.
+        windows: Consecutive windows in time order.
+        incomplete: Keys of windows that may still get records.
+        splits: The splits that were read.
+        state: Cluster, topics and read offsets of the table's rows; includes topics of earlier commits, so that the
+            newest commit has the full state.
+        bounds: In offset mode, the offsets of the windows' bounds: one more than there are windows.
         topics: The topics whose rows were replaced; None for all.
-        repairs: Id of the stream whose rows were replaced.
-        incidents: What would have ended the run, had it not been told to go on.
-        until_ms: End of the last window that this commit or an earlier one landed.
+        repairs: Id of the repaired stream.
+        incidents: Tolerated errors.
+        until_ms: End of the last window of this or an earlier commit, in milliseconds since the epoch.
     """
 
     attempt: str
@@ -75,7 +75,7 @@ class WindowsDocument:
         return bool({window.key for window in self.windows} & {window.key for window in other.windows})
 
     def recorded(self) -> list[RecordedWindow]:
-        """The windows with the offsets between which they lie, in offset mode."""
+        """The windows with their offsets, in offset mode."""
         return [
             RecordedWindow(window, starts, stops, window.key not in self.incomplete, self.state, self.topics)
             for window, starts, stops in zip(self.windows, self.bounds, self.bounds[1:], strict=False)
@@ -109,10 +109,10 @@ class WindowsDocument:
 
     @classmethod
     def from_text(cls, text: str | None) -> WindowsDocument | None:
-        """Reads a commit's `userMetadata`; None if it is no such document.
+        """Reads a commit's `userMetadata`; None if it is not a windows document.
 
         Raises:
-            DocumentVersionError: A newer version of this package wrote it, or it can't be read.
+            DocumentVersionError: A newer version of this package wrote it, or it is damaged.
         """
         return read_marked(text, _MARK, WINDOWS_DOCUMENT_VERSION, "a document of windows", cls._from_json)
 

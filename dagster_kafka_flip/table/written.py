@@ -1,4 +1,4 @@
-"""What is known of a write once history was asked, and of the commit that it made."""
+"""Result of a write, as confirmed by the table's history."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit that is known to be in the table.
+    """A commit that is confirmed in the table.
 
     Attributes:
-        version: The version it made.
-        rows: Rows it added; None where history does not tell.
-        bytes: Bytes of the files it added; None where history does not tell.
-        table_rows: Rows of the table at that version; None where history does not tell.
-        confirm_seconds: Time for asking history whether it is there.
+        version: The commit's version.
+        rows: Number of added rows; None if unknown.
+        bytes: Bytes of the added files; None if unknown.
+        table_rows: Rows of the table at that version; None if unknown.
+        confirm_seconds: Seconds spent on the confirmation.
     """
 
     version: int
@@ -33,12 +33,12 @@ class Committed:
 
 @dataclass(frozen=True)
 class Written:
-    """How a write ended.
+    """Outcome of a write.
 
     Attributes:
-        since: The commits since the version that it rests on, newest first.
-        failure: What it ended with; None if it came back.
-        confirm_seconds: Time for asking history.
+        since: The commits since its base version, newest first.
+        failure: The error; None if it returned.
+        confirm_seconds: Seconds spent on reading the history.
     """
 
     since: list[Commit]
@@ -47,15 +47,15 @@ class Written:
 
 
 def committed(commit: Commit, written: Written, table_rows: int | None) -> Committed:
-    """A commit that history shows.
+    """Creates the result from a commit in the history.
 
     Args:
         commit: The commit.
         written: The write that made it.
-        table_rows: Rows of the table then, if that is known.
+        table_rows: Rows of the table at that version, if known.
     """
     rows = commit.metric("numOutputRows")
-    # A rewrite counts as well what it only moved from one file to another; an append moves nothing.
+    # A rewrite also counts rows that it only moved between files; an append moves none.
     copied = 0 if commit.parameters.get("mode") == "Append" else commit.metric("numCopiedRows")
     return Committed(
         version=commit.version,
@@ -67,10 +67,10 @@ def committed(commit: Commit, written: Written, table_rows: int | None) -> Commi
 
 
 def rows_after(since: Sequence[Commit], commit: Commit, document: CommitDocument) -> int | None:
-    """Rows of the table after a commit that appended some; None if that can't be told without counting.
+    """Rows of the table after an append; None if unknown without counting.
 
     Args:
-        since: The commits since the version that it rests on.
+        since: The commits since the base version.
         commit: The commit.
         document: Its document.
     """

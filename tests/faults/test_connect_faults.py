@@ -196,7 +196,7 @@ def test_a_server_that_is_killed_ends_the_run_and_the_next_one_lands_each_record
         server.kill()
         told = client.answer()
     assert told["error"] == "CommitUnknownError", told
-    assert "Spark may be gone. Nothing is lost" in told["message"]
+    assert "Spark may have died. Nothing is lost" in told["message"]
     assert operations() == ["CREATE TABLE"]
 
     (other,) = clients(1)
@@ -247,7 +247,7 @@ def test_a_network_that_is_cut_while_the_server_reads_and_heals_costs_no_record(
     wait_until(reading.exists, seconds=120)
     distant.network.cut()
     release.touch()
-    wait_until(lambda: "(try 1 of 5), trying again" in client.log()[told:], seconds=120)
+    wait_until(lambda: "(try 1 of 5); retrying in" in client.log()[told:], seconds=120)
     distant.network.heal()
     assert client.answer()["rows"] == RECORDS
     assert landed() == _each_once(RECORDS)

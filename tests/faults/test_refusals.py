@@ -56,12 +56,12 @@ def test_what_a_broker_refuses_to_tell_is_named():
     assert isinstance(error, ClusterAccessError)
     assert str(error) == (
         "Kafka at 127.0.0.1:1 refuses this client the end offsets: CLUSTER_AUTHORIZATION_FAILED. Nothing was written. "
-        "Grant DESCRIBE on the cluster and run again"
+        "Grant DESCRIBE on the cluster, then run again"
     )
     error = cluster._translate(KafkaError(KafkaError.INVALID_REQUEST), asked)
     assert isinstance(error, ClusterRequestError)
     assert not isinstance(error, ClusterAccessError)
-    assert str(error).startswith("Kafka at 127.0.0.1:1 refused to tell the end offsets: INVALID_REQUEST: ")
+    assert str(error).startswith("Kafka at 127.0.0.1:1 failed to return the end offsets: INVALID_REQUEST: ")
 
 
 @pytest.mark.kafka
@@ -85,20 +85,20 @@ def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, to
         (
             OffsetOutOfRangeError,
             {"starting_offsets": OffsetsInitializer.specific_offsets({(topic, 0): 99})},
-            f"{topic}-0: reading can't start at offset 99 ",
-            "the log holds offsets 0 to 6",
+            f"{topic}-0: the start offset 99 ",
+            "the log, which holds offsets 0 to 6",
         ),
         (
             TopicNotFoundError,
             {"starting_offsets": OffsetsInitializer.specific_offsets({(topic, 7): 0})},
-            f"an offset is given for {topic}-7, which does not exist",
+            f"the offsets name {topic}-7, which does not exist",
             "",
         ),
         (
             OffsetNotFoundError,
             {"starting_offsets": OffsetsInitializer.committed_offsets()},
-            f"{topic}-0: the consumer group has committed no offset for it",
-            "there is no reset strategy",
+            f"{topic}-0: the consumer group has no committed offset",
+            "no reset strategy is set",
         ),
         (
             EventTimeUnknownError,
@@ -127,7 +127,7 @@ def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, to
     # Without a transaction's version, Delta makes no commit of nothing.
     writer.option("userMetadata", newer).option("txnAppId", "newer").option("txnVersion", 1).append()
     before = history()
-    with pytest.raises(DocumentVersionError, match="document version 99; this installation reads up to 1"):
+    with pytest.raises(DocumentVersionError, match="document version 99; this version reads up to 1"):
         land()
     assert history() == before
 
@@ -148,9 +148,7 @@ def test_a_table_that_goes_away_in_mid_run_and_a_file_in_its_place_are_told(kafk
 
     assert land().rows == 3
     kafka.produce(topic, [(None, "b")] * 2)
-    with pytest.raises(
-        TableError, match=r"is gone; it was there when this run began\. Nothing of this batch was written"
-    ):
+    with pytest.raises(TableError, match=r"disappeared during the run\. Nothing of this batch was written"):
         land(removing)
     assert not Path(table).exists()
     # What the message says of the next run.
@@ -158,6 +156,6 @@ def test_a_table_that_goes_away_in_mid_run_and_a_file_in_its_place_are_told(kafk
 
     occupied = Path(f"{table}-file")
     occupied.write_text("notes")
-    with pytest.raises(TableError, match=r"is a file, and a Delta table is a folder; nothing was written"):
+    with pytest.raises(TableError, match=r"is a file, but a Delta table is a folder; nothing was written"):
         land(path=str(occupied))
     assert occupied.read_text() == "notes"

@@ -230,7 +230,7 @@ def test_a_schema_that_is_none_is_refused_without_spark():
     with pytest.raises(ConfigurationError) as error:
         JsonFormat({"carrier": "STRING"})  # pyright: ignore[reportArgumentType]
     assert str(error.value) == "a JsonFormat's schema is DDL text or a StructType, not dict"
-    with pytest.raises(ConfigurationError, match=r"has to be 'fail' or 'null'"):
+    with pytest.raises(ConfigurationError, match=r"must be 'fail' or 'null'"):
         JsonFormat("a INT", on_error="drop")  # pyright: ignore[reportArgumentType]
 
 
@@ -293,12 +293,12 @@ def test_the_first_rejected_records_are_named_and_all_are_counted(records):
     named = "; ".join(f"t-3 offset {offset}: not valid UTF-8" for offset in range(1, 6))
     assert str(rejected_records(given, decoder)) == (
         f"7 records can't be decoded, nothing was written: {named}; and 2 more. Correct the format or its schema; or "
-        "land such records in a table of their own with dead_letter=, or keep them with their bytes and the reason "
-        "with on_error='null'"
+        "send such records to a separate table with dead_letter=, or keep them with their bytes and the error with "
+        "on_error='null'"
     )
     assert str(rejected_records(records((None, b"fine")), decoder)) == (
-        "a record was rejected while the batch was written, but reading it once more finds none; nothing was written. "
-        "Was a record deleted by retention or compaction meanwhile? Run again"
+        "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
+        "nothing was written. Retention or compaction may have deleted it meanwhile. Run again"
     )
 
 
@@ -353,9 +353,9 @@ def test_two_columns_of_one_name_are_refused_whatever_their_case(records):
 
 
 def test_a_field_is_named_once_and_known():
-    with pytest.raises(ConfigurationError, match=r"a field is named twice: topic, topic"):
+    with pytest.raises(ConfigurationError, match=r"duplicate field: topic, topic"):
         KafkaColumns(fields=("topic", "topic"))
-    with pytest.raises(ConfigurationError, match=r"has to be 'key', 'value', 'topic'"):
+    with pytest.raises(ConfigurationError, match=r"must be 'key', 'value', 'topic'"):
         KafkaColumns(fields=("tpoic",))  # pyright: ignore[reportArgumentType]
 
 

@@ -111,9 +111,13 @@ def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, co
         times = [time for _, time in cluster.record_times([KafkaPartitionSplit(first, 1, 6)], "read_uncommitted")]
         assert [time.offset for time in times] == [1, 2, 4]
         assert times[0].timestamp_ms == 5
-        with pytest.raises(EndBeforePositionError, match=rf"{topic}-1: the log ends at offset 1, and records up to 3"):
+        with pytest.raises(
+            EndBeforePositionError,
+            match=rf"{topic}-1: the log ends at offset 1, but records up to "
+            "offset 3",
+        ):
             list(cluster.records([KafkaPartitionSplit(second, 0, 3)], "read_committed"))
-    with pytest.raises(ClusterUnreachableError, match=r"no answer from Kafka at .* when asked for records \("):
+    with pytest.raises(ClusterUnreachableError, match=r"Kafka at .* did not return records \("):
         list(hasty.records([KafkaPartitionSplit(first, 0, 2)], "read_committed"))
 
 
@@ -125,7 +129,7 @@ def test_an_error_from_before_an_answer_is_not_given_as_the_cause_of_a_later_one
         assert cluster.cluster_id() is not None
     # Nothing is asked meanwhile: nothing new can have been told.
     error = cluster._unreachable("something", "timed out")
-    assert str(error).partition(" within ")[2].startswith("10 s when asked for something: timed out; ")
+    assert " did not return something within 10 s: timed out; " in str(error)
 
 
 def test_a_client_that_is_closed_ends_its_threads_and_answers_no_more(connection):
@@ -141,5 +145,5 @@ def test_a_client_that_is_closed_ends_its_threads_and_answers_no_more(connection
     cluster.close()
     cluster.close()
     until(lambda: threads() <= before)()
-    with pytest.raises(ConfigurationError, match="was closed"):
+    with pytest.raises(ConfigurationError, match="is closed"):
         cluster.cluster_id()

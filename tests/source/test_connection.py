@@ -143,8 +143,8 @@ def test_a_password_that_a_key_does_not_need_is_no_error(tmp_path):
     ("kind", "password", "words"),
     [
         ("PBES2", None, r"the private key in \S+key is encrypted; set ssl_key_password$"),
-        ("PBES2", "wrong", r"the private key in \S+key can't be decrypted; is ssl_key_password right\?$"),
-        ("Ed25519", None, r"\S+key holds an Ed25519 key; Kafka's Java client takes RSA, EC and DSA keys alone$"),
+        ("PBES2", "wrong", r"the private key in \S+key can't be decrypted; check ssl_key_password$"),
+        ("Ed25519", None, r"\S+key has an Ed25519 key; Kafka's Java client supports RSA, EC and DSA keys only$"),
     ],
 )
 def test_a_key_that_java_could_not_use_is_refused_before_anything_runs(tmp_path, kind, password, words):
@@ -155,8 +155,8 @@ def test_a_key_that_java_could_not_use_is_refused_before_anything_runs(tmp_path,
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", r"holds no private key \(no line BEGIN ... PRIVATE KEY\)$"),
-        (b"-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n", "can't be read; it is damaged, or of an "),
+        (b"", r"has no private key \(no line BEGIN ... PRIVATE KEY\)$"),
+        (b"-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n", "can't be read; it is damaged, or its "),
     ],
 )
 def test_a_file_without_a_usable_key_is_named(tmp_path, content, words):
@@ -172,7 +172,7 @@ def test_a_file_without_certificates_is_named(tmp_path):
         connection("no").java_config()
     assert str(error.value) == f"ssl_ca_location: the file {tmp_path / 'no'} can't be read: No such file or directory"
     (tmp_path / "binary").write_bytes(b"\x80\x81")
-    with pytest.raises(ConfigurationError, match=r"^ssl_ca_location: the file \S+binary holds no certificate"):
+    with pytest.raises(ConfigurationError, match=r"^ssl_ca_location: the file \S+binary has no certificate"):
         connection("binary").java_config()
 
 
@@ -277,8 +277,9 @@ def test_one_resource_knows_several_clusters_by_name(monkeypatch):
         with pytest.raises(ConfigurationError) as error:
             kafka.connection("asia")
     assert str(error.value) == (
-        "the source reads the cluster 'asia', and the KafkaResource knows 'eu', 'us': add it to `clusters`, or leave "
-        "set_cluster out of the source"
+        "the source reads the cluster 'asia', but the clusters of the KafkaResource are 'eu', 'us': add it to "
+        "`clusters`, or remove "
+        "set_cluster from the source"
     )
 
 
@@ -288,8 +289,8 @@ def test_one_resource_knows_several_clusters_by_name(monkeypatch):
         (
             KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="eu:1")}),
             (
-                "the KafkaResource has no bootstrap_servers, and the source names none of its clusters ('eu'): call "
-                "set_cluster on the source, or give the resource bootstrap_servers"
+                "the KafkaResource has no bootstrap_servers, and the source does not name one of its clusters ('eu'): "
+                "call set_cluster on the source, or set bootstrap_servers on the resource"
             ),
         ),
     ],
@@ -313,26 +314,26 @@ def test_secrets_are_in_no_text_of_a_connection(make):
     [
         (
             {"bootstrap_servers": "nowhere"},
-            "'nowhere' is no address: bootstrap servers are host:port, several separated by commas",
+            "invalid bootstrap server 'nowhere': expected comma-separated host:port pairs",
         ),
         (
             {"security_protocol": "TLS"},
-            "security_protocol: has to be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'",
+            "security_protocol: must be 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT' or 'SASL_SSL'",
         ),
         (
             {"sasl_mechanism": "DIGEST-MD5"},
-            "sasl_mechanism: has to be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'GSSAPI' or 'OAUTHBEARER'",
+            "sasl_mechanism: must be 'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'GSSAPI' or 'OAUTHBEARER'",
         ),
-        ({"sasl_password": [SECRET]}, "sasl_password: expected a text"),
-        ({"request_timeout": 0}, "request_timeout: has to be greater than 0"),
-        ({"read_timeout": 0}, "read_timeout: has to be greater than 0"),
-        ({"properties": {"retry.backoff.ms": 5}}, "properties.retry.backoff.ms: expected a text"),
+        ({"sasl_password": [SECRET]}, "sasl_password: expected a string"),
+        ({"request_timeout": 0}, "request_timeout: must be greater than 0"),
+        ({"read_timeout": 0}, "read_timeout: must be greater than 0"),
+        ({"properties": {"retry.backoff.ms": 5}}, "properties.retry.backoff.ms: expected a string"),
         ({"java_properties": SECRET}, "java_properties: expected a mapping of names to values"),
         (
             {"properties": {"ssl.truststore.password": SECRET}},
             (
-                "the property ssl.truststore.password can't be translated for librdkafka: give it in java_properties, "
-                "and what librdkafka needs in librdkafka_properties"
+                "the property ssl.truststore.password has no librdkafka equivalent: put it in java_properties, and "
+                "librdkafka's own setting in librdkafka_properties"
             ),
         ),
         (
@@ -341,16 +342,16 @@ def test_secrets_are_in_no_text_of_a_connection(make):
         ),
         (
             {"java_properties": {"ssl.key.password": SECRET}},
-            "the property ssl.key.password has a field of its own: use ssl_key_password",
+            "the property ssl.key.password has its own field: use ssl_key_password",
         ),
         (
             {"librdkafka_properties": {"sasl.password": SECRET}},
-            "the property sasl.password has a field of its own: use sasl_password",
+            "the property sasl.password has its own field: use sasl_password",
         ),
         ({"properties": {"group.id": SECRET}}, "the property group.id belongs to the source: use set_group_id"),
         (
             {"sasl_pasword": SECRET},
-            "sasl_pasword: there is no such field; did you mean sasl_password or ssl_key_password?",
+            "sasl_pasword: unknown field; did you mean sasl_password or ssl_key_password?",
         ),
     ],
 )
@@ -365,9 +366,7 @@ def test_a_value_that_does_not_fit_is_refused_without_showing_a_secret(changes, 
 
 @pytest.mark.parametrize("address", ["", "a", "a:", ":9092", "a:b", "a:1,,b:2", "a:1;b:x"])
 def test_an_address_is_host_and_port(address):
-    with pytest.raises(
-        ConfigurationError, match=r"is no address: bootstrap servers are host:port, several separated by"
-    ):
+    with pytest.raises(ConfigurationError, match=r"expected comma-separated host:port"):
         KafkaConnection(bootstrap_servers=address)
 
 
@@ -381,7 +380,7 @@ def test_an_address_is_host_and_port(address):
         (
             {"sasl_password": SECRET},
             (
-                "SASL credentials are given but security_protocol is PLAINTEXT, which would not use them: set it to "
+                "SASL credentials are given, but security_protocol PLAINTEXT does not use them: set it to "
                 "SASL_SSL (or SASL_PLAINTEXT)"
             ),
         ),
@@ -392,15 +391,15 @@ def test_an_address_is_host_and_port(address):
         (
             {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI", "sasl_username": "flip"},
             (
-                "sasl_username and sasl_password are for PLAIN and SCRAM, not for GSSAPI: leave them out and say in "
-                "java_properties and librdkafka_properties how each client logs in"
+                "sasl_username and sasl_password are for PLAIN and SCRAM, not for GSSAPI: remove them, and configure "
+                "each client's login in java_properties and librdkafka_properties"
             ),
         ),
         (
             {"security_protocol": "SSL", "librdkafka_properties": {"sasl.oauthbearer.client.secret": SECRET}},
             (
-                "the property sasl.oauthbearer.client.secret is given but security_protocol is SSL, which would not "
-                "use it: set it to SASL_SSL (or SASL_PLAINTEXT)"
+                "the property sasl.oauthbearer.client.secret is given, but security_protocol SSL does not use it: set "
+                "it to SASL_SSL (or SASL_PLAINTEXT)"
             ),
         ),
         (
@@ -411,7 +410,10 @@ def test_an_address_is_host_and_port(address):
                 "sasl_password": SECRET,
                 "java_properties": {"sasl.jaas.config": SECRET},
             },
-            "the property sasl.jaas.config contradicts sasl_password, which both clients get: drop one of the two",
+            (
+                "the property sasl.jaas.config contradicts sasl_password, which applies to both clients: "
+                "remove one of the two"
+            ),
         ),
         (
             {
@@ -420,8 +422,8 @@ def test_an_address_is_host_and_port(address):
                 "java_properties": {"ssl.truststore.password": SECRET},
             },
             (
-                "the property ssl.truststore.password contradicts ssl_ca_location, which both clients get: drop one of "
-                "the two"
+                "the property ssl.truststore.password contradicts ssl_ca_location, which applies to both clients: "
+                "remove one of the two"
             ),
         ),
         (
@@ -432,8 +434,8 @@ def test_an_address_is_host_and_port(address):
                 "librdkafka_properties": {"ssl.key.pem": SECRET},
             },
             (
-                "the property ssl.key.pem contradicts ssl_certificate_location, which both clients get: drop one of "
-                "the two"
+                "the property ssl.key.pem contradicts ssl_certificate_location, which applies to both clients: remove "
+                "one of the two"
             ),
         ),
         (

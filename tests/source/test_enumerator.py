@@ -116,7 +116,7 @@ def test_specific_offsets_outside_of_the_log_are_refused(cluster, history):
     with pytest.raises(OffsetOutOfRangeError) as error:
         _plan(_builder(history).set_starting_offsets(start), cluster)
     assert str(error.value) == (
-        'history-1: reading can\'t start at offset 2 (offsets:{"history": {"1": 2}}): the log holds offsets 3 to 6; '
+        'history-1: the start offset 2 (offsets:{"history": {"1": 2}}) is outside the log, which holds offsets 3 to 6; '
         "choose an offset in that range, or earliest or latest"
     )
 
@@ -126,8 +126,8 @@ def test_committed_offsets_of_a_group_that_never_committed(cluster, history):
     with pytest.raises(OffsetNotFoundError) as error:
         _plan(strict, cluster)
     assert str(error.value) == (
-        "history-0: the consumer group has committed no offset for it (nor for 2 more topic partitions), and there is "
-        "no reset strategy; name one, as in committed_offsets(OffsetResetStrategy.EARLIEST)"
+        "history-0: the consumer group has no committed offset (also for 2 more topic partitions), and no reset "
+        "strategy is set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
     )
     earliest = strict.set_starting_offsets(OffsetsInitializer.committed_offsets("earliest"))
     assert _splits(_plan(earliest, cluster), history) == {0: (0, 6), 1: (3, 6)}
@@ -195,8 +195,8 @@ def test_retention_that_has_overtaken_the_position_is_told_with_numbers(kafka, c
     with pytest.raises(RetentionOvertookPositionError) as error:
         _plan(_builder(topic), cluster, state)
     assert str(error.value) == (
-        f"{topic}-0: retention has overtaken the position. The next offset to read is 5, and the log begins at 12: up "
-        "to 7 records are gone that were never read. Nothing was written. To go on without them, run once with start "
+        f"{topic}-0: retention has overtaken the position. The next offset to read is 5, but the log begins at 12: up "
+        "to 7 unread records are gone. Nothing was written. To continue without them, run once with start "
         f'set to offsets:{{"{topic}": {{"0": 12}}}}'
     )
 
@@ -208,7 +208,8 @@ def test_a_topic_that_was_made_again_and_another_cluster_are_told(kafka, cluster
     with pytest.raises(ClusterChangedError) as error:
         _plan(_builder(topic), cluster, replace(before, cluster_id="another"))
     assert str(error.value).startswith(
-        f"the position is of the Kafka cluster another, but {before.cluster_id} answers now; its offsets mean "
+        "the position belongs to the Kafka cluster another, but the bootstrap servers now lead to "
+        f"{before.cluster_id}, "
     )
 
     kafka.delete(topic)
@@ -219,8 +220,8 @@ def test_a_topic_that_was_made_again_and_another_cluster_are_told(kafka, cluster
     with pytest.raises(TopicRecreatedError) as error:
         _plan(_builder(topic), cluster, before)
     assert str(error.value).startswith(
-        f"the topic {topic} was deleted and made again: the position is of topic id {before.topic_ids[topic]}, and "
-        f"now it is {now.topic_ids[topic]}. "
+        f"the topic {topic} was deleted and recreated: the position belongs to topic id {before.topic_ids[topic]}, "
+        f"and the id is now {now.topic_ids[topic]}. "
     )
 
 
@@ -229,7 +230,7 @@ def test_a_missing_topic_is_named(cluster, broker, history):
         _plan(_builder(history, "not-there"), cluster)
     assert str(error.value) == (
         f"the topic not-there does not exist on {broker}, or this client may not describe it; check the name, create "
-        "it, or take it out of the source"
+        "it, or remove it from the source"
     )
 
 
@@ -242,6 +243,6 @@ def test_an_address_where_nobody_listens_is_told():
         with pytest.raises(ClusterUnreachableError) as error:
             _plan(_builder("any"), unreachable)
     message = str(error.value)
-    assert message.startswith(f"no answer from Kafka at {address} within 3 s when asked for the cluster's id: ")
-    assert f"asked for the cluster's id: Connect to {address} failed: Connection refused; nothing" in message
-    assert message.endswith("; nothing listens there: start the broker, or correct bootstrap_servers")
+    assert message.startswith(f"Kafka at {address} did not return the cluster's id within 3 s: ")
+    assert f" s: Connect to {address} failed: Connection refused; " in message
+    assert message.endswith("; no process listens on this port: start the broker, or correct bootstrap_servers")

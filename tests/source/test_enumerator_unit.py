@@ -227,7 +227,9 @@ def test_a_partition_that_vanished_is_told_and_keeps_its_position():
 def test_without_ids_a_topic_that_has_fewer_partitions_was_made_again(told):
     cluster = ClusterModel({T0: _log(3), T1: _log(2)}, topic_id="topic-id" if told == "now" else None)
     state = EnumeratorState({T0: 3, T1: 2, T2: 9}, "cluster", {"t": "topic-id"} if told == "then" else {})
-    with pytest.raises(TopicRecreatedError, match=r"^the topic t was deleted and made again: the position has t-2, "):
+    with pytest.raises(
+        TopicRecreatedError, match=r"^the topic t was deleted and recreated: the position includes t-2, "
+    ):
         _plan(cluster, state)
     context = SplitEnumeratorContext(tolerated=frozenset({TopicRecreatedError}))
     plan = KafkaSourceEnumerator(_source(), cluster, context, state).start()
@@ -250,7 +252,7 @@ def test_a_replay_of_a_topic_that_was_made_again_with_fewer_partitions_says_so()
         (EnumeratorState({T0: 1, T1: 1}, "cluster"), TopicRecreatedError),
         (EnumeratorState({T0: 1, T1: 1}, "cluster", {"t": "topic-id"}), TopicRecreatedError),
     ):
-        with pytest.raises(error, match=r"the position has t-1, which the topic doesn't have now"):
+        with pytest.raises(error, match=r"the position includes t-1, which the topic no longer has"):
             _enumerator(cluster, state).replay(splits)
     cluster.topic_id = "topic-id"
     with pytest.raises(TopicNotFoundError):
@@ -332,8 +334,8 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             _STATE,
             RetentionOvertookPositionError,
             (
-                "t-0: retention has overtaken the position. The next offset to read is 4, and the log begins at 7: up "
-                "to 3 records are gone that were never read. Nothing was written. To go on without them, run once with "
+                "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
+                "to 3 unread records are gone. Nothing was written. To continue without them, run once with "
                 'start set to offsets:{"t": {"0": 7}}'
             ),
         ),
@@ -342,9 +344,9 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             _STATE,
             RetentionOvertookPositionError,
             (
-                "t-0: retention has overtaken the position. The next offset to read is 4, and the log begins at 7: up "
-                "to 3 records are gone that were never read (and the like on 1 more topic partitions, up to 5 records "
-                "in all). Nothing was written. To go on without them, run once with start set to "
+                "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up "
+                "to 3 unread records are gone (also affects 1 more topic partitions, up to 5 records in total). "
+                "Nothing was written. To continue without them, run once with start set to "
                 'offsets:{"t": {"0": 7, "1": 4}}'
             ),
         ),
@@ -353,8 +355,9 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             _STATE,
             EndBeforePositionError,
             (
-                "t-1: the log ends at offset 1, before the position 2: it was truncated, or it is another topic. "
-                "Nothing was written. Find out which; to read what the log holds now, run once with start set to "
+                "t-1: the log ends at offset 1, before the position 2: the log was truncated, or the topic is a "
+                "different one. Nothing was written. Find out which. To read the current log, run once with start set "
+                "to "
                 'offsets:{"t": {"1": 0}}'
             ),
         ),
@@ -363,9 +366,9 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             replace(_STATE, cluster_id="another"),
             ClusterChangedError,
             (
-                "the position is of the Kafka cluster another, but cluster answers now; its offsets mean something "
-                "else. Nothing was read. Correct the address, or give the asset a new stream id to "
-                "read the new cluster from its start"
+                "the position belongs to the Kafka cluster another, but the bootstrap servers now lead to cluster, "
+                "whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or give the asset a new "
+                "stream id to read the new cluster from the beginning"
             ),
         ),
         (
@@ -373,13 +376,14 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             replace(_STATE, topic_ids={"t": "old-id"}),
             TopicRecreatedError,
             (
-                "the topic t was deleted and made again: the position is of topic id old-id, and now it is topic-id. "
-                "Offsets of the old topic mean nothing in the new one. Nothing was read. To read the new topic from "
-                "its start and go on with the others: dagster-kafka-flip position set --table <table> --stream "
+                "the topic t was deleted and recreated: the position belongs to topic id old-id, and the id is now "
+                "topic-id. Offsets of the old topic are meaningless in the new one. Nothing was read. To read the new "
+                "topic from the beginning and continue the others: dagster-kafka-flip position set --table <table> "
+                "--stream "
                 """<stream> --bootstrap-servers <host:port> --to 'offsets:{"t": {"0": 0}}' --reason <why>. If """
-                "the last run was killed while it wrote, look first whether its last commit holds rows of the new "
-                "topic already: they "
-                "would be there twice"
+                "the last run was killed during a write, first check whether its last commit already holds rows of "
+                "the new "
+                "topic: they would be duplicated"
             ),
         ),
     ],
@@ -403,14 +407,14 @@ def test_a_specific_start_outside_of_the_log_is_refused(start, shown):
             starting_offsets=OffsetsInitializer.specific_offsets({T0: start}),
         )
     assert str(refused.value) == (
-        f't-0: reading can\'t start at offset {shown} (offsets:{{"t": {{"0": {shown}}}}}): the log holds offsets 2 to '
-        "10; choose an offset in that range, or earliest or latest"
+        f't-0: the start offset {shown} (offsets:{{"t": {{"0": {shown}}}}}) is outside the log, which holds '
+        "offsets 2 to 10; choose an offset in that range, or earliest or latest"
     )
 
 
 def test_a_committed_start_that_retention_has_overtaken_is_refused():
     cluster = ClusterModel({T0: _log(10, beginning=5)}, committed={T0: 3})
-    with pytest.raises(OffsetOutOfRangeError, match=r"^t-0: reading can't start at offset 3 \(committed:earliest\)"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"^t-0: the start offset 3 \(committed:earliest\)"):
         _plan(cluster, starting_offsets=OffsetsInitializer.committed_offsets("earliest"))
 
 
@@ -419,17 +423,17 @@ def test_an_offset_for_a_topic_partition_that_does_not_exist_is_refused(which):
     with pytest.raises(TopicNotFoundError) as refused:
         _plan(ClusterModel({T0: _log(3)}), **{which: OffsetsInitializer.specific_offsets({T2: 0})})
     assert str(refused.value) == (
-        "an offset is given for t-2, which does not exist; correct the topic or the partition number"
+        "the offsets name t-2, which does not exist; correct the topic or the partition number"
     )
 
 
 def test_an_override_for_a_topic_partition_that_does_not_exist_is_refused_and_not_passed_over():
-    with pytest.raises(TopicNotFoundError, match=r"^an offset is given for t-2, which does not exist"):
+    with pytest.raises(TopicNotFoundError, match=r"^the offsets name t-2, which does not exist"):
         _plan(ClusterModel({T0: _log(4), T1: _log(2)}), _STATE, override=OffsetsInitializer.specific_offsets({T2: 0}))
 
 
 def test_committed_offsets_without_a_commit_and_a_reset_are_refused():
-    with pytest.raises(OffsetNotFoundError, match=r"^t-0: the consumer group has committed no offset for it, and"):
+    with pytest.raises(OffsetNotFoundError, match=r"^t-0: the consumer group has no committed offset, and"):
         _plan(ClusterModel({T0: _log(3)}), starting_offsets=OffsetsInitializer.committed_offsets())
 
 

@@ -28,9 +28,7 @@ def _committed(connection, topic, group):
 def test_without_a_group_id_there_is_nobody_to_commit_to():
     with pytest.raises(ConfigurationError) as error:
         KafkaSource.builder().set_topics("t").set_commit_offsets().build()
-    assert str(error.value) == (
-        "invalid KafkaSource: offsets are to be committed, but the source has no group id; call set_group_id"
-    )
+    assert str(error.value) == ("invalid KafkaSource: committing offsets needs a group id; call set_group_id")
 
 
 @pytest.mark.kafka
@@ -87,8 +85,9 @@ def test_a_group_with_active_members_is_left_alone_and_the_run_goes_on(
         assert result_metadata(result, None)["kafka/group_commit_failures"] == 1
         (told,) = [record.getMessage() for record in caplog.records]
         assert told == (
-            f"the batch is committed; the consumer group could not be told: the consumer group {topic} has 1 active "
-            "members, so that its offsets are left alone; give the source a group id of its own"
+            f"the batch is committed, but committing to the consumer group failed: the consumer group {topic} has 1 "
+            "active "
+            "members, so its offsets were not committed; give the source its own group id"
         )
         with pytest.raises(GroupCommitError):
             KafkaCluster(connection).commit_offsets({TopicPartition(topic, 0): 1}, topic)

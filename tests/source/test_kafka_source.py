@@ -78,9 +78,9 @@ def test_keywords_make_the_same_source_as_the_builder():
     )
     assert str(built) == "a-0, b-1"
     assert built.boundedness is Boundedness.BOUNDED
-    with pytest.raises(ConfigurationError, match=r"earliest can't be a stop"):
+    with pytest.raises(ConfigurationError, match=r"earliest is not a valid stop"):
         KafkaSource(topics=("a",), stopping_offsets=OffsetsInitializer.earliest())
-    with pytest.raises(ConfigurationError, match=r"^invalid KafkaSource: topcs: there is no such field"):
+    with pytest.raises(ConfigurationError, match=r"^invalid KafkaSource: topcs: unknown field"):
         KafkaSource(topcs=("a",))  # pyright: ignore[reportCallIssue]
 
 
@@ -113,17 +113,17 @@ def test_a_source_needs_one_connection_and_takes_no_second():
     with pytest.raises(ConfigurationError) as error:
         source.create_enumerator(SplitEnumeratorContext())
     assert str(error.value) == (
-        "there is no Kafka connection: give one to ingest(), or call set_bootstrap_servers on the builder"
+        "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers on the builder"
     )
-    with pytest.raises(ConfigurationError, match=r"^there is no Kafka connection"):
+    with pytest.raises(ConfigurationError, match=r"^no Kafka connection"):
         source.connected(None)
     here, there = KafkaConnection(bootstrap_servers="h:1"), KafkaConnection(bootstrap_servers="h:2")
     assert source.connected(here).connection == source.connected(here).connected(here).connection == here
     with pytest.raises(ConfigurationError) as error:
         source.connected(here).connected(there)
     assert str(error.value) == (
-        "two different Kafka connections: the source has h:1, the run is given h:2. Leave set_bootstrap_servers out "
-        "where a KafkaResource says where Kafka is"
+        "two different Kafka connections: the source has h:1, the run has h:2. Remove set_bootstrap_servers if a "
+        "KafkaResource provides the connection"
     )
 
 
@@ -141,8 +141,7 @@ def test_a_name_that_no_topic_can_have_is_refused(topic):
     with pytest.raises(ConfigurationError) as error:
         KafkaSource.builder().set_topics("fine", topic).build()
     assert str(error.value) == (
-        f"invalid KafkaSource: {topic!r} can't be a topic's name: Kafka allows 1 to 249 letters, digits, '.', "
-        "'_' and '-'"
+        f"invalid KafkaSource: invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'"
     )
 
 
@@ -155,8 +154,8 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         (
             lambda: KafkaSource.builder().build(),
             (
-                "invalid KafkaSource: it reads either topics, or the topics of a pattern, or a set of "
-                "partitions; none of the three is given: call set_topics"
+                "invalid KafkaSource: exactly one of topics, a topic pattern or a set of partitions is needed; given: "
+                "none; call set_topics"
             ),
         ),
         (
@@ -165,49 +164,47 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: KafkaSource.builder().set_bootstrap_servers("nowhere"),
-            (
-                "invalid KafkaConnection: 'nowhere' is no address: bootstrap servers are host:port, several "
-                "separated by commas"
-            ),
+            ("invalid KafkaConnection: invalid bootstrap server 'nowhere': expected comma-separated host:port pairs"),
         ),
         (
             lambda: _BUILDER.set_bounded(OffsetsInitializer.earliest()).build(),
-            "invalid KafkaSource: earliest can't be a stop: nothing would ever be read",
+            "invalid KafkaSource: earliest is not a valid stop: nothing would ever be read",
         ),
         (
             lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.committed_offsets()).build(),
-            ("invalid KafkaSource: committed offsets are asked for, but the source has no group id; call set_group_id"),
+            ("invalid KafkaSource: committed offsets need a group id; call set_group_id"),
         ),
         (
             lambda: _BUILDER.set_bounded(OffsetsInitializer.committed_offsets()).build(),
-            ("invalid KafkaSource: committed offsets are asked for, but the source has no group id; call set_group_id"),
+            ("invalid KafkaSource: committed offsets need a group id; call set_group_id"),
         ),
         (
             lambda: _BUILDER.set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 3): 1})).build(),
-            "invalid KafkaSource: an offset is given for b-3, but the source reads a",
+            "invalid KafkaSource: the offsets name b-3, but the source reads a",
         ),
         (
             lambda: _BUILDER.set_bounded(OffsetsInitializer.specific_offsets({("b", 3): 1})).build(),
-            "invalid KafkaSource: an offset is given for b-3, but the source reads a",
+            "invalid KafkaSource: the offsets name b-3, but the source reads a",
         ),
         (
             lambda: _BUILDER.set_topic_pattern("a.*").build(),
             (
-                "invalid KafkaSource: it reads either topics, or the topics of a pattern, or a set of "
-                "partitions; given are topics and topic_pattern"
+                "invalid KafkaSource: exactly one of topics, a topic pattern or a set of partitions is needed; "
+                "given: topics and topic_pattern"
             ),
         ),
         (
             lambda: _BUILDER.set_partitions([("a", 0)]).set_topic_pattern("a.*").build(),
             (
-                "invalid KafkaSource: it reads either topics, or the topics of a pattern, or a set of "
-                "partitions; given are topics and topic_pattern and partitions"
+                "invalid KafkaSource: exactly one of topics, a topic pattern or a set of partitions is needed; "
+                "given: topics and topic_pattern and partitions"
             ),
         ),
         (
             lambda: KafkaSource.builder().set_topic_pattern("a(").build(),
             (
-                "invalid KafkaSource: the topic pattern 'a(' is no regular expression: missing ), unterminated "
+                "invalid KafkaSource: the topic pattern 'a(' is not a valid regular expression: missing ), "
+                "unterminated "
                 "subpattern at position 1"
             ),
         ),
@@ -217,7 +214,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: KafkaSource.builder().set_partitions([("a", -1)]).build(),
-            "invalid KafkaSource: a: partitions are numbered from 0, not -1",
+            "invalid KafkaSource: a: invalid partition -1; partition numbers start at 0",
         ),
         (
             lambda: (
@@ -226,7 +223,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
                 .set_bounded(OffsetsInitializer.specific_offsets({("a", 1): 1}))
                 .build()
             ),
-            "invalid KafkaSource: an offset is given for a-1, but the source reads a-0",
+            "invalid KafkaSource: the offsets name a-1, but the source reads a-0",
         ),
         (
             lambda: (
@@ -235,7 +232,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
                 .set_starting_offsets(OffsetsInitializer.specific_offsets({("b", 1): 1}))
                 .build()
             ),
-            "invalid KafkaSource: an offset is given for b-1, but the source reads topics matching a.*",
+            "invalid KafkaSource: the offsets name b-1, but the source reads topics matching a.*",
         ),
         (
             lambda: (
@@ -243,10 +240,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
                 .set_bounded(OffsetsInitializer.timestamp(6))
                 .build()
             ),
-            (
-                "invalid KafkaSource: it starts at timestamp:7, behind its stop at timestamp:6: nothing would "
-                "ever be read"
-            ),
+            ("invalid KafkaSource: the start timestamp:7 is after the stop timestamp:6: nothing would ever be read"),
         ),
         (
             lambda: (
@@ -254,11 +248,11 @@ _BUILDER = KafkaSource.builder().set_topics("a")
                 .set_bounded(OffsetsInitializer.specific_offsets({("a", 0): 3, ("a", 1): 8}))
                 .build()
             ),
-            ("invalid KafkaSource: a-1: it starts at offset 9, behind its stop at 8: nothing would ever be read"),
+            ("invalid KafkaSource: a-1: the start offset 9 is after the stop offset 8: nothing would ever be read"),
         ),
         (
             lambda: _BUILDER.set_client_id_prefix("").build(),
-            "invalid KafkaSource: client_id_prefix: is empty",
+            "invalid KafkaSource: client_id_prefix: empty",
         ),
         (
             lambda: _BUILDER.set_property("fetch.max.byte", SECRET).build(),
@@ -269,11 +263,11 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: _BUILDER.set_isolation_level("serializable").build(),
-            "invalid KafkaSource: isolation_level: has to be 'read_committed' or 'read_uncommitted'",
+            "invalid KafkaSource: isolation_level: must be 'read_committed' or 'read_uncommitted'",
         ),
         (
             lambda: _BUILDER.set_group_id("").build(),
-            "invalid KafkaSource: group_id: is empty",
+            "invalid KafkaSource: group_id: empty",
         ),
         (
             lambda: _BUILDER.set_property("kafka.max.poll.records", "1").build(),
@@ -281,7 +275,7 @@ _BUILDER = KafkaSource.builder().set_topics("a")
         ),
         (
             lambda: _BUILDER.set_property("max.poll.records", 5).build(),  # pyright: ignore[reportArgumentType]
-            "invalid KafkaSource: properties.max.poll.records: expected a text",
+            "invalid KafkaSource: properties.max.poll.records: expected a string",
         ),
     ],
 )
@@ -297,9 +291,12 @@ def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
     [
         ("bootstrap.servers", "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster"),
         ("group.id", "use set_group_id"),
-        ("enable.auto.commit", "offsets are kept in the table's commits and never committed behind your back"),
-        ("auto.offset.reset", "use set_starting_offsets; a position that is gone is an error, never a silent reset"),
-        ("isolation.level", "use set_isolation_level, which planning has to know as well"),
+        (
+            "enable.auto.commit",
+            "offsets are stored in the table's commits, and the clients never commit them automatically",
+        ),
+        ("auto.offset.reset", "use set_starting_offsets; a position outside the log is an error, never a silent reset"),
+        ("isolation.level", "use set_isolation_level, which planning also needs"),
         ("key.deserializer", "use the asset's key_format"),
         ("value.deserializer", "use the asset's value_format"),
         ("client.id", "use client_id of the KafkaResource"),
@@ -345,9 +342,9 @@ def test_an_override_is_validated_like_the_source_itself():
     )
     assert source == _BUILDER.build()
     assert source.with_overrides() == source
-    with pytest.raises(ConfigurationError, match=r"earliest can't be a stop: nothing would ever be read$"):
+    with pytest.raises(ConfigurationError, match=r"earliest is not a valid stop: nothing would ever be read$"):
         source.with_overrides(stopping_offsets=OffsetsInitializer.earliest())
-    with pytest.raises(ConfigurationError, match=r"the source has no group id; call set_group_id$"):
+    with pytest.raises(ConfigurationError, match=r"needs? a group id; call set_group_id$"):
         source.with_overrides(starting_offsets=OffsetsInitializer.committed_offsets())
 
 

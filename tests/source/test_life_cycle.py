@@ -130,7 +130,7 @@ def test_only_the_last_ones_assigned_can_be_handed_back():
     enumerator = _enumerator(ClusterModel({T0: _log(6)}))
     with pytest.raises(ConfigurationError) as error:
         enumerator.add_splits_back([KafkaPartitionSplit(T0, 0, 2)])
-    assert str(error.value) == "splits can't be handed back to an enumerator that was never started"
+    assert str(error.value) == "splits can't be returned to an enumerator that was never started"
     enumerator.start()
     limits = Limits(max_records_per_batch=2)
     first = enumerator.assign(limits)
@@ -138,7 +138,7 @@ def test_only_the_last_ones_assigned_can_be_handed_back():
     assert first is not None
     with pytest.raises(ConfigurationError) as error:
         enumerator.add_splits_back(first.plan.splits)
-    assert str(error.value) == "the split t-0 [0, 2) can't be handed back: the last one assigned ends elsewhere"
+    assert str(error.value) == "the split t-0 [0, 2) can't be returned: the last assigned split ends at another offset"
 
 
 def test_a_replay_is_exactly_what_was_planned_and_moves_nothing():
@@ -158,11 +158,11 @@ def test_a_replay_is_exactly_what_was_planned_and_moves_nothing():
     [
         ([KafkaPartitionSplit(T0, 1, 5)], RetentionOvertookPositionError, "t-0: retention has overtaken"),
         ([KafkaPartitionSplit(T0, 4, 8)], EndBeforePositionError, "t-0: the log ends at offset 6"),
-        ([KafkaPartitionSplit(T2, 0, 1)], TopicNotFoundError, "t-2: the source asks for it"),
+        ([KafkaPartitionSplit(T2, 0, 1)], TopicNotFoundError, "t-2 does not exist: the topic t has"),
         (
             [KafkaPartitionSplit(T0, 2, 3), KafkaPartitionSplit(T0, 3, 4)],
             ConfigurationError,
-            "two splits of one topic partition can't be repeated in one batch",
+            "one batch can't repeat two splits of the same topic partition",
         ),
     ],
 )

@@ -42,18 +42,18 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
         source.create_enumerator(SplitEnumeratorContext()).start()
     assert time.monotonic() - begin < 30
     assert str(error.value) == (
-        f"Kafka at {http}: an HTTP server answers at {http}, and no Kafka broker. Nothing was written. Check the port "
-        "in bootstrap_servers, and whether a proxy stands before the broker; then run again"
+        f"Kafka at {http}: {http} is an HTTP server, not a Kafka broker. Nothing was written. Check the port in "
+        "bootstrap_servers and any proxy in front of the broker, then run again"
     )
 
 
 @pytest.mark.parametrize(
     ("size", "told"),
     [
-        (1213486160, "an HTTP server answers at a:1, and no Kafka broker"),
-        (352518912, "a:1 speaks TLS, and this client doesn't: set security_protocol to SSL or SASL_SSL"),
-        (1397966893, "what answers at a:1 does not speak Kafka's protocol (its answer begins with b'SSH-')"),
-        (-2, "what answers at a:1 does not speak Kafka's protocol (its answer begins with b'\\xff\\xff\\xff\\xfe')"),
+        (1213486160, "a:1 is an HTTP server, not a Kafka broker"),
+        (352518912, "a:1 uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"),
+        (1397966893, "a:1 does not speak the Kafka protocol (its answer begins with b'SSH-')"),
+        (-2, "a:1 does not speak the Kafka protocol (its answer begins with b'\\xff\\xff\\xff\\xfe')"),
     ],
 )
 def test_who_answers_is_told_by_the_first_four_bytes(size, told):

@@ -92,44 +92,44 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' names no offsets; write earliest, latest, committed, committed:earliest, "),
-        ("newest", "'newest' names no offsets; write earliest, "),
-        ("earliest:5", "'earliest:5' names no offsets; "),
-        ("committed:never", "'committed:never' names no offsets; "),
-        ("timestamp:", "'timestamp:' names no offsets; "),
-        ("offsets:", "'offsets:' names no offsets; "),
-        ("timestamp:yesterday", "'yesterday' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
-        ("timestamp:-5", "the timestamp -5 is before 1970, where Kafka can look up none; write 1970 or later"),
+        ("", "invalid offsets ''; write earliest, latest, committed, committed:earliest, "),
+        ("newest", "invalid offsets 'newest'; write earliest, "),
+        ("earliest:5", "invalid offsets 'earliest:5'; "),
+        ("committed:never", "invalid offsets 'committed:never'; "),
+        ("timestamp:", "invalid offsets 'timestamp:'; "),
+        ("offsets:", "invalid offsets 'offsets:'; "),
+        ("timestamp:yesterday", "invalid timestamp 'yesterday'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
+        ("timestamp:-5", "the timestamp -5 is before 1970, which Kafka can't look up; write 1970 or later"),
         (
             f"timestamp:{2**63}",
-            "the timestamp 9223372036854775808 is later than Kafka's last one, 9223372036854775807; write it in mill",
+            "the timestamp 9223372036854775808 is above Kafka's maximum of 9223372036854775807; write mill",
         ),
-        (f"timestamp:{'9' * 5000}", "a timestamp of 5000 digits is later than Kafka's last one, 9223372036854775807"),
-        ("timestamp:12026-01-31T00:00:00Z", "'12026-01-31T00:00:00Z' is no ISO 8601 time"),
-        ("timestamp:²", "'²' is no ISO 8601 time, such as 2026-01-31T00:00:00Z"),
+        (f"timestamp:{'9' * 5000}", "a timestamp of 5000 digits is above Kafka's maximum of 9223372036854775807"),
+        ("timestamp:12026-01-31T00:00:00Z", "invalid timestamp '12026-01-31T00:00:00Z'"),
+        ("timestamp:²", "invalid timestamp '²'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
         (
             "timestamp:2026-01-31T00:00:00",
-            "the time 2026-01-31T00:00:00 has no offset from UTC; write one, such as 2026-01-31T00:00:00Z",
+            "the timestamp 2026-01-31T00:00:00 has no UTC offset; write one, such as 2026-01-31T00:00:00Z",
         ),
-        ("offsets:17", '\'17\' is no map of offsets, such as {"flights": {"0": 17, "1": 23}}'),
-        ("offsets:{", "'{' is no map of offsets, such as "),
-        ('offsets:{"a": 17}', "is no map of offsets, such as "),
-        ('offsets:{"a": {"x": 17}}', "is no map of offsets, such as "),
-        ('offsets:{"a": {"0": null}}', "is no map of offsets, such as "),
-        ('offsets:{"a": {"0": 1.5}}', "is no map of offsets, such as "),
-        ('offsets:{"a": {"0": true}}', "is no map of offsets, such as "),
+        ("offsets:17", 'invalid offsets \'17\'; write a map such as {"flights": {"0": 17, "1": 23}}'),
+        ("offsets:{", "invalid offsets '{'; write a map such as "),
+        ('offsets:{"a": 17}', "; write a map such as "),
+        ('offsets:{"a": {"x": 17}}', "; write a map such as "),
+        ('offsets:{"a": {"0": null}}', "; write a map such as "),
+        ('offsets:{"a": {"0": 1.5}}', "; write a map such as "),
+        ('offsets:{"a": {"0": true}}', "; write a map such as "),
         ("offsets:{}", "specific offsets need at least one topic partition"),
         ('offsets:{"a": {"0": -1}}', "a-0: the offset -1 is negative"),
-        (f'offsets:{{"a": {{"0": {2**63}}}}}', "a-0: the offset 9223372036854775808 is beyond Kafka's last one, 92"),
-        ('offsets:{"a": {"0": 1, "0": 2}}', "the map of offsets has '0' twice; write each topic once, and each of "),
-        ('offsets:{"a": {"0": 1}, "a": {"1": 2}}', "the map of offsets has 'a' twice; write each topic once"),
-        ('offsets:{"a": {"00": 1}}', "is no map of offsets, such as "),
-        ('offsets:{"a": {"\u0663": 1}}', "is no map of offsets, such as "),
+        (f'offsets:{{"a": {{"0": {2**63}}}}}', "a-0: the offset 9223372036854775808 is above Kafka's maximum of 92"),
+        ('offsets:{"a": {"0": 1, "0": 2}}', "the map of offsets has the key '0' twice; write each topic and each "),
+        ('offsets:{"a": {"0": 1}, "a": {"1": 2}}', "the map of offsets has the key 'a' twice; write each topic"),
+        ('offsets:{"a": {"00": 1}}', "; write a map such as "),
+        ('offsets:{"a": {"\u0663": 1}}', "; write a map such as "),
         (
             "timestamp:2026",
-            "timestamp 2026 looks like a year, and milliseconds since 1970 are expected: write 2026-01-01T00:00:00Z",
+            "timestamp 2026 looks like a year, but milliseconds since 1970 are expected: write 2026-01-01T00:00:00Z",
         ),
-        ("timestamp:20260131", "timestamp 20260131 looks like a date, and milliseconds since 1970 are expected: write"),
+        ("timestamp:20260131", "timestamp 20260131 looks like a date, but milliseconds since 1970 are expected: write"),
     ],
 )
 def test_a_text_that_names_no_offsets_is_refused_with_what_would(text, message):
@@ -160,13 +160,13 @@ def test_a_time_is_whole_milliseconds_and_never_earlier_than_asked_for(time, mil
 @pytest.mark.parametrize(
     ("time", "message"),
     [
-        (-1, "the timestamp -1 is before 1970, where Kafka can look up none; write 1970 or later"),
+        (-1, "the timestamp -1 is before 1970, which Kafka can't look up; write 1970 or later"),
         (datetime(1969, 12, 31, 23, 59, 59, tzinfo=timezone.utc), "the timestamp -1000 is before 1970"),
         (
             datetime(2026, 1, 31),  # noqa: DTZ001 - a time without an offset is what is refused
-            "the time 2026-01-31T00:00:00 has no offset from UTC; write one, such as 2026-01-31T00:00:00Z",
+            "the timestamp 2026-01-31T00:00:00 has no UTC offset; write one, such as 2026-01-31T00:00:00Z",
         ),
-        ("2026-01-31", "the time 2026-01-31T00:00:00 has no offset from UTC"),
+        ("2026-01-31", "the timestamp 2026-01-31T00:00:00 has no UTC offset"),
     ],
 )
 def test_a_time_that_names_no_point_in_time_is_refused(time, message):
@@ -221,10 +221,10 @@ def test_a_missing_committed_offset_without_a_reset_is_an_error_that_counts():
     with pytest.raises(OffsetNotFoundError) as error:
         initializer.starting_offsets([B0, A1, A0], Retriever())
     assert str(error.value) == (
-        "a-1: the consumer group has committed no offset for it (nor for 1 more topic partitions), and there is no "
-        "reset strategy; name one, as in committed_offsets(OffsetResetStrategy.EARLIEST)"
+        "a-1: the consumer group has no committed offset (also for 1 more topic partitions), and no reset strategy is "
+        "set; set one, such as committed_offsets(OffsetResetStrategy.EARLIEST)"
     )
-    with pytest.raises(OffsetNotFoundError, match=r"^b-0: the consumer group has committed no offset for it, and "):
+    with pytest.raises(OffsetNotFoundError, match=r"^b-0: the consumer group has no committed offset, and "):
         initializer.stopping_offsets([A0, B0], Retriever())
 
 
@@ -234,7 +234,7 @@ def test_an_unknown_reset_strategy_is_refused():
         lambda: OffsetsInitializer.specific_offsets({A0: 1}, reset="newest"),
     ):
         with pytest.raises(
-            ConfigurationError, match=r"^'newest' is no reset strategy; it is none, earliest or latest$"
+            ConfigurationError, match=r"^invalid reset strategy 'newest'; use none, earliest or latest$"
         ):
             make()
 
@@ -294,7 +294,7 @@ def test_a_topic_partition_prints_as_the_text_that_makes_it_again(topic, partiti
 def test_a_text_that_is_no_topic_partition_is_refused(text):
     with pytest.raises(ConfigurationError) as error:
         TopicPartition.parse(text)
-    assert str(error.value) == f"{text!r} is not a topic partition; write topic-number, such as flights-0"
+    assert str(error.value) == f"invalid topic partition {text!r}; write topic-number, such as flights-0"
 
 
 def test_a_split_is_half_open_and_never_runs_backwards():
@@ -304,4 +304,4 @@ def test_a_split_is_half_open_and_never_runs_backwards():
     for start, stop in ((7, 3), (-1, 3)):
         with pytest.raises(ConfigurationError) as error:
             KafkaPartitionSplit(A0, start, stop)
-        assert str(error.value) == f"a-0: a split from {start} to {stop} can't be; 0 <= start <= stop"
+        assert str(error.value) == f"a-0: invalid split from {start} to {stop}; expected 0 <= start <= stop"

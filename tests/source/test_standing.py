@@ -72,6 +72,6 @@ def test_a_topic_that_is_missing_is_told_and_the_others_are_measured():
     both = KafkaSource(topics=("t", "gone"))
     found = log_standing(both, ClusterModel({T0: log(3)}), state(1))
     assert (changed(found), found.lag) == (["TopicNotFoundError"], {T0: 2})
-    assert str(found.changed[0]).startswith("gone: not there")
+    assert str(found.changed[0]).startswith("gone: topic does not exist")
     none = log_standing(KafkaSource(topic_pattern="x.*"), ClusterModel({T0: log(3)}), state(1))
     assert (changed(none), none.lag, none.topics) == (["TopicNotFoundError"], {}, 0)

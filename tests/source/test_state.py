@@ -85,8 +85,8 @@ def test_a_newer_version_is_refused(serializer, value, what):
     with pytest.raises(DocumentVersionError) as error:
         from_document(serializer, document)
     assert str(error.value) == (
-        f"{what} was written in version 2 of its format, and this installation of dagster-kafka-flip reads versions up "
-        "to 1: upgrade it to at least the one that wrote it"
+        f"{what} has format version 2, but this version of dagster-kafka-flip reads versions up to 1: upgrade "
+        "dagster-kafka-flip to at least the version that wrote it"
     )
 
 

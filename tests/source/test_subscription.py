@@ -49,9 +49,9 @@ def test_a_pattern_that_matches_nothing_is_an_error(pattern):
     with pytest.raises(TopicNotFoundError) as error:
         TopicPatternSubscription(pattern).describe(_CLUSTER)
     assert str(error.value) == (
-        f"no topic matches the pattern {pattern!r} (the whole name has to match, and internal topics are left out, "
-        "and so are topics that this client may not describe); correct the pattern, create a topic that it matches, or "
-        "grant DESCRIBE on such topics"
+        f"no topic matches the pattern {pattern!r} (the pattern must match the whole name; internal topics and topics "
+        "that this client may not describe are excluded); correct the pattern, create a matching topic, or grant "
+        "DESCRIBE on such topics"
     )
 
 
@@ -77,8 +77,8 @@ def test_a_missing_partition_of_a_set_is_an_error():
     with pytest.raises(TopicNotFoundError) as error:
         PartitionSetSubscription((TopicPartition("orders_eu", 2),)).describe(_CLUSTER)
     assert str(error.value) == (
-        "orders_eu-2: the source asks for it, and the topic orders_eu has 2 partitions, numbered from 0; correct the "
-        "number, or add partitions to the topic"
+        "orders_eu-2 does not exist: the topic orders_eu has 2 partitions, numbered from 0; correct the number, or "
+        "add partitions to the topic"
     )
 
 

@@ -50,8 +50,8 @@ def test_retention_costs_what_is_gone_and_nothing_more():
     (incident,) = plan.incidents
     assert incident.error == "RetentionOvertookPositionError"
     assert incident.message == (
-        "t-0: retention has overtaken the position. The next offset to read is 4, and the log begins at 7: up to 3 "
-        "records are gone that were never read. The run went on at the log's beginning."
+        "t-0: retention has overtaken the position. The next offset to read is 4, but the log begins at 7: up to 3 "
+        "unread records are gone. The run continued at the beginning of the log."
     )
     assert incident.lost_offsets == 3
 
@@ -65,7 +65,9 @@ def test_a_truncated_topic_is_gone_on_with_at_its_end_and_an_unknown_one_at_its_
     for plan in (known, unknown):
         (incident,) = plan.incidents
         assert (incident.error, incident.lost_offsets) == ("EndBeforePositionError", None)
-        assert incident.message.startswith("t-1: the log ends at offset 1, before the position 2: it was truncated, ")
+        assert incident.message.startswith(
+            "t-1: the log ends at offset 1, before the position 2: the log was truncated, "
+        )
 
 
 @pytest.mark.parametrize("records", [1, 4, 9], ids=["fewer", "equal", "more"])
@@ -78,7 +80,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(records):
     assert plan.state.topic_ids == {"t": "topic-id", "u": "u-id"}
     (incident,) = plan.incidents
     assert (incident.error, incident.lost_offsets) == ("TopicRecreatedError", None)
-    assert "the topic t was deleted and made again: the position is of topic id old-id" in incident.message
+    assert "the topic t was deleted and recreated: the position belongs to topic id old-id" in incident.message
 
 
 def test_another_cluster_is_read_from_its_beginning():
@@ -98,7 +100,8 @@ def test_a_missing_topic_is_left_out_and_its_position_kept():
     (incident,) = plan.incidents
     assert (incident.error, incident.lost_offsets) == ("TopicNotFoundError", 0)
     assert incident.message == (
-        "u: not there, or this client may not describe it. The run went on with the others; its position is kept."
+        "u: topic does not exist, or this client may not describe it. The run continued with the other topics and "
+        "kept the position of this one."
     )
 
 
@@ -128,7 +131,7 @@ def test_what_can_not_be_tolerated_is_told_before_anything_runs(error):
     with pytest.raises(ConfigurationError) as refused:
         ingest(source, "t", spark=pytest.fail, tolerate=[error])
     assert str(refused.value) == (
-        f"tolerate: {error.__name__} can't be tolerated; those that can are ClusterChangedError, "
+        f"tolerate: {error.__name__} can't be tolerated; allowed: ClusterChangedError, "
         "ConcurrentIngestionError, DeadLetterTableMissingError, EndBeforePositionError, ForeignRowsError, "
         "RecordsFromFutureError, RetentionOvertookPositionError, TableReplacedError, TimestampOutOfRangeError, "
         "TimestampTypeChangedError, TopicNotFoundError, TopicRecreatedError, WindowBeyondRetentionError, "

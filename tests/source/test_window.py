@@ -46,15 +46,15 @@ def test_a_window_without_a_name_is_called_after_its_ends():
 
 @pytest.mark.parametrize("time", [datetime(2026, 1, 1), "2026-01-01", "2026-01-01T00:00:00"])  # noqa: DTZ001
 def test_a_time_without_an_offset_from_utc_is_refused(time):
-    with pytest.raises(ConfigurationError, match="has no offset from UTC"):
+    with pytest.raises(ConfigurationError, match="has no UTC offset"):
         Window.between(time, "2026-02-01T00:00:00Z")
-    with pytest.raises(ConfigurationError, match="has no offset from UTC"):
+    with pytest.raises(ConfigurationError, match="has no UTC offset"):
         Window.between("2025-01-01T00:00:00Z", time)
 
 
 @pytest.mark.parametrize("time", ["yesterday", "", "2026-13-01T00:00:00Z"])
 def test_a_text_that_is_no_time_is_refused(time):
-    with pytest.raises(ConfigurationError, match="is no ISO 8601 time"):
+    with pytest.raises(ConfigurationError, match="write ISO 8601"):
         Window.between(time, 5)
 
 
@@ -115,7 +115,7 @@ def test_two_windows_of_one_name_are_refused(start):
 
 
 def test_no_window_is_refused():
-    with pytest.raises(ConfigurationError, match="there is no window"):
+    with pytest.raises(ConfigurationError, match="no windows given"):
         contiguous_groups([])
 
 
@@ -149,11 +149,11 @@ def test_a_record_may_be_an_hour_late_unless_said_otherwise():
     ("values", "message"),
     [
         ({"mode": "fuzzy"}, "mode: "),
-        ({"max_lateness": timedelta(seconds=-1)}, "can't be negative"),
-        ({"mode": "offset", "event_time": "at"}, "event_time needs the mode exact"),
-        ({"mode": "offset", "repair": True}, "repair needs the mode exact"),
-        ({"time_column": "at"}, "time_column is for a repair"),
-        ({"mode": "offset", "repair": True, "event_time": "at"}, "event_time needs the mode exact; repair needs"),
+        ({"max_lateness": timedelta(seconds=-1)}, "must not be negative"),
+        ({"mode": "offset", "event_time": "at"}, "event_time requires mode exact"),
+        ({"mode": "offset", "repair": True}, "repair requires mode exact"),
+        ({"time_column": "at"}, "time_column is only for repair"),
+        ({"mode": "offset", "repair": True, "event_time": "at"}, "event_time requires mode exact; repair requires"),
         ({"lateness": timedelta(0)}, "lateness: "),
         ({"column": "the `window`"}, "a backtick"),
     ],

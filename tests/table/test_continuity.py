@@ -68,14 +68,14 @@ def test_a_topic_partition_that_came_later_starts_where_it_likes_and_one_that_is
     both = EnumeratorState({TP: 10, OTHER: 500})
     assert breaks(lands(1, 0, 10), lands(2, 400, 500, tp=OTHER, state=both)) == ()
     (found,) = breaks(lands(1, 0, 10, state=both), lands(2, 10, 12))
-    assert found.what == "no longer tells a position of t-1"
+    assert found.what == "no longer has a position of t-1"
 
 
 def test_who_moved_the_position_by_hand_or_told_a_run_where_to_start_is_told():
     (set_by_hand,) = breaks(lands(1, 0, 10), lands(2, 20, 20, overrides_start=True, reason="bad batch"))
-    assert (set_by_hand.skipped, set_by_hand.reason) == (10, "moved by hand: bad batch")
+    assert (set_by_hand.skipped, set_by_hand.reason) == (10, "position moved manually: bad batch")
     (started,) = breaks(lands(1, 0, 10), lands(2, 0, 20, overrides_start=True))
-    assert (started.repeated, started.reason) == (10, "the run was told to start elsewhere")
+    assert (started.repeated, started.reason) == (10, "start was overridden")
 
 
 def test_what_a_run_was_told_to_go_on_in_spite_of_is_a_reason_if_it_moves_the_position():
@@ -91,7 +91,7 @@ def test_another_topic_or_cluster_does_not_join_and_unknown_ids_count_as_the_sam
         return EnumeratorState({TP: offset}, cluster, {} if topic_id is None else {"t": topic_id})
 
     (found,) = breaks(lands(1, 0, 10, state=at(10, "old")), lands(2, 10, 12, state=at(12, "new")))
-    assert found.what == "is of another topic or cluster at t-0"
+    assert found.what == "belongs to another topic or cluster for t-0"
     assert breaks(lands(1, 0, 10, state=at(10, None, "c")), lands(2, 10, 12, state=at(12, "new", "c"))) == ()
     assert breaks(lands(1, 0, 10, state=at(10, None, "c")), lands(2, 10, 12, state=at(12, None, "d"))) != ()
 
@@ -132,7 +132,7 @@ def test_a_wipe_is_told_until_somebody_answers_for_it():
     wipe = foreign(2, "TRUNCATE")
     (found,) = breaks(lands(1, 0, 10), wipe)
     assert (found.version, found.reason) == (2, None)
-    assert found.what == "a TRUNCATE, after which rows that the stream landed up to version 1 may be gone"
+    assert found.what == "a TRUNCATE; rows that the stream wrote up to version 1 may be gone"
     (found,) = breaks(lands(1, 0, 10), wipe, lands(3, 10, 20, incidents=tolerated("TableReplacedError")))
     assert found.reason == "tolerated: TableReplacedError"
     (found,) = breaks(lands(1, 0, 10), wipe, lands(3, 10, 20))
@@ -165,4 +165,6 @@ def test_what_is_skipped_and_repeated_adds_up_to_where_the_stream_stands(steps):
 def test_a_break_says_where_what_and_why():
     found = Break(7, "3 offsets skipped", 3)
     assert str(found) == "version 7: 3 offsets skipped"
-    assert str(dataclasses.replace(found, reason="moved by hand")) == "version 7: 3 offsets skipped (moved by hand)"
+    assert str(dataclasses.replace(found, reason="position moved manually")) == (
+        "version 7: 3 offsets skipped (position moved manually)"
+    )

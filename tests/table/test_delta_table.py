@@ -142,7 +142,7 @@ def test_a_clustered_table_in_the_catalog_is_landed_in_and_none_is_made_in_a_cat
         first, second = DeltaTable(spark, target), DeltaTable(spark, target)
         assert first.anchor() is None
         assert second.anchor() is None
-        with pytest.raises(TableError, match=r"it can't be made: Spark's catalog is in memory .* Nothing was written"):
+        with pytest.raises(TableError, match=r"can't be created: Spark's catalog is in memory .* Nothing was written"):
             first.create(_struct(_SCHEMA))
         spark.sql(f"CREATE TABLE {name} ({_SCHEMA}) USING delta CLUSTER BY (id)")
         anchor = first.anchor()
@@ -187,7 +187,7 @@ def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
     with pytest.raises(TableError) as error:
         _stream(spark, str(folder)).anchor()
     assert str(error.value) == (
-        f"{folder} is not empty and no Delta table; choose another path, or convert it with CONVERT TO DELTA"
+        f"{folder} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
     )
     assert sorted(path.name for path in folder.iterdir()) == before
     (tmp_path / "empty").mkdir()
@@ -208,7 +208,7 @@ def test_of_two_batches_from_one_anchor_one_wins_and_a_known_attempt_is_found_ag
         two.commit(_rows(spark, 1, 2), _document(anchor, "b", offset=2))
     assert str(error.value) == (
         f"another run (run of a) committed version 1 to the stream 'main' of {table} first; this batch was planned at "
-        "version 0 and was not written. Nothing is lost: the next run goes on from there"
+        "version 0 and was not written. Nothing is lost: the next run continues from there"
     )
     again = two.commit(_rows(spark, 1, 2), _document(anchor, "a", offset=2))
     assert (again.version, again.rows) == (1, 2), "the same attempt is the same commit"
@@ -245,9 +245,9 @@ def test_a_restore_between_look_and_write_is_an_error_and_so_is_every_run_after_
     anchor = stream.anchor()
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0")
     expected = (
-        f'version 2 of the table {table} is a RESTORE {{"version": "0"}}, made after the position was read (version 1) '
-        "and before the batch was committed (version 3). Rows may be missing between the two. RESTORE the table to "
-        "version 2 or earlier, which the next run then goes on from"
+        f'version 2 of the table {table} is a RESTORE {{"version": "0"}} between the reading of the position '
+        "(version 1) and the commit of the batch (version 3). Rows in between may be missing. RESTORE the table to "
+        "version 2 or earlier, from which the next run continues"
     )
     with pytest.raises(TableChangedError) as error:
         stream.commit(_rows(spark, 2), _document(anchor, "b", offset=2))
@@ -319,7 +319,7 @@ def test_a_restore_to_a_time_with_a_commit_without_rows_beside_it_stops(spark, t
     stream.commit(_rows(spark), _document(stream.anchor(), "moved", offset=0))
     stream.commit(_rows(spark, 2), _document(stream.anchor(), "b", offset=2))
     _restore_to_the_time_of(spark, table, 2)
-    with pytest.raises(PositionLostError, match=r"more than one version, among them 2 and 1, at which"):
+    with pytest.raises(PositionLostError, match=r"more than one version, including 2 and 1, in which"):
         stream.anchor()
 
 
@@ -384,8 +384,8 @@ def test_a_wipe_is_an_error_until_it_is_undone(spark, table):
         spark.sql(wipe.format(table=f"delta.`{table}`"))
         with pytest.raises(TableReplacedError) as error:
             stream.anchor()
-        assert f"was replaced or wiped: version {version} is {shown}" in str(error.value)
-        assert "RESTORE the table to version 1, or land into another table" in str(error.value)
+        assert f"was replaced or its rows were deleted: version {version} is {shown}" in str(error.value)
+        assert "RESTORE the table to version 1, or use another table" in str(error.value)
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
     anchor = stream.anchor()
     assert anchor is not None
@@ -462,9 +462,10 @@ def test_two_streams_of_one_table_have_positions_of_their_own(spark, table):
     with pytest.raises(StreamOverlapError) as error:
         one.check_overlap(anchor_one, make_plan({0: (0, 1)}, topic="u"))
     assert str(error.value) == (
-        f"u-0: the stream 'two' of the table {table} reads it already; the stream 'main' would land the same records a "
-        "second time. Nothing was written. Land 'main' in another table, or take the topic out of its source. If 'two' "
-        "is to stop reading it, take the topic out of that source, and give up its position: dagster-kafka-flip "
+        f"u-0: the stream 'two' of the table {table} reads it already; the stream 'main' would duplicate the records. "
+        "Nothing was written. Use another table for 'main', "
+        "or remove the topic from its source. If 'two' should stop reading it, remove the topic from that source and "
+        "give up its position: dagster-kafka-flip "
         f"position set --table {table} --stream two --bootstrap-servers <host:port> --give-up --reason <why>"
     )
 
@@ -477,7 +478,7 @@ def test_of_two_streams_that_begin_at_once_the_second_finds_the_first_before_it_
         two.commit(_rows(spark, 1), _document(begin_two, "b", stream="two"), [_T0])
     assert _ids(table) == [1]
     # Where no lock keeps them apart, the read-back finds it.
-    with pytest.raises(TableChangedError, match=r"versions 1 .* and 2 .* are both of t-0"):
+    with pytest.raises(TableChangedError, match=r"versions 1 .* and 2 .* both contain t-0"):
         two.commit(_rows(spark, 1), _document(begin_two, "c", stream="two"))
 
 
@@ -494,12 +495,12 @@ def test_a_stream_whose_commits_history_has_lost_is_not_taken_for_none(spark, ta
 
 def test_a_table_of_a_stream_takes_no_windows_even_while_it_is_empty(spark, table):
     stream = _stream(spark, table)
-    with pytest.raises(WindowsChangedError, match="a run of a stream made it"):
+    with pytest.raises(WindowsChangedError, match="a stream's run created it"):
         stream.check_takes_windows()
     spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('dagster-kafka-flip.streams')")
     stream.check_takes_windows()
     stream.commit(stream.no_rows(), _document(stream.anchor(), "a"))
-    with pytest.raises(WindowsChangedError, match=r"the stream 'main' has landed in it \(version 2\)"):
+    with pytest.raises(WindowsChangedError, match=r"the stream 'main' wrote to it \(version 2\)"):
         stream.check_takes_windows()
 
 
@@ -528,7 +529,7 @@ def test_rows_that_spark_was_told_not_to_count_are_unknown_and_still_foreign(spa
         _rows(spark, 7).write.format("delta").save(other)
     finally:
         spark.conf.unset("spark.databricks.delta.history.metricsEnabled")
-    with pytest.raises(ForeignRowsError, match="for which history gives no number of rows"):
+    with pytest.raises(ForeignRowsError, match="whose row count is not in the history"):
         _stream(spark, other, create=False).anchor()
 
 
@@ -537,8 +538,8 @@ def test_a_view_or_another_format_by_a_catalog_name_is_called_what_it_is(spark):
     try:
         spark.sql("CREATE TABLE flip_others.p (id INT) USING parquet")
         spark.sql("CREATE VIEW flip_others.v AS SELECT * FROM flip_others.p")
-        for name, what in (("p", "a table of the format parquet"), ("v", "a view")):
-            with pytest.raises(TableError, match=f"flip_others.{name} is {what} and no Delta table"):
+        for name, what in (("p", "a table in the format parquet"), ("v", "a view")):
+            with pytest.raises(TableError, match=f"flip_others.{name} is {what}, not a Delta table"):
                 DeltaTable(spark, DeltaTarget(table=f"flip_others.{name}")).anchor()
     finally:
         spark.sql("DROP DATABASE flip_others CASCADE")
@@ -582,39 +583,41 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
         (
             f"{_NESTED}, extra INT",
             (
-                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution=True to have "
-                "it added, or leave it out in the transform"
+                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution=True to add "
+                "it, or drop it in the transform"
             ),
         ),
         (
             "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
             (
-                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True to have it "
-                "added, or leave it out in the transform"
+                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True to add it, "
+                "or drop it in the transform"
             ),
         ),
         (
             "id INT, name STRING",
             (
-                "the batch does not fit the table {table}: the column id is bigint there and int in the batch. Nothing "
-                "was written. Change the value format or cast in the transform, or land into another table"
+                "the batch does not fit the table {table}: the column id is bigint in the table and int in the batch. "
+                "Nothing "
+                "was written. Change the value format, cast in the transform, or use another table"
             ),
         ),
         (
             "id BIGINT, S STRUCT<a: STRING, l: ARRAY<STRUCT<x: INT>>>, m MAP<STRING, STRING>",
             (
-                "the batch does not fit the table {table}: the column S.a is int there and string in the batch; the "
-                "column S.l[].x is string there and int in the batch; the column m{{}} is int there and string in the "
-                "batch. Nothing was written. Change the value format or cast in the transform, or land into "
-                "another table"
+                "the batch does not fit the table {table}: the column S.a is int in the table and string in the "
+                "batch; the "
+                "column S.l[].x is string in the table and int in the batch; the column m{{}} is int in the table and "
+                "string in the "
+                "batch. Nothing was written. Change the value format, cast in the transform, or use another table"
             ),
         ),
         (
             "id BIGINT, s STRING",
             (
                 "the batch does not fit the table {table}: the column s is struct<a:int,l:array<struct<x:string>>> "
-                "there and string in the batch. Nothing was written. Change the value format or cast in the transform, "
-                "or land into another table"
+                "in the table and string in the batch. Nothing was written. Change the value format, cast in the "
+                "transform, or use another table"
             ),
         ),
         (
@@ -639,12 +642,13 @@ def test_columns_of_a_first_run_that_landed_nothing_bind_no_later_one(spark, tab
     stream = _stream(spark, table)
     other = _struct("id INT, name STRING")
     way_out = (
-        " Or, as an earlier run created the table and nothing was ever written to it, remove its folder: the next run "
+        " An earlier run created the table and nothing was ever written to it, so you can also remove its folder: the "
+        "next run "
         "creates it with the columns of its batch"
     )
     with pytest.raises(SchemaMismatchError) as error:
         stream.check_schema(other)
-    assert str(error.value).endswith(f"or land into another table.{way_out}")
+    assert str(error.value).endswith(f"or use another table.{way_out}")
     shutil.rmtree(table)
     again = DeltaTable(spark, DeltaTarget(table=table))
     assert again.anchor() is None
@@ -655,7 +659,7 @@ def test_columns_of_a_first_run_that_landed_nothing_bind_no_later_one(spark, tab
     again.commit(spark.createDataFrame([], other), _document(again.anchor(), "a"))
     with pytest.raises(SchemaMismatchError) as error:
         again.check_schema(_struct(_SCHEMA))
-    assert str(error.value).endswith("or land into another table")
+    assert str(error.value).endswith("or use another table")
 
 
 def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not_matter(spark, table):
@@ -688,7 +692,7 @@ def test_schema_evolution_adds_columns_and_keeps_document_and_fence(spark, table
 def test_a_column_that_the_rows_lack_is_named_before_the_table_is_made(spark, table, option):
     target = DeltaTarget(table=table).model_copy(update={option: ("custmer",)})
     with pytest.raises(
-        ConfigurationError, match=rf"^{option}: the rows for .* no column 'custmer'; did you mean customer"
+        ConfigurationError, match=rf"^{option}: the rows of .* no column 'custmer'; did you mean customer"
     ):
         DeltaTable(spark, target).create(StructType().add("customer", "string").add("amount", "double"))
     assert not Path(table).exists()

@@ -88,8 +88,8 @@ def test_a_newer_document_is_refused():
     with pytest.raises(DocumentVersionError) as error:
         CommitDocument.from_text(newer)
     assert str(error.value) == (
-        "a commit of this table was written by a newer dagster-kafka-flip (document version 2; this installation reads "
-        "up to 1): upgrade this one"
+        "a commit of this table was written by a newer dagster-kafka-flip (document version 2; this version reads up "
+        "to 1): upgrade dagster-kafka-flip"
     )
 
 
@@ -105,8 +105,8 @@ def test_a_document_of_ours_that_can_not_be_read_is_refused_and_not_passed_over(
     with pytest.raises(DocumentVersionError) as error:
         CommitDocument.from_text(damaged)
     assert str(error.value) == (
-        f"a commit of this table carries a position that can't be read ({cause}): it was damaged, or written by an "
-        "early development version. Land in another table"
+        f"a commit of this table contains a position that can't be read ({cause}): it is damaged, or was written by "
+        "an early development version. Use another table"
     )
 
 

@@ -145,8 +145,8 @@ def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
     with pytest.raises(PositionLostError) as error:
         _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026-01-01 00:00:00"))
     assert str(error.value) == (
-        "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), which does not say to which "
-        "version. Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
+        "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), and history does not record "
+        "to which version. Nothing was read. Restore the table once more, TO VERSION AS OF the version you want"
     )
 
 
@@ -193,8 +193,8 @@ def test_a_restore_to_a_time_that_may_mean_two_positions_stops():
             _find_restored(*history, to={history[-1].version: to})
         assert str(error.value) == (
             f"version {history[-1].version} of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00.0), "
-            f"and it left the very files of more than one version, among them {versions}, at which the stream 'main' "
-            "did not stand at the same position. Nothing was read. Restore the table once more, TO VERSION AS OF the "
+            f"and its files match more than one version, including {versions}, in which the stream 'main' had "
+            "different positions. Nothing was read. Restore the table once more, TO VERSION AS OF the "
             "version you want"
         )
 
@@ -236,9 +236,9 @@ def test_a_wipe_since_the_streams_last_commit_is_an_error(commit, shown):
     with pytest.raises(TableReplacedError) as error:
         _find(create(), own(1), commit, append(3))
     assert str(error.value) == (
-        f"the table lake.t was replaced or wiped: version 2 is a {shown}, after version 1, the last commit of the "
-        "stream 'main'. Nothing was read, because going on from the position would leave out what was wiped. RESTORE "
-        "the table to version 1, or land into another table to read everything again"
+        f"the table lake.t was replaced or its rows were deleted: version 2 is a {shown}, after version 1, the last "
+        "commit of the stream 'main'. Nothing was read, because continuing from the position would not restore the "
+        "deleted rows. RESTORE the table to version 1, or use another table to read everything again"
     )
 
 
@@ -302,8 +302,8 @@ def test_rows_of_others_in_a_table_without_a_position_are_an_error(commits, vers
     operation = commits[version].operation
     assert str(error.value) == (
         f"the table lake.t has rows that no stream wrote (version {version}, {operation}), and the stream 'main' has "
-        "no position in it. Nothing was written: reading the topic from its start could double what is there already. "
-        "Use another table; or, if it is known up to which offsets these rows go, begin there: "
+        "no position in it. Nothing was written: reading the topic from the beginning could duplicate these rows. Use "
+        "another table; or, if you know the last offsets of these rows, set the position: "
         + set_position("lake.t", "main", topics=TOPIC)
     )
 
@@ -326,8 +326,8 @@ def test_an_unknown_operation_stops():
     with pytest.raises(PositionLostError) as error:
         _find(create(), own(1), foreign(2, "MYSTERY"))
     assert str(error.value) == (
-        "version 2 of the table lake.t is a MYSTERY, which this version of dagster-kafka-flip does not know; whether "
-        "the rows before it still stand can't be told, so nothing was read"
+        "version 2 of the table lake.t is a MYSTERY, which this version of dagster-kafka-flip does not know. It may "
+        "have removed earlier rows, so nothing was read"
     )
 
 
@@ -337,7 +337,7 @@ def test_history_that_ends_before_the_position_stops():
             _find(*commits)
         assert str(error.value) == (
             "the table lake.t no longer has the history that holds the position of the stream 'main': its oldest "
-            "commit is version 7, and no commit of the stream is left. Nothing was read. Delta forgets commits after "
+            "commit is version 7, and it holds no commit of the stream. Nothing was read. Delta removes commits after "
             "delta.logRetentionDuration"
         )
 
@@ -378,9 +378,9 @@ def test_what_took_rows_away_while_the_last_commit_was_being_written_is_an_error
     with pytest.raises(TableChangedError) as error:
         _find(create(), own(1), commit, append(3), own(4, base=1), append(5))
     assert str(error.value) == (
-        f"version 2 of the table lake.t is a {shown}, made after the position was read (version 1) and before the "
-        "batch was committed (version 4). Rows may be missing between the two. RESTORE the table to version 3 or "
-        "earlier, which the next run then goes on from"
+        f"version 2 of the table lake.t is a {shown} between the reading of the position (version 1) and the commit "
+        "of the batch (version 4). Rows in between may be missing. RESTORE the table to version 3 or earlier, from "
+        "which the next run continues"
     )
 
 
@@ -399,10 +399,10 @@ def test_a_fence_that_did_not_hold_is_an_error_and_the_way_out_is_a_restore():
     with pytest.raises(TableChangedError) as error:
         _find(*history)
     assert str(error.value) == (
-        "versions 2 and 5 of the table lake.t are both of the stream 'main', and the later one was planned at version "
-        "1, before the earlier one was there: records may be in the table twice. Delta forgot the transaction version "
-        "of the earlier one (delta.setTransactionRetentionDuration). Set that to longer than any run takes, and "
-        "RESTORE the table to version 4, which the next run then goes on from"
+        "versions 2 and 5 of the table lake.t both belong to the stream 'main', and the later one was planned at "
+        "version 1, before the earlier one was committed: the table may hold duplicates. Delta removed the "
+        "transaction version of the earlier one (delta.setTransactionRetentionDuration). Set this property to longer "
+        "than any run takes, and RESTORE the table to version 4, from which the next run continues"
     )
     assert _find(*history, restore(7, 4)).state == state_at(2)
 
@@ -459,8 +459,8 @@ def test_rows_that_nobody_counted_are_looked_for_in_the_table(commit):
         with pytest.raises(ForeignRowsError) as error:
             _find(*history, has_rows=has_rows)
         assert str(error.value).startswith(
-            f"the table lake.t has rows that no stream wrote (version {commit.version}, {commit.operation}, for which "
-            "history gives no number of rows, and the table has rows), and the stream 'main' has no position in it."
+            f"the table lake.t has rows that no stream wrote (version {commit.version}, {commit.operation}, whose row "
+            "count is not in the history; the table has rows), and the stream 'main' has no position in it."
         )
     anchor = _find(*history, has_rows=False)
     assert (anchor.state, anchor.table_rows) == (None, 0)
@@ -495,10 +495,10 @@ def test_of_two_streams_whose_first_batches_hold_the_same_the_later_one_finds_ou
     with pytest.raises(TableChangedError) as error:
         check_alone([other], second, 2, "lake.t")
     assert str(error.value) == (
-        "versions 1 (the stream 'other') and 2 (the stream 'main') of the table lake.t are both of t-0, and the later "
-        "one was planned before the earlier one was there: up to 30 records are in the table twice by these two "
-        "batches. RESTORE the table to version 1, which takes this batch out again; then land one of the two in "
-        "another table"
+        "versions 1 (the stream 'other') and 2 (the stream 'main') of the table lake.t both contain t-0, and the "
+        "later one was planned before the earlier one was committed: up to 30 records of these two batches are "
+        "duplicates. RESTORE the table to version 1, which removes this batch; then use another table for one of the "
+        "two"
     )
     elsewhere = replace(second, state=EnumeratorState({TopicPartition("u", 0): 1}))
     check_alone([other], elsewhere, 2, "lake.t")
@@ -507,7 +507,7 @@ def test_of_two_streams_whose_first_batches_hold_the_same_the_later_one_finds_ou
 
 def test_a_table_that_became_one_of_windows_during_a_batch_is_told():
     marked = foreign(1, "SET TBLPROPERTIES", properties='{"dagster-kafka-flip.windows":"daily"}')
-    with pytest.raises(TableChangedError, match=r"version 1 made lake\.t a table of windows"):
+    with pytest.raises(TableChangedError, match=r"version 1 wrote windows to lake\.t"):
         check_alone([marked], document_of(2, base=0), 2, "lake.t")
 
 

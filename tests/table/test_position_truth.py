@@ -138,10 +138,10 @@ def test_where_delta_forgets_transaction_versions_the_position_stands_and_a_doub
     with pytest.raises(TableChangedError) as error:
         _land(spark, stream, "b", 1, offset=1, anchor=anchor)
     assert str(error.value) == (
-        f"versions 1 and 2 of the table {table} are both of the stream 'main', and the later one was planned at "
-        "version 0, before the earlier one was there: records may be in the table twice. Delta forgot the transaction "
-        "version of the earlier one (delta.setTransactionRetentionDuration). Set that to longer than any run takes, "
-        "and RESTORE the table to version 1, which the next run then goes on from"
+        f"versions 1 and 2 of the table {table} both belong to the stream 'main', and the later one was planned at "
+        "version 0, before the earlier one was committed: the table may hold duplicates. Delta removed the "
+        "transaction version of the earlier one (delta.setTransactionRetentionDuration). Set this property to longer "
+        "than any run takes, and RESTORE the table to version 1, from which the next run continues"
     )
     with pytest.raises(TableChangedError):
         stream.anchor()

@@ -1,4 +1,4 @@
-"""How long Delta keeps a position, and that it is committed anew before Delta forgets it."""
+"""How long Delta keeps a position, and that committing it again before Delta forgets it."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def _forget(spark, table, rounds=12):
 def _lost(table, oldest, reason):
     return (
         f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest commit "
-        f"is version {oldest}, and no commit of the stream is left. Nothing was read. Delta forgets commits after "
-        f"delta.logRetentionDuration. A record can't stand in: {reason}. Look what the table holds, and set the "
-        f"position: {set_position(str(table), 'main', topics=TOPIC)}"
+        f"is version {oldest}, and it holds no commit of the stream. Nothing was read. Delta removes commits after "
+        f"delta.logRetentionDuration. The record can't replace it: {reason}. Check the table's last offsets, and set "
+        f"the position: {set_position(str(table), 'main', topics=TOPIC)}"
     )
 
 
@@ -179,40 +179,39 @@ def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table
     oldest = _forget(spark, table)
     assert oldest == 10
     for record, reason in (
-        (None, "the stream's last transaction version is 0, and no record was given to the run that carries one"),
+        (None, "the stream's last transaction version is 0, and the run has no record that contains one"),
         (
             replace(seen, transaction_version=None),
-            "the stream's last transaction version is 0, and no record was given to the run that carries one",
+            "the stream's last transaction version is 0, and the run has no record that contains one",
         ),
         (
             replace(seen, stream="another"),
-            "the stream's last transaction version is 0, and no record was given to the run that carries one",
+            "the stream's last transaction version is 0, and the run has no record that contains one",
         ),
         (
             replace(seen, transaction_version=5),
             (
-                "the stream's last transaction version is 0, and the record of the last run carries 5: it is not of "
-                "the stream's last commit"
+                "the stream's last transaction version is 0, but the record of the last run contains 5: it does not "
+                "belong to the stream's last commit"
             ),
         ),
         (
             seen,
             (
-                "the record of the last run carries its transaction version, 0, and was made at version 2; what "
-                "happened to the table in versions 3 to 9 can't be seen any longer, and a RESTORE or a wipe may be "
-                "among them"
+                "the record of the last run contains its transaction version, 0, from version 2; versions 3 to 9 are "
+                "no longer in the history, and a RESTORE or a deletion may be among them"
             ),
         ),
         (
             replace(seen, table_version=9, dead_letters_owed=True),
-            "the record of the last run may owe dead letters, and which can't be seen any longer",
+            "the record of the last run may have pending dead letters, and the history no longer shows which",
         ),
     ):
         with pytest.raises(PositionLostError) as error:
             land(known=record, verify_after=timedelta(0))
         assert str(error.value) == _lost(table, oldest, reason)
     spark.sql(f"DELETE FROM delta.`{table}`")
-    with pytest.raises(PositionLostError, match=r"no commit of the stream is left. Nothing was read. Delta forgets"):
+    with pytest.raises(PositionLostError, match=r"it holds no commit of the stream. Nothing was read. Delta removes"):
         land(known=replace(seen, table_version=9), verify_after=timedelta(0))
 
 
@@ -284,7 +283,7 @@ def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table)
     assert reader.transaction_version("nobody", newest) is None
     for file in log.glob("*.checkpoint*"):
         file.rename(file.with_suffix(".gone"))
-    with pytest.raises(TableError, match=r"is not whole: it has neither version 0 nor a checkpoint after it"):
+    with pytest.raises(TableError, match=r"is incomplete: it has neither version 0 nor a later checkpoint"):
         reader.transaction_version("dagster-kafka-flip/main", newest)
 
 

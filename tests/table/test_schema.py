@@ -19,7 +19,7 @@ from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.schema import check_can_be_stored
 from dagster_kafka_flip.table.target import DeltaTarget
 
-_A_NAME = "has a blank, a line end, or one of ,;{}()= in it; give it another in the transform, or set properties="
+_A_NAME = "contains a space, a newline, or one of ,;{}()=; rename it in the transform, or set properties="
 
 
 def _columns(**types):
@@ -35,24 +35,28 @@ def _check(schema, **about):
     [
         (_columns(**{"a b": IntegerType()}), (), f"the name 'a b' {_A_NAME}"),
         (_columns(a=ArrayType(_columns(**{"b=c": IntegerType()}))), (), f"the name 'a.b=c' {_A_NAME}"),
-        (_columns(a=IntegerType(), A=StringType()), (), "there are two columns 'A', which Spark and Delta tell apart"),
-        (_columns(a=StructType([])), (), "the column 'a' is a STRUCT without fields, and a file holds none"),
+        (
+            _columns(a=IntegerType(), A=StringType()),
+            (),
+            "there are two columns 'A'; column names in Spark and Delta are case-insensitive",
+        ),
+        (_columns(a=StructType([])), (), "the column 'a' is a STRUCT without fields, which Parquet can't store"),
         (
             _columns(a=MapType(StringType(), DayTimeIntervalType())),
             (),
-            "the column 'a' is interval day to second, which Delta doesn't store; declare it as STRING, or make a num",
+            ("the column 'a' has the type interval day to second, which Delta can't store; declare it as STRING, or "),
         ),
         (
             _columns(a=ArrayType(IntegerType()), b=IntegerType()),
             ("A",),
-            "the column 'A' is array<int>, by which no table can be partitioned",
+            "the column 'A' has the type array<int>, which can't be a partition column",
         ),
     ],
 )
 def test_a_column_that_delta_does_not_store_is_told_by_its_name(schema, by, message):
     with pytest.raises(ConfigurationError) as error:
         _check(schema, by=by)
-    assert str(error.value).startswith(f"the table t can't be made: {message}")
+    assert str(error.value).startswith(f"the table t can't be created: {message}")
     assert str(error.value).endswith(". Nothing was written")
 
 
@@ -71,6 +75,6 @@ def test_a_history_that_can_not_be_read_is_told_with_the_line_that_says_why():
         DeltaTable(Spark(), DeltaTarget(table="a.b.c.d")).anchor()  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
         "the history of the table a.b.c.d can't be read: AnalysisException: [REQUIRES_SINGLE_PART_NAMESPACE] "
-        "spark_catalog requires a single-part namespace, not a.b. Check the table's name, and whether this "
-        "machine reaches its store or its catalog; then run again"
+        "spark_catalog requires a single-part namespace, not a.b. Check the table's name and this machine's access to "
+        "its store and catalog, then run again"
     )

@@ -129,9 +129,9 @@ def test_what_may_pass_is_tried_again_up_to_a_limit_and_told_each_time(error, mo
     with caplog.at_level(logging.WARNING), pytest.raises(WriteFailedError):
         retries(logging.getLogger("test"), "the write to t")(fail)
     assert len(tries) == TRIES == 5
-    told = [record.getMessage().partition(", trying again in 0 s: ") for record in caplog.records]
+    told = [record.getMessage().partition("; retrying in 0 s: ") for record in caplog.records]
     assert [(what, cause) for what, _, cause in told] == [
-        (f"the write to t failed for a reason that may pass (try {number} of 5)", telling_line(error))
+        (f"the write to t failed with a transient error (try {number} of 5)", telling_line(error))
         for number in range(1, 5)
     ]
 

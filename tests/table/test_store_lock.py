@@ -68,7 +68,9 @@ def test_who_waits_for_the_lock_says_for_whom_and_not_for_ever(tmp_path, monkeyp
         with pytest.raises(TableError) as error, store_lock(table, is_remote=False):
             pass
         assert str(error.value).startswith(f"the table {table} has been locked by the process {os.getpid()} for 0 min")
-        assert caplog.messages[0].startswith(f"waiting for the process {os.getpid()}, which is writing to {table}: 0 s")
+        assert caplog.messages[0].startswith(
+            f"waiting for the process {os.getpid()}, which is writing to {table}, for 0 s"
+        )
     with store_lock(table, is_remote=False):
         pass
 
@@ -103,7 +105,7 @@ def test_a_lock_that_can_not_be_opened_is_told_and_a_link_is_not_followed(tmp_pa
     lock.unlink()
     lock.mkdir()
     taken = store_lock(str(tmp_path / "table"), is_remote=False)
-    with pytest.raises(TableError, match=r"Is a directory \(user \d+, mode 0\d+\)\. Whoever may write"), taken:
+    with pytest.raises(TableError, match=r"Is a directory \(user \d+, mode 0\d+\)\. Every user that writes"), taken:
         pass
 
 
@@ -138,9 +140,9 @@ def test_plain_s3_is_refused_unless_something_keeps_two_writers_apart(spark):
         with pytest.raises(UnsafeStoreError) as error:
             check_store(spark, f"{scheme}://bucket/t", single_writer=False)
         assert str(error.value) == (
-            f"the table {scheme}://bucket/t lies on S3 with Delta's default log store, under which two runs at once "
-            "can overwrite each other's commits. Either set single_writer=True and give the asset a pool with the "
-            f"limit 1, or set spark.delta.logStore.{scheme}.impl to a log store for several writers, such as "
+            f"the table {scheme}://bucket/t is on S3 with Delta's default log store, which lets two concurrent runs "
+            "overwrite each other's commits. Set single_writer=True and give the asset a pool with the limit 1, or "
+            f"set spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
             "io.delta.storage.S3DynamoDBLogStore"
         )
         check_store(spark, f"{scheme}://bucket/t", single_writer=True)

@@ -75,34 +75,34 @@ def test_different_tables_have_different_identities():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"table": ""}, "table: is empty"),
+        ({"table": ""}, "table: empty"),
         (
             {"table": "lake/t\nx"},
-            "the table 'lake/t\\nx' holds a character that can't be seen, such as the end of a line; leave it out",
+            "the table 'lake/t\\nx' contains an invisible character, such as a newline; remove it",
         ),
         (
             {"table": "~/lake/t"},
             (
-                "the table '~/lake/t' begins with ~, which only a shell takes for a home; write the path in full, or "
+                "the table '~/lake/t' begins with ~, which only a shell expands; write the full path, or "
                 "./~ for a folder of that name"
             ),
         ),
         *(
             (
                 {"table": table},
-                "the table begins with file:, and no absolute path follows; write it such as file:///srv/lake/orders",
+                "the table begins with file:, but has no absolute path; write it like file:///srv/lake/orders",
             )
             for table in ("file:lake/t", "file://host/lake/t", "delta.`file://localhost/lake/t`")
         ),
-        ({"stream": ""}, "the stream id '' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
-        ({"stream": "a/b"}, "the stream id 'a/b' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
-        ({"stream": "x" * 101}, f"the stream id {'x' * 101!r} can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
-        ({"stream": "a\n"}, "the stream id 'a\\n' can't be: 1 to 100 letters, digits, '.', '_' and '-'"),
+        ({"stream": ""}, "invalid stream id '': use 1 to 100 letters, digits, '.', '_' and '-'"),
+        ({"stream": "a/b"}, "invalid stream id 'a/b': use 1 to 100 letters, digits, '.', '_' and '-'"),
+        ({"stream": "x" * 101}, f"invalid stream id {'x' * 101!r}: use 1 to 100 letters, digits, '.', '_' and '-'"),
+        ({"stream": "a\n"}, "invalid stream id 'a\\n': use 1 to 100 letters, digits, '.', '_' and '-'"),
         (
             {"partition_by": ("a",), "cluster_by": ("b",)},
-            "a Delta table has partition columns or clustering columns, not both",
+            "a Delta table can have partition columns or clustering columns, not both",
         ),
-        ({"partition": ("a",)}, "partition: there is no such field; did you mean partition_by?"),
+        ({"partition": ("a",)}, "partition: unknown field; did you mean partition_by?"),
     ],
 )
 def test_a_target_that_can_not_be_is_refused(values: dict[str, Any], message: str):

@@ -110,7 +110,7 @@ def test_a_newer_version_is_refused_and_not_misread():
 @pytest.mark.parametrize("part", ["state", "splits"])
 def test_a_newer_version_of_a_part_is_refused(part):
     content = json.loads(_DOCUMENT.to_text())[part] | {"version": 99}
-    with pytest.raises(DocumentVersionError, match="upgrade it"):
+    with pytest.raises(DocumentVersionError, match="upgrade dagster-kafka-flip"):
         WindowsDocument.from_text(_changed(**{part: content}))
 
 
@@ -118,13 +118,13 @@ def test_a_newer_version_of_a_part_is_refused(part):
 def test_a_document_with_a_part_missing_was_damaged(missing):
     document = json.loads(_DOCUMENT.to_text())
     del document[missing]
-    with pytest.raises(DocumentVersionError, match=rf"can't be read \(KeyError: '{missing}'\): it was damaged"):
+    with pytest.raises(DocumentVersionError, match=rf"can't be read \(KeyError: '{missing}'\): it is damaged"):
         WindowsDocument.from_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("changes", [{"windows": [["a", 0]]}, {"windows": 5}, {"incidents": [{"wrong": 1}]}])
 def test_a_document_that_makes_no_sense_was_damaged(changes):
-    with pytest.raises(DocumentVersionError, match="it was damaged"):
+    with pytest.raises(DocumentVersionError, match="it is damaged"):
         WindowsDocument.from_text(_changed(**changes))
 
 
@@ -185,5 +185,5 @@ def test_exact_windows_record_no_bounds():
     ],
 )
 def test_a_damaged_document_is_told_as_one(text):
-    with pytest.raises(DocumentVersionError, match="it was damaged"):
+    with pytest.raises(DocumentVersionError, match="it is damaged"):
         WindowsDocument.from_text(text)

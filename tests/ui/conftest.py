@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Several Sparks in a row share two cores.
 _RUN_SECONDS = 900
 _PAGE_MILLISECONDS = 60_000
+# What is asked of the web server takes time from the run that is waited for.
+_EVERY = 1.0
 _CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -93,7 +95,7 @@ def _serving(folder: str) -> Generator[Server]:
     try:
         for line in process.stdout:
             output += line
-            if "Ctrl-C ends everything" in line:
+            if "Ctrl-C stops everything" in line:
                 break
         address = re.search(r"Dagster +(http://\S+)", output)
         broker = re.search(r"Kafka +(127[0-9.]+:\d+)", output)
@@ -148,7 +150,7 @@ def _observe(server: Server, browser: Browser) -> str:
         return [run["runId"] for run in server.runs(statuses=["SUCCESS", "FAILURE"]) if run["runId"] not in before]
 
     # One that the condition of the topic launches is as good.
-    wait_until(lambda: bool(ended()), seconds=_RUN_SECONDS)
+    wait_until(lambda: bool(ended()), seconds=_RUN_SECONDS, every=_EVERY)
     page.close()
     return ended()[0]
 
@@ -179,7 +181,7 @@ def checked(server: Server, landed: str) -> str:
     def status() -> str:
         return next(found["status"] for found in server.runs(pipelineName="check_flights") if found["runId"] == run)
 
-    wait_until(lambda: status() in {"SUCCESS", "FAILURE"}, seconds=_RUN_SECONDS)
+    wait_until(lambda: status() in {"SUCCESS", "FAILURE"}, seconds=_RUN_SECONDS, every=_EVERY)
     assert status() == "SUCCESS"
     return run
 
@@ -194,7 +196,7 @@ def backfilled(server: Server) -> str:
     def status() -> str:
         return server.ask(_BACKFILL_STATUS, id=backfill)["partitionBackfillOrError"]["status"]
 
-    wait_until(lambda: status() != "REQUESTED", seconds=_RUN_SECONDS)
+    wait_until(lambda: status() != "REQUESTED", seconds=_RUN_SECONDS, every=_EVERY)
     assert status() == "COMPLETED_SUCCESS"
     return backfill
 
@@ -206,7 +208,11 @@ def failed(server: Server, browser: Browser, checked: str, backfilled: str) -> s
     selector = {**_REPOSITORY, "sensorName": "default_automation_condition_sensor"}
     assert server.ask(_START_SENSOR, selector=selector) == {"startSensor": {"__typename": "Sensor"}}
     # What is there at the first evaluation counts as nothing new.
-    wait_until(lambda: bool(server.ask(_EVALUATIONS)["assetConditionEvaluationRecordsOrError"]["records"]), seconds=120)
+    wait_until(
+        lambda: bool(server.ask(_EVALUATIONS)["assetConditionEvaluationRecordsOrError"]["records"]),
+        seconds=120,
+        every=_EVERY,
+    )
     _, later = load_flights(2000)
     kafka = Kafka(server.broker)
     records = [*zip(later.keys, later.values, strict=True), ("AA", '{"carrier": "AA", "flight": "one"}')]
@@ -220,7 +226,7 @@ def failed(server: Server, browser: Browser, checked: str, backfilled: str) -> s
         wanted = [run for run in automatic if {"path": ["flights"]} in run["assetSelection"]]
         return [run for run in wanted if run["status"] in {"SUCCESS", "FAILURE", "CANCELED"}]
 
-    wait_until(lambda: bool(found()), seconds=_RUN_SECONDS)
+    wait_until(lambda: bool(found()), seconds=_RUN_SECONDS, every=_EVERY)
     (run,) = found()
     assert run["status"] == "FAILURE"
     return run["runId"]

@@ -17,7 +17,7 @@ def test_each_check_tells_what_it_found_with_its_numbers(screen: Screen, checked
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
     page.get_by_text("no_duplicate", exact=True).first.click()
     expect(
-        page.get_by_text("No record, told by topic, topic partition and offset, is in the table more than once.")
+        page.get_by_text("No record (by topic, partition and offset) is in the table more than once.")
     ).to_be_visible()
     expect(page.get_by_text("Passed", exact=True).first).to_be_visible()
     expect(page.get_by_text(re.compile(r"166,?158")).first).to_be_visible()

@@ -12,8 +12,8 @@ pytestmark = MARKS
 
 _REJECTED = re.compile(
     r"RecordsRejectedError: 1 record can't be decoded, nothing was written: flights-\d offset \d+: the value of flight "
-    r"does not fit INT\. Correct the format or its schema; or land such records in a table of their own with "
-    r"dead_letter=, or keep them with their bytes and the reason with on_error='null'"
+    r"does not fit INT\. Correct the format or its schema; or send such records to a separate table with "
+    "dead_letter=, or keep them with their bytes and the error with on_error='null'"
 )
 
 

@@ -266,7 +266,7 @@ def test_a_window_that_is_not_over_is_refused_or_tolerated_with_a_failing_check(
     hourly = HourlyPartitionsDefinition("2026-01-01-00:00", end_offset=1)
     key = str(hourly.get_last_partition_key())
     with pytest.raises(
-        WindowNotCompleteError, match=r"is not over: now it is .*records of it may come for 1:00:00 more"
+        WindowNotCompleteError, match=r"is not over: the time is .*late records may arrive for another 1:00:00"
     ):
         run(daily(topic, table, partitions_def=hourly), key)
     asset = daily(topic, table, partitions_def=hourly, tolerate=(WindowNotCompleteError,))
@@ -284,7 +284,7 @@ def test_a_window_beyond_retention_is_refused_unless_that_run_may_go_on(kafka, r
     with pytest.raises(
         WindowBeyondRetentionError,
         match=r"-0: records of the window 2013-03-01 \[2013-03-01T00:00:00Z, 2013-03-02T00:00:00Z\) may be gone: the "
-        r"log begins at offset 2, and the earliest record that is left is dated 2013-03-01T12:00:00Z",
+        r"log begins at offset 2, and the earliest remaining record has the timestamp 2013-03-01T12:00:00Z",
     ):
         run(asset, "2013-03-01", "2013-03-02")
     assert len(table_rows(spark, table, "kafka_value")) == 8, "the rows stay"
@@ -315,7 +315,7 @@ def test_partitions_repair_the_table_of_a_stream(kafka, run, instance, spark, to
     [
         ({"mode": "replace", "start": "earliest"}, "mode: replace needs start and stop as timestamps"),
         ({"mode": "replace", "start": "timestamp:2", "stop": "timestamp:1"}, "which is not after its start"),
-        ({"mode": "truncate"}, "mode: 'truncate' is neither append nor replace"),
+        ({"mode": "truncate"}, "mode: 'truncate' is not append or replace"),
     ],
 )
 def test_a_range_to_replace_that_is_none_is_refused(run, topic, table, config, message):
@@ -330,18 +330,18 @@ DAILY = DailyPartitionsDefinition("2013-03-01")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dead_letter": "letters"}, "dead_letter: not for an asset with partitions"),
-        ({"max_batches": 1, "on_idle": "skip"}, "on_idle, max_batches: not for an asset with partitions"),
+        ({"dead_letter": "letters"}, "dead_letter: not allowed for an asset with partitions"),
+        ({"max_batches": 1, "on_idle": "skip"}, "on_idle, max_batches: not allowed for an asset with partitions"),
         (
             {"partitions_def": StaticPartitionsDefinition(["a"])},
-            "StaticPartitionsDefinition: an asset that lands",
+            "StaticPartitionsDefinition: not supported",
         ),
-        ({"topics_of": {"a": ["t"]}}, "topics_of is for partitions of time and a static dimension"),
+        ({"topics_of": {"a": ["t"]}}, "topics_of needs time partitions with a static dimension"),
         ({"partitions_def": None, "windows": Windows()}, "windows and topics_of are for an asset with partitions"),
         ({"partitions_def": None, "backfill_policy": BackfillPolicy.single_run()}, "backfill_policy is for an asset"),
         (
             {"partitions_def": MultiPartitionsDefinition({"d": DAILY, "t": StaticPartitionsDefinition(["a"])})},
-            "the source reads t, and not a",
+            "the source reads t, not a",
         ),
     ],
 )

@@ -166,9 +166,9 @@ def test_a_restore_between_plan_and_rewrite_is_told_by_this_run_and_every_later_
     repair = Actor(monkeypatch, RepairedTable, "rewrite", lambda: rewrite([DAY], rules=REPAIR))
     repair.plan()
     spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
-    with pytest.raises(TableChangedError, match=r"version 3 of the table .* is a RESTORE, made after"):
+    with pytest.raises(TableChangedError, match=r"version 3 of the table .* is a RESTORE between"):
         repair.write()
-    with pytest.raises(TableChangedError, match=r"RESTORE the table to version 3, which the next run then goes on"):
+    with pytest.raises(TableChangedError, match=r"RESTORE the table to version 3, from which the next run continues"):
         append()
     spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 3")
     append()
@@ -185,5 +185,5 @@ def test_a_topic_that_the_stream_never_read_is_refused(kafka, write, append, rew
     write(1)
     append()
     kafka.create(f"{topic}-other")
-    with pytest.raises(ConfigurationError, match=r"-other is not among those that the table's stream has read"):
+    with pytest.raises(ConfigurationError, match=r"has not read the topic \S+-other "):
         rewrite([DAY], rules=REPAIR, source=KafkaSource(topics=(topic, f"{topic}-other")))

@@ -149,7 +149,7 @@ def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_i
     producer.produce(topic, "held back", partition=0, timestamp=window.start_ms + 2)
     producer.flush(30)
     with pytest.raises(
-        WindowNotCompleteError, match=r"-0: an open transaction holds back 1 offsets from 4 on, .* the window recent"
+        WindowNotCompleteError, match=r"-0: an open transaction holds back 1 offsets from 4, .* the window recent"
     ):
         rewrite([window], rules=Windows(max_lateness=None))
     [result] = rewrite([window], rules=Windows(max_lateness=None), tolerate=(WindowNotCompleteError,))
@@ -166,7 +166,9 @@ def test_a_record_from_the_future_stops_the_run_or_the_log_is_read_to_its_end(
     kafka.produce(topic, [(None, "of 2100")], timestamp=4_102_444_800_000)
     kafka.produce(topic, [(None, "behind")], timestamp=START + 2)
     with pytest.raises(
-        RecordsFromFutureError, match=r"-0: the record at offset 1 is dated 2100-01-01T00:00:00Z, and now it is"
+        RecordsFromFutureError,
+        match=r"-0: the record at offset 1 has the timestamp 2100-01-01T00:00:00Z, but the "
+        "time is",
     ):
         rewrite(hours(0, 1))
     [result] = rewrite(hours(0, 1), tolerate=(RecordsFromFutureError,))
@@ -220,7 +222,7 @@ def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, re
     assert sorted(tuple(row) for row in landed) == [("h000", -50), ("h000", 20), ("h000", 100)]
     assert result.seen is not None
     assert result.seen.timeless == 1
-    with pytest.raises(ConfigurationError, match=r"event_time='n': the column is a int; name a TIMESTAMP column"):
+    with pytest.raises(ConfigurationError, match=r"event_time='n': the column is a int; use a TIMESTAMP column"):
         rewrite(hours(0, 1), rules=Windows(event_time="n"), value_format=JsonFormat("at TIMESTAMP, n INT"))
 
 
@@ -246,18 +248,18 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
 ):
     kafka.create(topic)
     rewrite(hours(0, 1))
-    with pytest.raises(WindowsChangedError, match=r"is a table of windows, and the stream 'main' would land"):
+    with pytest.raises(WindowsChangedError, match=r"is written in windows, and the stream 'main' would duplicate"):
         ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
     kafka.produce(topic, [(None, "x")], timestamp=START + 1)
     rewrite(hours(0, 1))
     before = history(table)
-    with pytest.raises(WindowsChangedError, match=r"it was made for hours, and the asset has days"):
+    with pytest.raises(WindowsChangedError, match=r"it was created for hours, but the asset has days"):
         rewrite(hours(0, 1), definition="days")
-    with pytest.raises(WindowsChangedError, match=r"is a table of windows \(version 1 landed some\)"):
+    with pytest.raises(WindowsChangedError, match=r"is written in windows \(version 1 wrote some\)"):
         ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
     kafka.delete(topic)
     kafka.create(topic)
-    with pytest.raises(TopicRecreatedError, match=r"was deleted and made again"):
+    with pytest.raises(TopicRecreatedError, match=r"was deleted and recreated"):
         rewrite(hours(0, 1))
     assert (history(table), values(rows())) == (before, ["x"])
 
@@ -266,7 +268,11 @@ def test_a_table_of_a_stream_is_no_table_of_windows(kafka, rewrite, spark, spark
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")], timestamp=START + 1)
     ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection, value_format=StringFormat())
-    with pytest.raises(WindowsChangedError, match=r"has rows and is no table of windows.*say Windows\(repair=True\)"):
+    with pytest.raises(
+        WindowsChangedError,
+        match=r"has rows and is not written in windows.*set "
+        r"Windows\(repair=True\)",
+    ):
         rewrite(hours(0, 1))
 
 
@@ -280,7 +286,7 @@ def test_a_failed_rewrite_leaves_the_old_rows(kafka, rewrite, rows, spark, table
         rewrite(hours(0, 1), transform=lambda records: records.drop("kafka_window"))
     with pytest.raises(SchemaMismatchError):
         rewrite(hours(0, 1), transform=lambda records: records.withColumn("more", f.lit(1)))
-    with pytest.raises(ConfigurationError, match=r"the transform gives rows that are not of the windows"):
+    with pytest.raises(ConfigurationError, match=r"the transform returns rows outside the windows"):
         rewrite(hours(0, 1), transform=lambda records: records.withColumn("kafka_window", f.lit("h007")))
     assert values(rows()) == ["x"]
 

@@ -105,9 +105,9 @@ def test_a_topic_written_in_transactions_is_not_aligned_by_its_markers(kafka, cl
     with pytest.raises(EventTimeUnknownError) as error:
         run(builder)
     assert str(error.value) == (
-        f"{topic}-1: what a look-up by time finds at offset 2 is no record that is read, but a marker of a "
-        "transaction, which the broker dates by its own clock, or a record of an aborted one. How far the topic is in "
-        "event time can't be told, so nothing was read; read it without set_watermark_alignment"
+        f"{topic}-1: the lookup by timestamp returned offset 2, which holds a transaction marker (dated by the "
+        "broker's clock) or a record of an aborted transaction. The topic's event time is unknown, so nothing was "
+        "read. Remove set_watermark_alignment to read it"
     )
     _, rows, _ = run(KafkaSource.builder().set_topics(topic))
     assert rows == [(0, BASE), (1, BASE), (1, BASE + HOUR)]

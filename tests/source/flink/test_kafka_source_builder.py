@@ -41,8 +41,8 @@ def test_reading_commits_nothing_with_a_group_id_or_without(
         (
             "enable.auto.commit",
             (
-                "the property enable.auto.commit belongs to the source: offsets are kept in the table's commits and "
-                "never committed behind your back"
+                "the property enable.auto.commit belongs to the source: offsets are stored in the table's commits, "
+                "and the clients never commit them automatically"
             ),
         ),
     ],
@@ -63,8 +63,8 @@ def test_one_way_to_subscribe_excludes_the_others():
         with pytest.raises(ConfigurationError) as error:
             ways[one](ways[other](KafkaSource.builder())).build()
         assert str(error.value) == (
-            "invalid KafkaSource: it reads either topics, or the topics of a pattern, or a set of partitions; "
-            f"given are {one} and {other}"
+            "invalid KafkaSource: exactly one of topics, a topic pattern or a set of partitions is needed; "
+            f"given: {one} and {other}"
         )
 
 

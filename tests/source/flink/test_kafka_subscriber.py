@@ -78,8 +78,8 @@ def test_a_missing_topic_partition_of_a_set_is_an_error(cluster, flink_topics):
     with pytest.raises(TopicNotFoundError) as error:
         PartitionSetSubscription((TopicPartition(flink_topics.one, 0), missing)).describe(cluster)
     assert str(error.value) == (
-        f"{missing}: the source asks for it, and the topic {flink_topics.one} has 10 partitions, numbered from 0; "
-        "correct the number, or add partitions to the topic"
+        f"{missing} does not exist: the topic {flink_topics.one} has 10 partitions, numbered from 0; correct the "
+        "number, or add partitions to the topic"
     )
     with pytest.raises(TopicNotFoundError, match=r"^the topic removed does not exist on "):
         PartitionSetSubscription((TopicPartition("removed", 0),)).describe(cluster)

@@ -91,7 +91,7 @@ def test_specific_offsets_without_a_reset_are_an_error_where_nothing_is_committe
     with pytest.raises(OffsetNotFoundError) as error:
         starts(flink_topics.plain, initializer)
     assert str(error.value).startswith(
-        f"{flink_topics.plain}-1: the consumer group has committed no offset for it (nor for 8 more topic partitions)"
+        f"{flink_topics.plain}-1: the consumer group has no committed offset (also for 8 more topic partitions)"
     )
 
 

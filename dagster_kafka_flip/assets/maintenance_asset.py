@@ -1,0 +1,159 @@
+"""A downstream asset that runs OPTIMIZE and VACUUM on a table."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import dagster
+from dagster import AssetKey, AssetsDefinition, MaterializeResult
+
+from dagster_kafka_flip.assets.asset_options import check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.metadata import table_metadata
+from dagster_kafka_flip.assets.registry import ingestion_of
+from dagster_kafka_flip.assets.resources import spark_of
+from dagster_kafka_flip.assets.short_traces import short_traces
+from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
+from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.table.maintenance import SHORTEST_RETENTION, maintain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dagster import AssetExecutionContext, AutomationCondition
+
+    from dagster_kafka_flip.assets.asset_ingestion import Ingestion
+    from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
+    from dagster_kafka_flip.table.maintenance import Maintained
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+
+@check_arguments
+def kafka_delta_maintenance(
+    asset: AssetsDefinition,
+    *,
+    key: CoercibleToAssetKey | None = None,
+    vacuum_after: timedelta | None = SHORTEST_RETENTION,
+    description: str | None = None,
+    group_name: str | None = None,
+    owners: Sequence[str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    automation_condition: AutomationCondition[Any] | None = None,
+) -> AssetsDefinition:
+    """Creates an asset that compacts a table's files. Pass it to `Definitions(assets=...)`.
+
+    Its key is that of the asset, with `_maintenance` at the end. Materializing it runs OPTIMIZE, which replaces small
+    files by large ones, and VACUUM, which deletes files that no version within `vacuum_after` uses; both on the asset's
+    table and on its dead-letter table. It takes the lock that runs take on a local file system, where Delta alone can't
+    keep two processes apart, and it is in the asset's pool.
+
+    The position stays: OPTIMIZE and VACUUM are commits without one. If the stream did not run for half of
+    `delta.logRetentionDuration`, the asset fails before it changes anything, because new commits could make Delta
+    delete the one that holds the position.
+
+    Args:
+        asset: The asset from `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset`.
+        key: Key of one of its assets, if there are several. Default: the only one.
+        vacuum_after: How long files are kept that the newest version doesn't use, at least 7 days, which is Delta's own
+            limit; None for no VACUUM. Default: 7 days. Versions older than that can't be read or restored any more.
+        description: Description. Default: what it does, and to which table.
+        group_name: Asset group. Default: Dagster's default group.
+        owners: Owners.
+        tags: Tags.
+        metadata: Definition metadata.
+        automation_condition: Condition for automatic materialization, such as `AutomationCondition.on_cron("0 3 * *
+            *")`.
+
+    Raises:
+        ConfigurationError: The asset is not from this package, or `vacuum_after` is shorter than 7 days.
+    """
+    asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_maintenance")
+    check_asset_options(
+        automation_condition=automation_condition,
+        description=description,
+        group_name=group_name,
+        metadata=metadata,
+        owners=owners,
+        tags=tags,
+    )
+    if vacuum_after is not None:
+        expect("vacuum_after", vacuum_after, timedelta, "timedelta(days=7)")
+        if vacuum_after < SHORTEST_RETENTION:
+            msg = (
+                f"vacuum_after={vacuum_after}: must be at least {SHORTEST_RETENTION.days} days, or None for no "
+                "VACUUM; a run or a reader may still need recently replaced files"
+            )
+            raise ConfigurationError(msg)
+    own_key = AssetKey([*asset_key.path[:-1], f"{asset_key.path[-1]}_maintenance"])
+    with dagsters_errors(own_key.to_user_string()):
+        return _asset(
+            ingestion,
+            {
+                "key": own_key,
+                "deps": [asset_key],
+                "description": description or f"OPTIMIZE and VACUUM of the table {ingestion.target}.",
+                "group_name": group_name,
+                "owners": owners,
+                "tags": tags,
+                "metadata": {**table_metadata(ingestion.target), **(metadata or {})},
+                "automation_condition": automation_condition,
+                "kinds": {"deltalake", "spark"},
+                "pool": asset.op.pool,
+            },
+            vacuum_after,
+        )
+
+
+def _asset(ingestion: Ingestion, options: Mapping[str, Any], vacuum_after: timedelta | None) -> AssetsDefinition:
+    make_asset: Any = dagster.asset(required_resource_keys={ingestion.spark}, **options)
+
+    # Without annotations: Dagster inspects them, and in this module they are only strings.
+    def maintenance(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+        yield from short_traces(_run(context, ingestion, vacuum_after))
+
+    return make_asset(maintenance)
+
+
+def _run(
+    context: AssetExecutionContext, ingestion: Ingestion, vacuum_after: timedelta | None
+) -> Iterator[MaterializeResult[Any]]:
+    session = spark_of(context, ingestion.spark)()
+    has_position = ingestion.partitions is None or ingestion.partitions.rules.repair
+    done = maintain(session, ingestion.target, vacuum_after, has_position=has_position)
+    metadata = _maintained(context, done, ingestion.target, "delta")
+    if ingestion.dead_letter is not None:
+        target = ingestion.dead_letter.target(ingestion.target)
+        try:
+            metadata |= _maintained(context, maintain(session, target, vacuum_after), target, "dead_letter")
+        except PositionTooOldError:
+            # Nothing commits its position again before a record is rejected; until then no small files are added.
+            context.log.info("no records were rejected recently; skipping the dead-letter table %s", target)
+    yield MaterializeResult(metadata=metadata)
+
+
+def _maintained(
+    context: AssetExecutionContext, done: Maintained | None, target: DeltaTarget, prefix: str
+) -> dict[str, int]:
+    """Logs the result for a table, and returns its metadata; omits unknown values."""
+    if done is None:
+        context.log.info("the table %s does not exist yet; nothing to do", target)
+        return {}
+    context.log.info(
+        "%s: OPTIMIZE replaced %d files by %d; version %d has %d files of %d bytes",
+        target,
+        done.files_removed,
+        done.files_added,
+        done.version,
+        done.files,
+        done.bytes,
+    )
+    numbers = {
+        "version": done.version,
+        "files": done.files,
+        "bytes": done.bytes,
+        "files_removed": done.files_removed,
+        "files_added": done.files_added,
+        "files_vacuumed": done.files_vacuumed,
+    }
+    return {f"{prefix}/{name}": number for name, number in numbers.items() if number is not None}

@@ -1,0 +1,130 @@
+"""OPTIMIZE and VACUUM of a table, serialized with the runs that write to it, and safe for a stream's position."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import PositionTooOldError, TableError
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
+from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
+from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.store_lock import store_lock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+SHORTEST_RETENTION = timedelta(days=7)
+"""Delta's own limit for VACUUM: a reader or a writer may need a file for that long after a commit removed it."""
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """Result of the maintenance of one table.
+
+    Attributes:
+        version: The table's newest version afterwards.
+        files: Data files of that version.
+        bytes: Size of these files.
+        files_removed: Small files that OPTIMIZE replaced.
+        files_added: New files of OPTIMIZE.
+        files_vacuumed: Unused files that VACUUM deleted; None if there was no VACUUM, or if Delta did not record it.
+    """
+
+    version: int
+    files: int
+    bytes: int
+    files_removed: int
+    files_added: int
+    files_vacuumed: int | None
+
+
+def maintain(
+    spark: SparkSession, target: DeltaTarget, vacuum_after: timedelta | None, *, has_position: bool = True
+) -> Maintained | None:
+    """Runs OPTIMIZE and VACUUM on a table, under the lock that every run of this package takes.
+
+    On a local file system, two processes that commit at the same time can lose a commit. The lock prevents that; a
+    plain `OPTIMIZE` from another process would not.
+
+    Args:
+        spark: The session.
+        target: The table and its stream.
+        vacuum_after: How long unused files are kept; None for no VACUUM.
+        has_position: Whether a stream writes to the table. A table of windows has no position to keep.
+
+    Returns:
+        The result; None if the table does not exist yet.
+
+    Raises:
+        PositionTooOldError: New commits could make Delta delete the one that holds the position. Nothing was changed.
+        TableError: OPTIMIZE or VACUUM failed.
+    """
+    table = DeltaTable(spark, target)
+    if has_position:
+        anchor = table.anchor()
+        if anchor is None:
+            return None
+        _check_position_is_kept(table, anchor, target)
+    elif not _is_there(spark, target):
+        return None
+    found: dict[str, Any] = {}
+
+    def work() -> None:
+        (optimized,) = spark.sql(f"OPTIMIZE {target.identifier}").collect()
+        found["optimized"] = optimized["metrics"]
+        if vacuum_after is not None:
+            hours = vacuum_after // timedelta(hours=1)
+            spark.sql(f"VACUUM {target.identifier} RETAIN {hours} HOURS").collect()
+
+    try:
+        with held(store_lock(table.location(), is_remote=table.is_remote)) as lock:
+            run_interruptibly(spark, work, write_tag(uuid.uuid4().hex), lock)
+            (detail,) = spark.sql(f"DESCRIBE DETAIL {target.identifier}").collect()
+            newest = next(iter(commits_of(spark, target)))
+    except Exception as error:
+        msg = (
+            f"the table {target} can't be maintained: {telling_line(error)}. Its rows and its position are unchanged. "
+            "Run the maintenance again when no other run changes the table"
+        )
+        raise TableError(msg) from error
+    is_vacuum = vacuum_after is not None and newest.operation == "VACUUM END"
+    return Maintained(
+        version=newest.version,
+        files=detail["numFiles"],
+        bytes=detail["sizeInBytes"],
+        files_removed=found["optimized"]["numFilesRemoved"],
+        files_added=found["optimized"]["numFilesAdded"],
+        files_vacuumed=newest.metric("numDeletedFiles") if is_vacuum else None,
+    )
+
+
+def _is_there(spark: SparkSession, target: DeltaTarget) -> bool:
+    try:
+        next(iter(commits_of(spark, target)))
+    except TableNotThereError:
+        return False
+    return True
+
+
+def _check_position_is_kept(table: DeltaTable, anchor: Anchor, target: DeltaTarget) -> None:
+    """Checks that Delta keeps the commit with the position: new commits make it clean up old ones.
+
+    Raises:
+        PositionTooOldError: The commit is older than half of the log's retention.
+    """
+    until = table.kept_until(anchor)
+    if until is not None and until <= datetime.now(tz=timezone.utc):
+        msg = (
+            f"the position of the stream {target.stream!r} is in version {anchor.version} of {target}, which is older "
+            "than half of delta.logRetentionDuration. The commits of OPTIMIZE and VACUUM could make Delta delete it. "
+            "Nothing was changed. First materialize the asset that writes to the table: its run commits the position "
+            "again"
+        )
+        raise PositionTooOldError(msg)
