@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.runtime.session import build_session
     from dagster_kafka_flip.runtime.spark_jars import spark_packages
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -72,6 +73,7 @@ _HOMES = {
     "OffsetsInitializer": "source.offsets",
     "RawFormat": "formats.raw",
     "ReadPlan": "source.plan",
+    "SchemaRegistry": "registry.schema_registry",
     "SparkResource": "assets.resources",
     "Spread": "source.limits",
     "StringFormat": "formats.string",
@@ -122,6 +124,7 @@ __all__ = [
     "OffsetsInitializer",
     "RawFormat",
     "ReadPlan",
+    "SchemaRegistry",
     "SparkResource",
     "Spread",
     "StringFormat",

@@ -109,6 +109,56 @@ class LogChangedError(KafkaFlipError):
     """A topic was recreated, or another cluster answered, while a batch was read: its rows may come from either log."""
 
 
+# --- the schema registry ------------------------------------------------------------------------------------------
+
+
+class SchemaRegistryError(KafkaFlipError):
+    """The schema registry could not be asked: a failed TLS connection, an error of its own, or no registry's answer.
+
+    Attributes:
+        status: The answer's HTTP status; None if there was no answer.
+        code: The registry's own error code; None if the answer has none.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, code: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class SchemaRegistryUnreachableError(SchemaRegistryError):
+    """The schema registry, or the server of its OAuth tokens, did not answer in time."""
+
+
+class SchemaRegistryLoginError(SchemaRegistryError):
+    """The schema registry refuses the login (401) or the right to read (403), or no OAuth token was given."""
+
+
+class SchemaNotFoundError(SchemaRegistryError):
+    """The schema registry has no schema with the id or guid, or no subject with the name.
+
+    Attributes:
+        schema_id: The id that was asked for; None if none was.
+        guid: The guid that was asked for; None if none was.
+        subject: The subject that was asked for, or that an id was looked up in; None if none was.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: int | None = None,
+        schema_id: int | None = None,
+        guid: str | None = None,
+        subject: str | None = None,
+    ) -> None:
+        super().__init__(message, status=status, code=code)
+        self.schema_id = schema_id
+        self.guid = guid
+        self.subject = subject
+
+
 # --- windows ------------------------------------------------------------------------------------------------------
 
 

@@ -25,16 +25,28 @@ _ROOMS = {
     "runtime": "errors settings",
     "broker": "errors settings runtime",
     "source": "errors settings runtime",
-    "formats": "errors settings",
+    "registry": "errors settings",
+    "formats": "errors settings registry",
     "reader": "errors source",
     "table": "errors settings runtime source",
-    "ingestion": "errors settings runtime source formats reader table",
-    "assets": "errors settings runtime source formats table ingestion",
-    "checks": "errors settings source formats table ingestion assets",
-    "cli": "errors runtime broker source table ingestion assets",
-    "components": "errors settings source formats ingestion assets checks",
+    "ingestion": "errors settings runtime source registry formats reader table",
+    "assets": "errors settings runtime source registry formats table ingestion",
+    "checks": "errors settings source registry formats table ingestion assets",
+    "cli": "errors runtime broker source registry table ingestion assets",
+    "components": "errors settings source registry formats ingestion assets checks",
 }
-_WITHOUT_DAGSTER = ("errors", "settings", "runtime", "broker", "source", "formats", "reader", "table", "ingestion")
+_WITHOUT_DAGSTER = (
+    "errors",
+    "settings",
+    "runtime",
+    "broker",
+    "source",
+    "registry",
+    "formats",
+    "reader",
+    "table",
+    "ingestion",
+)
 
 
 def _imported(path: Path) -> set[str]:
@@ -87,7 +99,8 @@ def test_rooms_are_in_order():
 
 
 @pytest.mark.parametrize(
-    ("room", "libraries"), [*((room, _DAGSTER) for room in _WITHOUT_DAGSTER), ("source", _SPARK), ("cli", ("py4j",))]
+    ("room", "libraries"),
+    [*((room, _DAGSTER) for room in _WITHOUT_DAGSTER), ("source", _SPARK), ("registry", _SPARK), ("cli", ("py4j",))],
 )
 def test_a_room_does_without_a_library(room: str, libraries: tuple[str, ...]):
     imported = {name for path in _files(room) for name in _imported(path)}
@@ -125,7 +138,7 @@ def test_spark_is_never_asked_for_its_jvm():
 def test_only_the_cluster_and_what_reads_a_few_records_of_it_talk_to_kafka():
     allowed = {
         Path(f"source/{name}.py") for name in ("cluster", "groupless", "record_reading", "record_search", "sampling")
-    } | {Path("broker/local_broker.py")}
+    } | {Path("broker/local_broker.py"), Path("registry/client.py"), Path("registry/schemas.py")}
     wrong = {
         path.relative_to(_ROOT)
         for path in _ROOT.rglob("*.py")
@@ -143,16 +156,18 @@ for name in names:
     if not name.endswith("__main__"):
         importlib.import_module(name)
 print(*sorted(name for name in sys.modules if name.partition(".")[0] in {"pyspark", "delta", "py4j"}))
+print(*sorted(name for name in sys.modules if name.startswith(("confluent_kafka.schema_registry", "httpx2", "authlib"))))
 print(len(names) > 20)
 """
 
 
-def test_loading_every_module_loads_no_spark():
+def test_loading_every_module_loads_neither_spark_nor_the_client_of_a_registry():
     done = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    by_the_package_alone, by_its_modules, found_modules = done.stdout.splitlines()
+    by_the_package_alone, by_its_modules, of_the_registry, found_modules = done.stdout.splitlines()
     assert "pyspark" not in by_the_package_alone
     assert by_its_modules == ""
+    assert of_the_registry == ""
     assert found_modules == "True"
 
 

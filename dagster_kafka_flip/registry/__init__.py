@@ -1,0 +1,1 @@
+"""Schemas of a schema registry that speaks Confluent's API."""

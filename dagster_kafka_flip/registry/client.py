@@ -1,0 +1,118 @@
+"""Asks a schema registry, through confluent-kafka's client: once more where that may help, and never for long."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import tenacity
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.registry.failures import Asked, Question, may_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from dagster_kafka_flip.errors import SchemaNotFoundError, SchemaRegistryError
+
+T = TypeVar("T")
+
+_FIRST_WAIT_SECONDS = 0.25
+_LONGEST_WAIT_SECONDS = 2.0
+_logger = logging.getLogger(__name__)
+
+
+class RegistryClient:
+    """A connection to one registry. Making it asks nothing.
+
+    Args:
+        config: Settings of confluent-kafka's client, without retries of its own.
+        login: Who asks, for messages.
+        max_retries: How often a request is repeated after an error that may pass.
+        secrets: What no message may show.
+
+    Raises:
+        ConfigurationError: The packages of the extra `registry` are missing.
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, login: str, max_retries: int, secrets: Sequence[str]) -> None:
+        basic = str(config.get("basic.auth.user.info", ""))
+        hidden = {*secrets, base64.b64encode(basic.encode()).decode()} - {""}
+        self._asked = Asked(
+            url=config["url"],
+            login=login,
+            timeout=config["timeout"],
+            # A secret may begin with another one.
+            secrets=sorted(hidden, key=len, reverse=True),
+        )
+        self._tries = max_retries + 1
+        self._client = _client_class()(dict(config))
+
+    def ask(self, question: Question, call: Callable[[SchemaRegistryClient], T]) -> T:
+        """Asks, and repeats the request after errors that may pass, for up to about one timeout.
+
+        Args:
+            question: What is asked, for messages.
+            call: Asks the client for it.
+
+        Raises:
+            SchemaRegistryError: There is no schema, or no answer.
+        """
+        tries = 0
+
+        def asked() -> T:
+            nonlocal tries
+            tries += 1
+            return call(self._client)
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(may_pass),
+            wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
+            stop=tenacity.stop_after_attempt(self._tries) | tenacity.stop_after_delay(self._asked.timeout),
+            before_sleep=lambda _: _logger.info(
+                "The schema registry at %s gave no answer yet; asking again for %s", self._asked.url, question
+            ),
+            reraise=True,
+        )
+        try:
+            return retrying(asked)
+        except Exception as error:  # noqa: BLE001 - the client raises what an answer that is no registry's leads to
+            failure = self._asked.failure(error, question, tries)
+        # Without the client's error, which may quote what a server echoed.
+        raise failure
+
+    def not_found(self, question: Question) -> SchemaNotFoundError:
+        """The error about a schema that no registry can have.
+
+        Args:
+            question: What was asked.
+        """
+        return self._asked.not_found(question)
+
+    def nonsense(self, question: Question, how: str) -> SchemaRegistryError:
+        """The error about an answer that is not a registry's.
+
+        Args:
+            question: What was asked.
+            how: What is wrong with the answer.
+        """
+        return self._asked.nonsense(question, how)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+
+def _client_class() -> type[SchemaRegistryClient]:
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        msg = (
+            f"a schema registry needs packages that are not installed ({error.name or 'confluent-kafka'}): pip install "
+            "'dagster-kafka-flip[registry]'"
+        )
+        raise ConfigurationError(msg) from None
+    return SchemaRegistryClient

@@ -1,0 +1,297 @@
+"""Says in this package's errors why a schema registry gave no schema."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    SchemaNotFoundError,
+    SchemaRegistryError,
+    SchemaRegistryLoginError,
+    SchemaRegistryUnreachableError,
+)
+from dagster_kafka_flip.settings import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# The statuses that pass, as Confluent's clients see it.
+_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+_UNAUTHORIZED = 401
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+_REDIRECTS = range(300, 400)
+_LONGEST_WORDS = 300
+_TOKEN = re.compile(r"(?i:(bearer|basic)\s+)[\w.~+/=-]{6,}|\beyJ[\w-]+\.[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a registry is asked for.
+
+    Attributes:
+        schema_id: A schema's id.
+        guid: A schema's guid.
+        subject: A subject's name.
+        version: A version of the subject. Default: the latest.
+    """
+
+    schema_id: int | None = None
+    guid: str | None = None
+    subject: str | None = None
+    version: int | None = None
+
+    def __str__(self) -> str:
+        if self.schema_id is not None:
+            place = "" if self.subject is None else f" in the subject {self.subject!r}"
+            return f"the schema with the id {self.schema_id}{place}"
+        if self.guid is not None:
+            return f"the schema with the guid {self.guid}"
+        if self.version is not None:
+            return f"version {self.version} of the subject {self.subject!r}"
+        return f"the latest schema of the subject {self.subject!r}"
+
+
+@dataclass(frozen=True, repr=False)
+class Asked:
+    """A registry and how it is asked, for messages.
+
+    Attributes:
+        url: Its URLs, without a login.
+        login: Who asks.
+        timeout: Seconds to wait for an answer.
+        secrets: What no message may show.
+    """
+
+    url: str
+    login: str
+    timeout: float
+    secrets: Sequence[str]
+
+    def not_found(
+        self, question: Question, *, status: int | None = None, code: int | None = None, said: str | None = None
+    ) -> SchemaNotFoundError:
+        """The error about a schema that the registry doesn't have.
+
+        Args:
+            question: What was asked.
+            status: The answer's HTTP status.
+            code: The registry's error code.
+            said: The registry's own words.
+        """
+        if question.guid is not None:
+            advice = "Check that it is the registry that the records' producers use; not every registry knows guids"
+        elif question.schema_id is not None:
+            advice = "Check that it is the registry, and the context, that the records' producers use"
+        else:
+            advice = "Check the subject's name, letter by letter, and that it is the registry that the producers use"
+        return SchemaNotFoundError(
+            f"the schema registry at {self.url} does not have {question}{self._quoted(status, code, said)}. {advice}",
+            status=status,
+            code=code,
+            schema_id=question.schema_id,
+            guid=question.guid,
+            subject=question.subject,
+        )
+
+    def nonsense(self, question: Question, how: str) -> SchemaRegistryError:
+        """The error about an answer that is not a registry's.
+
+        Args:
+            question: What was asked.
+            how: What is wrong with the answer.
+        """
+        return SchemaRegistryError(
+            f"{self.url} gave an answer {how}, asked for {question}: it is no schema registry, or not the path of its "
+            f"API. {_PATHS}"
+        )
+
+    def failure(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
+        """Returns this package's error for one of Confluent's client.
+
+        Args:
+            error: The client's error.
+            question: What was asked.
+            tries: How often it was asked.
+        """
+        if is_answer(error):
+            return self._answered(error, question, tries)
+        if _is_tokenless(error):
+            return self._tokenless(error, question, tries)
+        if _tls_error(error) is not None or is_transport(error):
+            return self._unanswered(f"the schema registry at {self.url}", "url", error, question, tries)
+        return self.nonsense(question, f"that can't be read ({type(error).__name__})")
+
+    def _answered(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
+        status, code, said = _answer(error)
+        where = f"the schema registry at {self.url}"
+        quoted = self._quoted(status, code, said)
+        if status == _UNAUTHORIZED:
+            return SchemaRegistryLoginError(
+                f"{where} refuses the login of {self.login}{quoted}, asked for {question}. {_LOGIN}",
+                status=status,
+                code=code,
+            )
+        if status == _FORBIDDEN:
+            return SchemaRegistryLoginError(
+                f"{where} refuses {self.login} the right to read {question}{quoted}. Grant the right to read the "
+                f"subject, or use another login",
+                status=status,
+                code=code,
+            )
+        if (code is not None and code // 100 == _NOT_FOUND) or (question.guid is not None and status == _NOT_FOUND):
+            return self.not_found(question, status=status, code=code, said=said)
+        if status in _PASSING:
+            advice = f"It may pass, but did not in {_times(tries)}: look at the registry's log, then run again"
+        elif status in _REDIRECTS:
+            advice = "It leads to another address: set url to the one that answers itself"
+        elif code is None or status == _NOT_FOUND:
+            advice = f"It is no schema registry, or not the path of its API. {_PATHS}"
+        else:
+            advice = "Look at the registry's log"
+        return SchemaRegistryError(
+            f"{where} gave no schema{quoted}, asked for {question}. {advice}", status=status, code=code
+        )
+
+    def _tokenless(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
+        cause = error.__context__
+        if isinstance(cause, Exception) and (_tls_error(cause) is not None or is_transport(cause)):
+            return self._unanswered("the server of OAuth tokens", "oauth_token_url", cause, question, tries)
+        said = self._hidden(str(cause if cause is not None else error))
+        return SchemaRegistryLoginError(
+            f"{self.login} got no token from oauth_token_url ({said}), so the schema registry at {self.url} was not "
+            f"asked for {question}. Correct oauth_token_url, oauth_client_id, oauth_client_secret or oauth_scope"
+        )
+
+    def _unanswered(
+        self, where: str, field: str, error: Exception, question: Question, tries: int
+    ) -> SchemaRegistryError:
+        tls = _tls_error(error)
+        if tls is not None:
+            return SchemaRegistryError(
+                f"{where}: no TLS connection, asked for {question}: {self._hidden(str(tls))}. {_tls_advice(str(tls))}"
+            )
+        if is_timeout(error):
+            how = f"did not answer within {self.timeout:g} s" if field == "url" else "did not answer in time"
+        else:
+            how = f"can't be reached ({self._hidden(str(error)) or type(error).__name__}; {_times(tries)})"
+        return SchemaRegistryUnreachableError(
+            f"{where} {how}, asked for {question}. Check {field}, the network and any proxy (HTTPS_PROXY, NO_PROXY), "
+            "and that the server runs, then run again"
+        )
+
+    def _quoted(self, status: int | None, code: int | None, said: str | None) -> str:
+        parts = [f"HTTP {status}"] if status is not None else []
+        parts += [f"code {code}"] if code is not None else []
+        words = "" if said is None else self._hidden(said)
+        return f" ({', '.join(parts)}{': ' if words else ''}{words})" if parts else ""
+
+    def _hidden(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN)
+        text = _TOKEN.sub(HIDDEN, " ".join(text.split()))
+        return text if len(text) <= _LONGEST_WORDS else f"{text[:_LONGEST_WORDS]} ..."
+
+
+_PATHS = (
+    "Correct url: Confluent's registry, Karapace and Redpanda are at the root, Apicurio's Confluent API is at "
+    "/apis/ccompat/v7"
+)
+_LOGIN = (
+    "Correct username and password, bearer_token, or the oauth_ fields (Confluent Cloud also needs logical_cluster)"
+)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the same request may succeed within seconds.
+
+    Args:
+        error: The error of Confluent's client.
+    """
+    if is_answer(error):
+        return _answer(error)[0] in _PASSING
+    cause = error.__context__ if _is_tokenless(error) else error
+    # Who waited for a whole timeout has waited enough.
+    return cause is not None and is_transport(cause) and not is_timeout(cause) and _tls_error(cause) is None
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether the registry answered, with a status that is no success.
+
+    Args:
+        error: The error of Confluent's client.
+    """
+    return hasattr(error, "http_status_code")
+
+
+def _is_tokenless(error: BaseException) -> bool:
+    return _is_a(error, "OAuthTokenError")
+
+
+def is_transport(error: BaseException) -> bool:
+    """Whether there was no HTTP answer.
+
+    Args:
+        error: The error of Confluent's client.
+    """
+    return _is_a(error, "TransportError")
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether the answer took too long.
+
+    Args:
+        error: The error of Confluent's client.
+    """
+    return _is_a(error, "TimeoutException")
+
+
+def _is_a(error: BaseException, name: str) -> bool:
+    # By name: the client uses httpx2, or httpx, depending on what is installed.
+    return any(each.__name__ == name for each in type(error).__mro__)
+
+
+def _answer(error: BaseException) -> tuple[int, int | None, str | None]:
+    status, code, said = (getattr(error, name) for name in ("http_status_code", "error_code", "error_message"))
+    # The client's -1 stands for an answer that is no JSON, and its message quotes all of it.
+    if not isinstance(code, int) or code < 0:
+        return status, None, None
+    return status, code, said if isinstance(said, str) else None
+
+
+def _tls_error(error: BaseException) -> Exception | None:
+    import ssl
+
+    return next((each for each in _chain(error) if isinstance(each, ssl.SSLError)), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _tls_advice(said: str) -> str:
+    if "WRONG_VERSION_NUMBER" in said:
+        return "The server speaks no TLS at this port: write http://, or use the port for https"
+    if "mismatch" in said or "not valid for" in said:
+        return "Use a host name in url that is in the server's certificate"
+    if "expired" in said and "ALERT" not in said.upper():
+        return "Renew the server's certificate"
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return "Set ssl_ca_location to a PEM file with the authority that signed the server's certificate"
+    if "ALERT" in said.upper():
+        return (
+            "The server refuses this client: set ssl_certificate_location and ssl_key_location to a certificate that "
+            "it trusts"
+        )
+    return "Check url and the ssl_ fields"
+
+
+def _times(tries: int) -> str:
+    return "one try" if tries == 1 else f"{tries} tries"

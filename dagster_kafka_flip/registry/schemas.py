@@ -1,0 +1,157 @@
+"""Schemas: reads schemas from a schema registry, each of them once."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, cast, get_args
+
+from dagster_kafka_flip.registry.failures import Question
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from confluent_kafka.schema_registry import Schema
+    from typing_extensions import Self
+
+    from dagster_kafka_flip.registry.client import RegistryClient
+
+# Ids are positive numbers of four bytes, also where a record's bytes, read as one, say otherwise.
+_IDS = range(2**31)
+
+
+class Schemas:
+    """Reads schemas, with all that they refer to. Made by `SchemaRegistry.schemas()`.
+
+    What an id or a guid stands for never changes, so each is asked for once. What is the latest of a subject is asked
+    each time. Close it, or use it as a context manager: it holds a connection.
+
+    Args:
+        client: Asks the registry.
+    """
+
+    def __init__(self, client: RegistryClient) -> None:
+        self._client = client
+        self._by_id: dict[tuple[int, str | None], RegisteredSchema] = {}
+        self._by_guid: dict[str, RegisteredSchema] = {}
+
+    def by_id(self, schema_id: int, subject: str | None = None) -> RegisteredSchema:
+        """Returns the schema with an id.
+
+        Args:
+            schema_id: The id.
+            subject: A subject of the schema: ids may have another meaning in each context of a registry. Default: the
+                registry's default context.
+
+        Raises:
+            SchemaNotFoundError: The registry has no such schema.
+            SchemaRegistryError: The registry could not be asked.
+        """
+        known = self._by_id.get((schema_id, subject))
+        if known is not None:
+            return known
+        question = Question(schema_id=schema_id, subject=subject)
+        if schema_id not in _IDS:
+            raise self._client.not_found(question)
+        schema = self._client.ask(question, lambda client: client.get_schema(schema_id, subject))
+        found = self._registered(question, schema, schema_id=schema_id, subject=subject)
+        self._by_id[schema_id, subject] = found
+        return found
+
+    def by_guid(self, guid: str) -> RegisteredSchema:
+        """Returns the schema with a guid; its `schema_id` is `UNKNOWN_ID`.
+
+        Args:
+            guid: The guid, in any of a UUID's spellings.
+
+        Raises:
+            SchemaNotFoundError: The registry has no such schema, or knows no guids.
+            SchemaRegistryError: The registry could not be asked.
+        """
+        question = Question(guid=guid)
+        try:
+            name = str(uuid.UUID(guid))
+        except ValueError:
+            raise self._client.not_found(question) from None
+        known = self._by_guid.get(name)
+        if known is not None:
+            return known
+        schema = self._client.ask(question, lambda client: client.get_schema_by_guid(name))
+        found = self._registered(question, schema, schema_id=UNKNOWN_ID, guid=name)
+        self._by_guid[name] = found
+        return found
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Returns the latest version of a subject. Asks each time.
+
+        Args:
+            subject: The subject's name.
+
+        Raises:
+            SchemaNotFoundError: The registry has no such subject.
+            SchemaRegistryError: The registry could not be asked.
+        """
+        question = Question(subject=subject)
+        answer = self._client.ask(question, lambda client: client.get_latest_version(subject))
+        if answer.schema_id is None:
+            raise self._client.nonsense(question, "without an id")
+        return self._registered(
+            question,
+            answer.schema,
+            schema_id=answer.schema_id,
+            guid=answer.guid,
+            subject=subject,
+            version=answer.version,
+        )
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _registered(
+        self,
+        question: Question,
+        schema: Schema,
+        *,
+        schema_id: int,
+        guid: str | None = None,
+        subject: str | None = None,
+        version: int | None = None,
+    ) -> RegisteredSchema:
+        text = self._text(question, schema)
+        if schema.schema_type not in get_args(SchemaKind):
+            raise self._client.nonsense(question, f"with the type {schema.schema_type!r}")
+        references: dict[str, str] = {}
+        self._resolve(schema, references, set())
+        return RegisteredSchema(
+            schema_id, cast("SchemaKind", schema.schema_type), text, tuple(references.items()), guid, subject, version
+        )
+
+    def _resolve(self, schema: Schema, found: dict[str, str], begun: set[str]) -> None:
+        """Adds what a schema refers to, each behind what it refers to itself."""
+        for reference in schema.references or ():
+            name, subject, version = reference.name, reference.subject, reference.version
+            # As in Confluent's serializers: the first of a name counts.
+            if name is None or subject is None or version is None or name in begun:
+                continue
+            begun.add(name)
+            question = Question(subject=subject, version=version)
+            # A version that was deleted since can still be referred to.
+            answer = self._client.ask(
+                question, lambda client, at=(subject, version): client.get_version(*at, deleted=True)
+            )
+            self._resolve(answer.schema, found, begun)
+            found[name] = self._text(question, answer.schema)
+
+    def _text(self, question: Question, schema: Schema) -> str:
+        if not isinstance(schema.schema_str, str):
+            raise self._client.nonsense(question, "without a schema")
+        return schema.schema_str
