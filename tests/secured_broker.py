@@ -51,7 +51,7 @@ class SecuredBroker(LocalBroker):
         self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self._certificates = folder / "certificates"
         self._certificates.mkdir()
-        _make_certificates(self._certificates)
+        make_certificates(self._certificates)
         super().__init__(
             folder / "kafka",
             properties={
@@ -258,7 +258,8 @@ def _make_certificate(folder: Path, name: str, days: str = "2") -> None:
     _openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
 
 
-def _make_certificates(folder: Path) -> None:
+def make_certificates(folder: Path) -> None:
+    """Makes an authority (`ca`), and certificates of `server`, `expired` and `client`, with their keys, in PEM."""
     _openssl(folder, "req", "-x509", *_NEW_KEY, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca", "-days", "2")
     for name, days in (("server", "2"), ("expired", "-1"), ("client", "2")):
         _make_certificate(folder, name, days)

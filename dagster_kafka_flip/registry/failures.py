@@ -255,10 +255,12 @@ def _is_a(error: BaseException, name: str) -> bool:
 
 def _answer(error: BaseException) -> tuple[int, int | None, str | None]:
     status, code, said = (getattr(error, name) for name in ("http_status_code", "error_code", "error_message"))
-    # The client's -1 stands for an answer that is no JSON, and its message quotes all of it.
-    if not isinstance(code, int) or code < 0:
-        return status, None, None
-    return status, code, said if isinstance(said, str) else None
+    # The client's -1 stands for an answer that is no JSON, and its message quotes all of it. Apicurio's 0 says nothing.
+    return (
+        status,
+        code if isinstance(code, int) and code > 0 else None,
+        said if isinstance(said, str) and code != -1 else None,
+    )
 
 
 def _tls_error(error: BaseException) -> Exception | None:

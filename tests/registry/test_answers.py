@@ -1,0 +1,293 @@
+"""What a registry answers, or doesn't, becomes an error of its own within seconds, without a credential in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import socket
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagster_kafka_flip import SchemaRegistry
+from dagster_kafka_flip.errors import (
+    SchemaNotFoundError,
+    SchemaRegistryError,
+    SchemaRegistryLoginError,
+    SchemaRegistryUnreachableError,
+)
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
+from tests.registry.http_server import HOST, HttpServer, Request, http_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECRET = "hunter2-secret"
+GUID = "123e4567-e89b-12d3-a456-426614174000"
+_SOON_SECONDS = 10.0
+
+
+@pytest.fixture(autouse=True)
+def _soon() -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < _SOON_SECONDS
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    with http_server() as running:
+        yield running
+
+
+def ask(url: str, schema_id: int = 7, **fields: Any) -> RegisteredSchema:
+    with SchemaRegistry(url=url, **fields).schemas() as schemas:
+        return schemas.by_id(schema_id)
+
+
+def refused(kind: type[SchemaRegistryError], url: str, **fields: Any) -> Any:
+    with pytest.raises(SchemaRegistryError) as raised:
+        ask(url, **fields)
+    error = raised.value
+    assert type(error) is kind
+    assert SECRET not in "".join(traceback.format_exception(error))
+    assert (error.__cause__, error.__context__) == (None, None)
+    return error
+
+
+def test_nothing_is_asked_before_someone_asks(server: HttpServer):
+    with SchemaRegistry(url=server.url).schemas():
+        pass
+    assert server.requests == []
+
+
+def test_an_id_and_a_guid_are_asked_for_once_and_a_subject_each_time(server: HttpServer):
+    server.says(200, {"schema": '"long"', "id": 7, "guid": GUID, "version": 3, "subject": "s"})
+    with SchemaRegistry(url=server.url).schemas() as schemas:
+        assert [schemas.by_id(7) for _ in range(3)] == [RegisteredSchema(7, "AVRO", '"long"')] * 3
+        assert schemas.by_id(7, "s") == RegisteredSchema(7, "AVRO", '"long"', subject="s")
+    # Another one, because the client keeps an answer's guid as well.
+    with SchemaRegistry(url=server.url).schemas() as schemas:
+        found = [schemas.by_guid(each) for each in (GUID, GUID.upper(), f"{{{GUID}}}")]
+        assert found == [RegisteredSchema(UNKNOWN_ID, "AVRO", '"long"', guid=GUID)] * 3
+        latest = RegisteredSchema(7, "AVRO", '"long"', guid=GUID, subject="s", version=3)
+        assert [schemas.latest("s") for _ in range(2)] == [latest] * 2
+    assert [request.path for request in server.requests] == [
+        "/schemas/ids/7",
+        "/schemas/ids/7?subject=s",
+        f"/schemas/guids/{GUID}",
+        "/subjects/s/versions/latest",
+        "/subjects/s/versions/latest",
+    ]
+
+
+def test_an_id_that_no_registry_gives_is_not_asked_for(server: HttpServer):
+    with SchemaRegistry(url=server.url).schemas() as schemas:
+        for schema_id in (-1, 2**31):
+            with pytest.raises(SchemaNotFoundError) as raised:
+                schemas.by_id(schema_id)
+            assert (raised.value.schema_id, raised.value.status) == (schema_id, None)
+        with pytest.raises(SchemaNotFoundError) as raised:
+            schemas.by_guid("../../subjects")
+        assert raised.value.guid == "../../subjects"
+    assert server.requests == []
+
+
+def test_what_refers_to_itself_ends(server: HttpServer):
+    server.says(200, {"schema": "{}", "references": [{"name": "a", "subject": "s", "version": 1}]})
+    assert ask(server.url).references == (("a", "{}"),)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "code"),
+    [
+        (404, {"error_code": 40403, "message": "Schema 7 not found"}, SchemaNotFoundError, 40403),
+        (404, {"error_code": 40401, "message": "no such subject"}, SchemaNotFoundError, 40401),
+        (404, {"error_code": 404, "message": "HTTP 404 Not Found"}, SchemaRegistryError, 404),
+        (404, {"error_code": 0, "message": "no resource"}, SchemaRegistryError, None),
+        (404, {"status": 404}, SchemaRegistryError, None),
+        (404, f"<html>{SECRET}</html>", SchemaRegistryError, None),
+        (401, {"error_code": 401, "message": "Unauthorized"}, SchemaRegistryLoginError, 401),
+        (401, f"<html>{SECRET}</html>", SchemaRegistryLoginError, None),
+        (403, {"error_code": 40301, "message": "denied"}, SchemaRegistryLoginError, 40301),
+        (302, "", SchemaRegistryError, None),
+        (400, {"error_code": "x", "message": 5}, SchemaRegistryError, None),
+        (500, {"error_code": 50001, "message": "store"}, SchemaRegistryError, 50001),
+        (503, "", SchemaRegistryError, None),
+    ],
+)
+def test_a_status_becomes_an_error_of_its_own(
+    server: HttpServer, status: int, body: Any, kind: type[SchemaRegistryError], code: int | None
+):
+    server.says(status, body)
+    error = refused(kind, server.url, max_retries=0)
+    assert (error.status, error.code) == (status, code)
+    assert server.url in str(error)
+    assert "id 7" in str(error)
+    assert f"HTTP {status}" in str(error)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [f"<html>{SECRET}</html>", "", "[]", "7", "{}", {"schema": 7}, {"schema": "x", "schemaType": "XML"}],
+)
+def test_what_is_no_registry_s_answer_is_told(server: HttpServer, body: Any):
+    server.says(200, body)
+    assert "no schema registry" in str(refused(SchemaRegistryError, server.url))
+    assert len(server.requests) == 1
+
+
+def test_what_was_not_found_is_in_the_error(server: HttpServer):
+    server.says(404, {"error_code": 40401, "message": "no"})
+    with SchemaRegistry(url=server.url).schemas() as schemas:
+        asked = [lambda: schemas.by_id(7, "s"), lambda: schemas.by_guid(GUID), lambda: schemas.latest("s")]
+        found: list[Any] = []
+        for call in asked:
+            with pytest.raises(SchemaNotFoundError) as raised:
+                call()
+            found.append((raised.value.schema_id, raised.value.guid, raised.value.subject))
+    assert found == [(7, None, "s"), (None, GUID, None), (None, None, "s")]
+
+
+def test_a_registry_that_knows_no_guids_has_none(server: HttpServer):
+    server.says(404, {"error_code": 404, "message": "HTTP 404 Not Found"})
+    with SchemaRegistry(url=server.url).schemas() as schemas, pytest.raises(SchemaNotFoundError):
+        schemas.by_guid(GUID)
+
+
+# --- logins -------------------------------------------------------------------------------------------------------
+
+
+def guarded(expected: str) -> Any:
+    """Answers who has the right header, and else quotes what was sent."""
+
+    def reply(request: Request) -> tuple[int, str]:
+        sent = request.headers.get("Authorization", "")
+        if sent == expected:
+            return 200, json.dumps({"schema": '"long"'})
+        return 401, json.dumps({"error_code": 40101, "message": f"refused: {sent}"})
+
+    return reply
+
+
+def test_a_user_gets_in_with_the_right_password_alone(server: HttpServer, caplog: pytest.LogCaptureFixture):
+    basic = base64.b64encode(f"ann:{SECRET}".encode()).decode()
+    server.reply = guarded(f"Basic {basic}")
+    with caplog.at_level(logging.DEBUG):
+        assert ask(server.url, username="ann", password=SECRET).text == '"long"'
+        assert ask(server.url.replace("//", f"//ann:{SECRET}@")).text == '"long"'
+        server.reply = guarded("another")
+        logins: list[dict[str, Any]] = [{"username": "ann", "password": SECRET}, {}]
+        for fields in logins:
+            error = refused(SchemaRegistryLoginError, server.url, **fields)
+            assert (error.status, error.code) == (401, 40101)
+            assert basic not in str(error)
+            assert ("the user ann" in str(error)) == bool(fields)
+    assert SECRET not in caplog.text
+    assert basic not in caplog.text
+
+
+def test_a_token_is_sent_with_what_confluent_cloud_asks_for(server: HttpServer, caplog: pytest.LogCaptureFixture):
+    server.reply = guarded(f"Bearer {SECRET}")
+    cloud: dict[str, Any] = {"logical_cluster": "lsrc-1", "identity_pool_id": "pool-1"}
+    with caplog.at_level(logging.DEBUG):
+        assert ask(server.url, bearer_token=SECRET, **cloud).text == '"long"'
+        headers = server.requests[-1].headers
+        assert (headers["target-sr-cluster"], headers["Confluent-Identity-Pool-Id"]) == ("lsrc-1", "pool-1")
+        assert ask(server.url, bearer_token=SECRET).text == '"long"'
+        server.reply = guarded("another")
+        assert "the bearer_token" in str(refused(SchemaRegistryLoginError, server.url, bearer_token=SECRET))
+    assert SECRET not in caplog.text
+
+
+def test_an_oauth_client_gets_a_token_first(server: HttpServer, caplog: pytest.LogCaptureFixture):
+    answer = guarded("Bearer short-lived")
+
+    def reply(request: Request) -> tuple[int, str]:
+        if request.path != "/token":
+            return answer(request)
+        if "scope=wrong" in request.body:
+            return 400, json.dumps({"error": "invalid_scope", "error_description": f"not for {SECRET}"})
+        return 200, json.dumps({"access_token": "short-lived", "token_type": "Bearer", "expires_in": 300})
+
+    server.reply = reply
+    oauth: dict[str, Any] = {
+        "oauth_token_url": f"{server.url}/token",
+        "oauth_client_id": "flip",
+        "oauth_client_secret": SECRET,
+    }
+    with caplog.at_level(logging.DEBUG):
+        assert ask(server.url, **oauth).text == '"long"'
+        error = refused(SchemaRegistryLoginError, server.url, **oauth, oauth_scope="wrong")
+        assert "invalid_scope" in str(error)
+        answer = guarded("another")
+        assert "the OAuth client flip" in str(refused(SchemaRegistryLoginError, server.url, **oauth))
+        nowhere = f"http://{HOST}:{closed_port()}/token"
+        error = refused(SchemaRegistryUnreachableError, server.url, **{**oauth, "oauth_token_url": nowhere})
+        assert "oauth_token_url" in str(error)
+    assert SECRET not in caplog.text
+
+
+# --- no answer ----------------------------------------------------------------------------------------------------
+
+
+def closed_port() -> int:
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        return free.getsockname()[1]
+
+
+def test_an_address_where_nobody_listens_is_told_within_seconds():
+    url = f"http://{HOST}:{closed_port()}"
+    error = refused(SchemaRegistryUnreachableError, url, username="ann", password=SECRET)
+    assert (error.status, error.code) == (None, None)
+    assert url in str(error)
+    assert "4 tries" in str(error)
+
+
+def test_a_host_that_does_not_exist_is_told_within_seconds():
+    refused(SchemaRegistryUnreachableError, "http://nowhere.invalid", max_retries=1)
+
+
+def test_who_never_answers_is_waited_for_one_timeout(server: HttpServer):
+    silent = threading.Event()
+    server.reply = lambda _: (200, str(silent.wait(_SOON_SECONDS)))
+    begun = time.monotonic()
+    error = refused(SchemaRegistryUnreachableError, server.url, request_timeout=1.0)
+    silent.set()
+    assert 1.0 <= time.monotonic() - begun < 5.0
+    assert "within 1 s" in str(error)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(("status", "tries"), [(503, 3), (429, 3), (500, 3), (400, 1), (401, 1), (404, 1)])
+def test_only_what_may_pass_is_asked_again(server: HttpServer, status: int, tries: int):
+    server.says(status, {"error_code": status, "message": "x"})
+    with pytest.raises(SchemaRegistryError):
+        ask(server.url, max_retries=2)
+    assert len(server.requests) == tries
+
+
+def test_what_passes_is_not_told(server: HttpServer):
+    server.reply = lambda _: (503, "") if len(server.requests) < 3 else (200, json.dumps({"schema": '"long"'}))
+    assert ask(server.url).text == '"long"'
+    assert len(server.requests) == 3
+
+
+def test_retries_end_with_the_timeout(server: HttpServer):
+    def reply(_: Request) -> tuple[int, str]:
+        time.sleep(0.6)
+        return 503, ""
+
+    server.reply = reply
+    refused(SchemaRegistryError, server.url, request_timeout=1.0, max_retries=10)
+    assert len(server.requests) <= 3
+
+
+def test_another_url_of_the_registry_stands_in(server: HttpServer):
+    server.says(200, {"schema": '"long"'})
+    assert ask(f"http://{HOST}:{closed_port()},{server.url}").text == '"long"'
