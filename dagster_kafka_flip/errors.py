@@ -35,7 +35,7 @@ class JarDownloadError(KafkaFlipError):
 
 
 class BrokerError(KafkaFlipError):
-    """The development broker could not be started, stopped or found."""
+    """The development broker, or the development registry, could not be started, stopped or found."""
 
 
 # --- Kafka --------------------------------------------------------------------------------------------------------

@@ -69,5 +69,14 @@ if [ "$purpose" = test ]; then
   say "making a class archive, so that the many Sparks of the tests start sooner"
   "$venv/bin/dagster-kafka-flip" spark prepare >&2 || say "there is no class archive; the tests start Spark without it"
 fi
+if [ "$purpose" = test ]; then
+  say "fetching the schema registry of the tests (140 MB the first time)"
+  "$venv/bin/python" - <<'PYTHON' || say "the first test that needs it will fetch it"
+from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE
+from dagster_kafka_flip.runtime.jars import retrieve_unpacked
+
+retrieve_unpacked(APICURIO_ARCHIVE)
+PYTHON
+fi
 touch "$venv/.ready-$purpose"
 [ "$purpose" = demo ] || touch "$venv/.ready-demo"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
     from pyspark.sql import SparkSession
 
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.source.connection import KafkaConnection
 
 # Dagster and the browser tests must not phone home, nor a user's own settings leak in.
@@ -98,6 +99,16 @@ def connection(broker: str) -> KafkaConnection:
     from dagster_kafka_flip.source.connection import KafkaConnection
 
     return KafkaConnection(bootstrap_servers=broker)
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """A real schema registry that lives as long as the test session; subjects of its own for each test."""
+    from dagster_kafka_flip.broker.local_registry import LocalRegistry
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+
+    with LocalRegistry(tmp_path_factory.mktemp("registry")) as local:
+        yield SchemaRegistry(url=local.url)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import pytest
 from dagster_kafka_flip.broker.local_broker import KAFKA_JARS
 from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
 from dagster_kafka_flip.runtime import jars
-from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve
+from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve, retrieve_unpacked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,3 +198,62 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_cache_dir() == tmp_path / ".cache" / "dagster-kafka-flip"
+
+
+# --- archives -----------------------------------------------------------------------------------------------------
+
+ARCHIVE = "org.example:server:1:all"
+
+
+def publish_archive(cache: Path, content: bytes | None = None) -> None:
+    """Publishes server-1, a tar.gz with a file in a folder; or with another content."""
+    folder = cache / "ivy" / "local" / "org.example" / "server" / "1"
+    (folder / "ivys").mkdir(parents=True)
+    (folder / "tar.gzs").mkdir()
+    (folder / "ivys" / "ivy.xml").write_text(
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="org.example" '
+        'module="server" revision="1"/><configurations><conf name="master"/></configurations><publications><artifact '
+        'name="server" type="tar.gz" ext="tar.gz" m:classifier="all" conf="master"/></publications></ivy-module>'
+    )
+    packed = folder / "tar.gzs" / "server.tar.gz"
+    if content is not None:
+        packed.write_bytes(content)
+        return
+    text = b"java"
+    with tarfile.open(packed, "w:gz") as archive:
+        entry = tarfile.TarInfo("bin/start")
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+
+
+def test_an_archive_is_unpacked_once(
+    tmp_path: Path, no_network: None, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+):
+    publish_archive(tmp_path)
+    with caplog.at_level("INFO"):
+        folder = retrieve_unpacked(ARCHIVE, cache_dir=tmp_path)
+    assert [(path.name, path.read_text()) for path in (folder / "bin").iterdir()] == [("start", "java")]
+    assert [path.name for path in folder.parent.iterdir()] == ["server-1-all"]
+    assert ARCHIVE in caplog.text
+    request.getfixturevalue("no_java")
+    assert retrieve_unpacked(ARCHIVE, cache_dir=tmp_path) == folder
+
+
+def test_an_archive_that_can_not_be_unpacked_is_named(tmp_path: Path, no_network: None):
+    publish_archive(tmp_path, content=b"no archive")
+    with pytest.raises(JarDownloadError, match=rf"{ARCHIVE} could not be unpacked"):
+        retrieve_unpacked(ARCHIVE, cache_dir=tmp_path)
+    assert list((tmp_path / "archives").iterdir()) == []
+
+
+def test_two_that_ask_for_an_archive_at_the_same_time_get_the_same(tmp_path: Path, no_network: None):
+    publish_archive(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: retrieve_unpacked(ARCHIVE, cache_dir=tmp_path), range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("text", ["org.example:server:1", "org.example:server:1:", "a:b:c:d:e"])
+def test_what_is_no_coordinate_of_an_archive_is_refused(text: str, tmp_path: Path):
+    with pytest.raises(ConfigurationError, match="group:artifact:version:classifier"):
+        retrieve_unpacked(text, cache_dir=tmp_path)

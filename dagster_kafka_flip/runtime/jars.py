@@ -5,6 +5,7 @@ Uses the Ivy jar in pyspark, so no other tool is needed. Locates pyspark without
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -13,8 +14,10 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import xml.etree.ElementTree as ET
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +27,7 @@ from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
 from dagster_kafka_flip.runtime.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Generator, Iterable, Sequence
 
 CACHE_VARIABLE = "DAGSTER_KAFKA_FLIP_CACHE"
 """Environment variable with the cache folder."""
@@ -97,6 +100,46 @@ def retrieve(
     return sorted(folder.glob("*.jar"))
 
 
+def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path:
+    """Downloads a Maven artifact that is a tar.gz archive, without dependencies, and unpacks it into the cache.
+
+    As `retrieve`: what is in the cache is returned at once, and it is complete or absent.
+
+    Args:
+        coordinate: The artifact, as `group:artifact:version:classifier`.
+        cache_dir: The cache folder. Default: `default_cache_dir()`.
+
+    Returns:
+        The folder with the archive's content.
+
+    Raises:
+        ConfigurationError: The coordinate is malformed.
+        JavaNotFoundError: A download is needed, but Java was not found.
+        JarDownloadError: The download failed, or pyspark's Ivy jar is missing.
+    """
+    wanted = _split(coordinate, "group:artifact:version:classifier")
+    cache = (cache_dir or default_cache_dir()).expanduser().absolute()
+    folder = cache / "archives" / "-".join(wanted[1:])
+    if folder.is_dir():
+        return folder
+    ivy = _ivy_jar()
+    with _writing(coordinate, cache, folder) as work:
+        if work is None:
+            return folder
+        found = _run_ivy([wanted], _archive_module(wanted), "tar.gz", ivy=ivy, cache=cache, work=work)
+        content = work / "content"
+        try:
+            with tarfile.open(next(found.glob("*.tar.gz"))) as archive:
+                archive.extractall(content, filter="data")
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise JarDownloadError(
+                f"{coordinate} could not be unpacked: {error}. Delete {cache / 'ivy' / 'cache' / wanted[0]} and try "
+                "again."
+            ) from error
+        content.replace(folder)
+    return folder
+
+
 def hadoop_version() -> str:
     """Hadoop's version in the installed pyspark, for matching artifacts."""
     jar = _jar_of_pyspark("hadoop-client-api-*.jar")
@@ -139,18 +182,26 @@ def _download(
     cache: Path,
     folder: Path,
 ) -> None:
-    names = _names(wanted)
+    with _writing(_names(wanted), cache, folder) as work:
+        if work is not None:
+            _nearest(wanted, unwanted, older=older, ivy=ivy, cache=cache, work=work).replace(folder)
+
+
+@contextlib.contextmanager
+def _writing(names: str, cache: Path, folder: Path) -> Generator[Path | None]:
+    """A temporary folder next to one that is to be made; None if another process has made it meanwhile."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         # One lock for the whole cache: Ivy's own cache, which all sets share, does not support two writers.
         with FileLock(cache / "jars.lock", timeout=_TIMEOUT_SECONDS):
             if folder.is_dir():
+                yield None
                 return
             for left_over in folder.parent.glob("partial-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
-            _logger.info("Downloading %s with their dependencies into %s, once", names, folder)
+            _logger.info("Downloading %s into %s, once", names, folder)
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix="partial-") as work:
-                _nearest(wanted, unwanted, older=older, ivy=ivy, cache=cache, work=Path(work)).replace(folder)
+                yield Path(work)
     except Timeout as error:
         raise JarDownloadError(
             f"{names} could not be downloaded: another process has been downloading into {cache} for more than "
@@ -176,7 +227,8 @@ def _nearest(
     tried = {parts: parts for parts in wanted}
     while True:
         try:
-            jars = _run_ivy(list(tried.values()), unwanted, ivy=ivy, cache=cache, work=work)
+            modules = list(tried.values())
+            jars = _run_ivy(modules, _module(modules, unwanted), "jar", ivy=ivy, cache=cache, work=work)
         except _NotFoundError as error:
             lower = {
                 asked: patch
@@ -222,17 +274,18 @@ def _names(coordinates: Iterable[tuple[str, ...]]) -> str:
 
 def _run_ivy(
     wanted: Sequence[tuple[str, ...]],
-    unwanted: Sequence[tuple[str, ...]],
+    description: bytes,
+    kind: str,
     *,
     ivy: Path,
     cache: Path,
     work: Path,
 ) -> Path:
-    """Downloads into `work` and returns its folder with the jars."""
+    """Downloads what a module depends on into `work` and returns its folder with the files."""
     names = _names(wanted)
     java = find_java()
     module = work / "ivy.xml"
-    module.write_bytes(_module(wanted, unwanted))
+    module.write_bytes(description)
     jars = work / "jars"
     shutil.rmtree(jars, ignore_errors=True)
     jars.mkdir()
@@ -273,10 +326,10 @@ def _run_ivy(
     missing = [
         ":".join(parts)
         for parts in wanted
-        if finished.returncode == 0 and not any(jars.glob(f"{parts[0]}_{parts[1]}-*.jar"))
+        if finished.returncode == 0 and not any(jars.glob(f"{parts[0]}_{parts[1]}-*.{kind}"))
     ]
     if finished.returncode != 0 or missing:
-        what = f"{', '.join(missing)} came without a jar" if missing else f"Ivy ended with {finished.returncode}"
+        what = f"{', '.join(missing)} came without a {kind}" if missing else f"Ivy ended with {finished.returncode}"
         absent = list(_NOT_FOUND.finditer(finished.stdout))
         if absent and _NO_ANSWER not in finished.stdout:
             summary = _names(found.groups() for found in absent)
@@ -296,16 +349,32 @@ def _run_ivy(
 
 def _module(wanted: Sequence[tuple[str, ...]], unwanted: Sequence[tuple[str, ...]]) -> bytes:
     """Writes a module that depends on all artifacts, because Ivy's command line only accepts one."""
-    root = ET.Element("ivy-module", version="2.0")
-    ET.SubElement(root, "info", organisation="dagster-kafka-flip", module="jars", revision="1")
-    ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
-    dependencies = ET.SubElement(root, "dependencies")
+    root, dependencies = _empty_module()
     for group, artifact, version in wanted:
         # For Maven artifacts, `default` is the artifact with its compile and runtime dependencies.
         ET.SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, conf="default->default")
     for group, artifact in unwanted:
         ET.SubElement(dependencies, "exclude", org=group, module=artifact)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _archive_module(wanted: tuple[str, ...]) -> bytes:
+    """Writes a module that depends on one archive, and not on what that depends on."""
+    group, artifact, version, classifier = wanted
+    root, dependencies = _empty_module()
+    root.set("xmlns:m", "http://ant.apache.org/ivy/maven")
+    dependency = ET.SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, transitive="false")
+    dependency.set("conf", "default->master")
+    archive = ET.SubElement(dependency, "artifact", name=artifact, type="tar.gz", ext="tar.gz")
+    archive.set("m:classifier", classifier)
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _empty_module() -> tuple[ET.Element, ET.Element]:
+    root = ET.Element("ivy-module", version="2.0")
+    ET.SubElement(root, "info", organisation="dagster-kafka-flip", module="jars", revision="1")
+    ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
+    return root, ET.SubElement(root, "dependencies")
 
 
 def _last_words(output: str) -> str:

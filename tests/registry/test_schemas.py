@@ -1,0 +1,109 @@
+"""Schemas of a real registry: by id and by subject, of all kinds, with what they refer to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+
+from dagster_kafka_flip.errors import SchemaNotFoundError, SchemaRegistryError
+from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagster_kafka_flip.registry.schemas import Schemas
+
+pytestmark = pytest.mark.slow
+
+_NOWHERE = 2**31 - 1
+
+
+@pytest.fixture
+def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
+    """As producers do, it registers schemas."""
+    with SchemaRegistryClient({"url": registry.url}) as producer:
+        yield producer
+
+
+@pytest.fixture
+def schemas(registry: SchemaRegistry) -> Iterator[Schemas]:
+    with registry.schemas() as reader:
+        yield reader
+
+
+def record(name: str, **fields: str) -> str:
+    listed = [{"name": each, "type": kind} for each, kind in fields.items()]
+    return json.dumps({"type": "record", "name": name, "namespace": "shop", "fields": listed})
+
+
+def test_a_schema_is_found_by_its_id_and_as_the_latest_of_its_subject(
+    client: SchemaRegistryClient, schemas: Schemas, topic: str
+):
+    first, second = record("Order", id="long"), record("Order", id="long", note="string")
+    ids = [client.register_schema(topic, Schema(text, "AVRO")) for text in (first, second)]
+    assert [schemas.by_id(each) for each in ids] == [
+        RegisteredSchema(ids[0], "AVRO", first),
+        RegisteredSchema(ids[1], "AVRO", second),
+    ]
+    assert schemas.by_id(ids[0], topic) == RegisteredSchema(ids[0], "AVRO", first, subject=topic)
+    assert schemas.latest(topic) == RegisteredSchema(ids[1], "AVRO", second, subject=topic, version=2)
+
+
+def test_the_latest_is_what_was_registered_last(client: SchemaRegistryClient, schemas: Schemas, topic: str):
+    for version in (1, 2, 3):
+        client.register_schema(topic, Schema(record("Order", **{f"f{version}": "long"}), "AVRO"))
+        assert schemas.latest(topic).version == version
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("AVRO", '{"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}'),
+        ("PROTOBUF", 'syntax = "proto3";\nmessage Order {\n  int64 id = 1;\n}\n'),
+        ("JSON", '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}'),
+    ],
+)
+def test_the_kind_of_a_schema_is_told(client: SchemaRegistryClient, schemas: Schemas, topic: str, kind: str, text: str):
+    found = schemas.by_id(client.register_schema(topic, Schema(text, kind)))
+    assert (found.kind, found.text) == (kind, text)
+
+
+def test_what_a_schema_refers_to_comes_before_it_and_once(client: SchemaRegistryClient, schemas: Schemas, topic: str):
+    amount, line = record("Amount", cents="long"), record("Line", price="shop.Amount")
+    order = record("Order", line="shop.Line", total="shop.Amount")
+    of_amount = SchemaReference("shop.Amount", f"{topic}-amount", 1)
+    of_line = SchemaReference("shop.Line", f"{topic}-line", 1)
+    client.register_schema(f"{topic}-amount", Schema(amount, "AVRO"))
+    client.register_schema(f"{topic}-line", Schema(line, "AVRO", [of_amount]))
+    made = client.register_schema(topic, Schema(order, "AVRO", [of_line, of_amount]))
+    expected = (("shop.Amount", amount), ("shop.Line", line))
+    assert schemas.by_id(made).references == expected
+    assert schemas.latest(topic).references == expected
+
+
+def test_an_unknown_id_and_an_unknown_subject_are_told(schemas: Schemas, registry: SchemaRegistry, topic: str):
+    with pytest.raises(SchemaNotFoundError) as of_id:
+        schemas.by_id(_NOWHERE)
+    with pytest.raises(SchemaNotFoundError) as of_subject:
+        schemas.latest(topic)
+    found = [
+        (each.value.schema_id, each.value.subject, each.value.status, each.value.code) for each in (of_id, of_subject)
+    ]
+    assert found == [(_NOWHERE, None, 404, 40403), (None, topic, 404, 40401)]
+    assert registry.url in str(of_id.value)
+
+
+@pytest.mark.parametrize("path", ["", "/apis/ccompat", "/apis/registry/v2"])
+def test_another_path_of_the_server_is_no_registry(registry: SchemaRegistry, path: str):
+    url = registry.url.replace("/apis/ccompat/v7", path)
+    with (
+        SchemaRegistry(url=url).schemas() as schemas,
+        pytest.raises(SchemaRegistryError, match="/apis/ccompat/v7") as told,
+    ):
+        schemas.latest("anything")
+    assert type(told.value) is SchemaRegistryError
+    assert told.value.status == 404
