@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.multi_asset import build_kafka_delta_multi_asset
     from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
     from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
+    from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
     from dagster_kafka_flip.assets.topic_asset import kafka_topic_asset, topic_asset_key
     from dagster_kafka_flip.broker.local_broker import LocalBroker
     from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
@@ -74,6 +75,7 @@ _HOMES = {
     "RawFormat": "formats.raw",
     "ReadPlan": "source.plan",
     "SchemaRegistry": "registry.schema_registry",
+    "SchemaRegistryResource": "assets.schema_registry_resource",
     "SparkResource": "assets.resources",
     "Spread": "source.limits",
     "StringFormat": "formats.string",
@@ -125,6 +127,7 @@ __all__ = [
     "RawFormat",
     "ReadPlan",
     "SchemaRegistry",
+    "SchemaRegistryResource",
     "SparkResource",
     "Spread",
     "StringFormat",

@@ -1,0 +1,90 @@
+"""SchemaRegistryResource: the schema registry of an environment."""
+
+# Without `from __future__ import annotations`, because Dagster inspects the types of the fields.
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from dagster import ConfigurableResource, EnvVar
+from pydantic import Field
+
+from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+from dagster_kafka_flip.settings import HIDDEN, CheckedModel, refuse_unnamed
+
+# For values that are not known yet; of another field, its name. With https, so that TLS settings fit.
+_STAND_INS = {"url": "https://host", "oauth_token_url": "https://host/token"}
+_NUMBERS = ("request_timeout", "max_retries")
+_LOGIN = re.compile(r"//[^/@]*@")
+
+
+class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ignore[reportMissingTypeArgument]
+    """One schema registry that speaks Confluent's API.
+
+    Its fields are those of SchemaRegistry. Set passwords as `EnvVar`, to keep them out of code and run config.
+    """
+
+    url: str = Field(
+        description="Comma-separated http or https URLs of one registry. Give one with a login in it as an EnvVar."
+    )
+    username: str | None = Field(default=None, description="User name, or API key. Needs password.")
+    password: str | None = Field(default=None, repr=False, description="Password, or API secret. Give it as an EnvVar.")
+    bearer_token: str | None = Field(
+        default=None, repr=False, description="A token that is sent as it is. Give it as an EnvVar."
+    )
+    oauth_token_url: str | None = Field(default=None, description="OAuth: where tokens are asked for.")
+    oauth_client_id: str | None = Field(default=None, description="OAuth: the client's id.")
+    oauth_client_secret: str | None = Field(
+        default=None, repr=False, description="OAuth: the client's secret, as an EnvVar."
+    )
+    oauth_scope: str | None = Field(default=None, description="OAuth: the scope to ask for. Default: none.")
+    logical_cluster: str | None = Field(
+        default=None, description="Confluent Cloud's id of the registry, lsrc-.... Only with a token or OAuth."
+    )
+    identity_pool_id: str | None = Field(
+        default=None, description="Confluent Cloud's id of the identity pool, pool-.... Only with a token or OAuth."
+    )
+    ssl_ca_location: str | None = Field(default=None, description="PEM file with the CA certificates to trust.")
+    ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
+    ssl_key_location: str | None = Field(
+        default=None, description="PEM file of the client's private key. Default: the key in the certificate's file."
+    )
+    ssl_key_password: str | None = Field(
+        default=None, repr=False, description="The private key's password, as an EnvVar."
+    )
+    request_timeout: float = Field(default=20.0, description="Seconds to wait for one URL's answer.")
+    max_retries: int = Field(
+        default=3, description="How often a request is repeated after an error that may pass, such as no connection."
+    )
+
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        refuse_unnamed("SchemaRegistryResource", unnamed, SchemaRegistryResource.model_fields)
+        if values.get("url") is None:
+            msg = "SchemaRegistryResource: missing url; set it to the registry's address"
+            raise ConfigurationError(msg)
+        super().__init__(**values)
+        # The value of an EnvVar is not known yet, so what it contains is not validated.
+        known: dict[str, Any] = {
+            name: _STAND_INS.get(name, name) if _is_env_var(value) else value for name, value in values.items()
+        }
+        if not any(_is_env_var(values.get(name)) for name in _NUMBERS):
+            SchemaRegistry(**known)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, _LOGIN.sub(f"//{HIDDEN}@", value) if name == "url" and isinstance(value, str) else value
+
+    def registry(self) -> SchemaRegistry:
+        """Returns the registry.
+
+        Raises:
+            ConfigurationError: A field is malformed or contradicts another.
+        """
+        values: dict[str, Any] = {name: getattr(self, name) for name in SchemaRegistry.model_fields}
+        return SchemaRegistry(**values)
+
+
+def _is_env_var(value: object) -> bool:
+    return isinstance(value, (EnvVar, IntEnvVar))
