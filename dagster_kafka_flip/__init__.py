@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.components.kafka_delta import KafkaDeltaComponent
     from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
     from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.csv import CsvFormat
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BatchResult": "ingestion.result",
+    "CsvFormat": "formats.csv",
     "DeadLetters": "ingestion.dead_letters",
     "DeltaTarget": "table.target",
     "EnumeratorState": "source.state",
@@ -102,6 +104,7 @@ _HOMES = {
 
 __all__ = [
     "BatchResult",
+    "CsvFormat",
     "DeadLetters",
     "DeltaTarget",
     "EnumeratorState",

@@ -57,7 +57,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SchemaRegistryResource", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection"),
     "The schema registry": ("SchemaRegistry",),
-    "Formats and columns": ("RawFormat", "StringFormat", "JsonFormat", "KafkaColumns"),
+    "Formats and columns": ("RawFormat", "StringFormat", "JsonFormat", "CsvFormat", "KafkaColumns"),
     "Tables": ("DeltaTarget", "DeadLetters", "Limits", "Windows"),
     "Without Dagster": ("ingest", "rewrite_windows", "build_session", "LocalBroker"),
 }

@@ -48,7 +48,7 @@ def refusal(**files: str) -> str:
         ("stream: [a]", "attributes.stream: expected a string, got a list"),
         (
             "value_format: avro",
-            "attributes.value_format: invalid format 'avro'; set its type (raw, string or json) below it",
+            "attributes.value_format: invalid format 'avro'; set its type (raw, string, json, csv) below it",
         ),
         ("value_format: {type: json}", "attributes.value_format.schema: missing"),
         (
@@ -74,7 +74,7 @@ def refusal(**files: str) -> str:
         ("value_format: {schema: 'id INT'}", "attributes.value_format: type: missing"),
         (
             "value_format: {type: string, encoding: latin1}",
-            "attributes.value_format.encoding: unknown attribute; valid names: on_error, schema, show_values",
+            "attributes.value_format.encoding: unknown attribute; valid names: allow_comments, delimiter, escape",
         ),
         ("value_format: [json]", "attributes.value_format: expected a mapping, got a list"),
         ("key_format: 5", "attributes.key_format: expected a mapping, got a number"),

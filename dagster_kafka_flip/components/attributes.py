@@ -51,6 +51,7 @@ from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -371,19 +372,43 @@ class JsonFormatAttributes(Model):
     )
 
 
+class CsvFormatAttributes(Model):
+    """One row of CSV with declared fields."""
+
+    type: Literal["csv"]
+    declared: str = Field(
+        alias="schema", description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`."
+    )
+    delimiter: str = Field(default=",", description="The character between two fields.")
+    quote: str | None = Field(
+        default='"', description="The character around a field that holds a delimiter or a line break; null if none."
+    )
+    escape: str | None = Field(
+        default=None, description="A character inside of quotes before a quote or itself, instead of a doubled quote."
+    )
+    null_literal: str | None = Field(default=None, description="The text that means null.")
+    allow_comments: bool | Template = Field(
+        default=False, description="Whether lines before the row that begin with `#` are left out."
+    )
+    on_error: OnError | Template = "fail"
+
+
+_FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
+    "raw": RawFormat,
+    "string": StringFormat,
+    "json": JsonFormat,
+    "csv": CsvFormat,
+}
+
+
 def _format(context: ResolutionContext, value: Any) -> Format:
     found = rendered(context, value)
     if isinstance(found, Format):
         return found
     if not isinstance(found, Mapping):
-        raise refused(context, f"invalid format {found!r}; set its type (raw, string or json) below it")
-    on_error = found.get("on_error", "fail")
-    if found["type"] == "json":
-        show_values = found.get("show_values", False)
-        return _create(
-            context, JsonFormat, {"schema": found["declared"], "on_error": on_error, "show_values": show_values}
-        )
-    return _create(context, RawFormat if found["type"] == "raw" else StringFormat, {"on_error": on_error})
+        raise refused(context, f"invalid format {found!r}; set its type ({', '.join(_FORMAT_OF_TYPE)}) below it")
+    options = {"schema" if name == "declared" else name: each for name, each in found.items() if name != "type"}
+    return _create(context, _FORMAT_OF_TYPE[found["type"]], options)
 
 
 # --- things of Dagster --------------------------------------------------------------------------------------------
@@ -580,7 +605,8 @@ else:
         return Annotated[Any, _attribute(resolve, schema)]
 
     _FORMATS = Annotated[
-        RawFormatAttributes | StringFormatAttributes | JsonFormatAttributes, Field(discriminator="type")
+        RawFormatAttributes | StringFormatAttributes | JsonFormatAttributes | CsvFormatAttributes,
+        Field(discriminator="type"),
     ]
     _WINDOWS = model_of(Windows, max_lateness=str | float | None)
     SourceAttribute = _model_attribute(_source, KafkaSourceModel)

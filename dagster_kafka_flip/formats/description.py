@@ -15,16 +15,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from dagster_kafka_flip.formats.csv import CsvFormat
+from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.format import Format
 
 # Stored in commits, so it uses its own id instead of the class path.
-_BUILT_IN: dict[str, type[Format]] = {"raw": RawFormat, "string": StringFormat, "json": JsonFormat}
+_BUILT_IN: dict[str, type[Format]] = {
+    "raw": RawFormat,
+    "string": StringFormat,
+    "json": JsonFormat,
+    "csv": CsvFormat,
+}
 
 # Settings that do not affect which records are rejected.
 _OTHER_SETTINGS = frozenset({"on_error", "show_values"})
@@ -131,11 +140,15 @@ def _format_of(description: Mapping[str, Any], current: Format) -> Format | None
 
 def _make(description: Mapping[str, Any]) -> Format | None:
     kind = _BUILT_IN.get(description["format"])
-    if kind is not JsonFormat:
-        return kind() if kind else None
-    declared = description["declared"]
+    if kind is None:
+        return None
+    settings = {name: description[name] for name in kind.model_fields if name in description}
+    if not issubclass(kind, DeclaredFormat):
+        return kind(**settings)
+    declaring = cast("Callable[..., DeclaredFormat]", kind)
+    declared = settings.pop("declared")
     if isinstance(declared, str):
-        return JsonFormat(declared)
+        return declaring(declared, **settings)
     from pyspark.sql.types import StructType
 
-    return JsonFormat(StructType.fromJson(declared))
+    return declaring(StructType.fromJson(declared), **settings)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from pydantic import field_validator
-
-from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.ddl import field_names
-from dagster_kafka_flip.formats.format import Format, OnError
+from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.settings import check_arguments
@@ -19,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
+
+    from dagster_kafka_flip.formats.format import OnError
 
 # Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
 _CORRUPT = "_dagster_kafka_flip_corrupt"
@@ -34,7 +32,7 @@ _LONGEST_VALUE = 40
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
 
 
-class JsonFormat(Format):
+class JsonFormat(DeclaredFormat):
     """Decodes a JSON object into columns with declared types.
 
     As a value format its fields become columns of their own; as a key format it is one STRUCT column.
@@ -55,51 +53,16 @@ class JsonFormat(Format):
         declared: The schema, as it was given.
     """
 
-    declared: Any
     show_values: bool = False
 
     @check_arguments
     def __init__(self, schema: str | StructType, *, on_error: OnError = "fail", show_values: bool = False) -> None:
         super().__init__(declared=schema, on_error=on_error, show_values=show_values)  # pyright: ignore[reportCallIssue]
 
-    @field_validator("declared")
     @classmethod
-    def _check_declared(cls, declared: Any) -> Any:
-        if isinstance(declared, str):
-            if not declared.strip():
-                msg = "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
-                raise ConfigurationError(msg)
-        elif type(declared).__name__ != "StructType":
-            # By name, because importing pyspark to check a definition would cost every code location a second.
-            msg = f"a JsonFormat's schema is DDL text or a StructType, not {type(declared).__name__}"
-            raise ConfigurationError(msg)
-        check_json_types(declared)
-        return declared
-
-    @property
-    def column_names(self) -> Sequence[str] | None:
-        """The names of the fields."""
-        if type(self).spread is not JsonFormat.spread:
-            return None
-        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
-
-    def struct(self) -> StructType:
-        """The fields as a StructType. Needs a running Spark if they were given as DDL.
-
-        Raises:
-            ConfigurationError: The DDL can't be parsed.
-        """
-        if not isinstance(self.declared, str):
-            return self.declared
-        from pyspark.errors import PySparkException
-        from pyspark.sql.types import StructType
-
-        try:
-            return cast("StructType", StructType.fromDDL(self.declared))
-        except PySparkException as error:
-            first_line = str(error).strip().splitlines()[0]
-            msg = f"the JsonFormat's schema {self.declared!r} is no DDL that Spark understands: {first_line}"
-            raise ConfigurationError(msg) from error
+    def check_types(cls, schema: str | StructType) -> None:
+        """Refuses types that Spark can't read from JSON."""
+        check_json_types(schema)
 
     def parse(self, data: Column) -> Column:
         """The parsed struct, with the text of what could not be parsed in a field of its own."""
@@ -169,11 +132,9 @@ class JsonFormat(Format):
         declared = f.array(*map(f.lit, self.struct().names))
         return f.array_except(f.json_object_keys(data.cast("string")), declared)
 
-    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
-        """One column for each declared field."""
-        return [
-            (field.name, as_declared(field.dataType, parsed.getField(field.name))) for field in self.struct().fields
-        ]
+    def column(self, field: StructField, parsed: Column) -> Column:
+        """The field, without the digits that were added to find out about rounding."""
+        return as_declared(field.dataType, parsed.getField(field.name))
 
     def as_one(self, parsed: Column) -> Column:
         """The parsed struct without the field for what could not be parsed."""

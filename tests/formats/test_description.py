@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.format import Format
@@ -44,6 +45,7 @@ def _described(decoder):
     [
         RawFormat(),
         StringFormat(),
+        CsvFormat("n INT", delimiter=";", quote=None, null_literal="", allow_comments=True),
         JsonFormat("n INT NOT NULL, `a b` ARRAY<STRUCT<c: STRING>>"),
         JsonFormat(StructType([StructField("n", IntegerType(), nullable=False)])),
     ],

@@ -1,0 +1,248 @@
+"""CsvFormat: one row of CSV as typed columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationInfo, field_validator, model_validator
+
+from dagster_kafka_flip.formats.csv_types import check_csv_types, problems, value_of
+from dagster_kafka_flip.formats.declared import DeclaredFormat
+from dagster_kafka_flip.settings import check_arguments
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructField, StructType
+
+    from dagster_kafka_flip.formats.format import OnError
+
+# Where Spark's parser puts a record with another number of fields.
+_CORRUPT = "corrupt"
+
+_MISFIT = "not one row of CSV"
+_COUNT = "has another number of fields than declared"
+
+# What ends a row, and what Spark's parser takes for "no character".
+_REFUSED = {"\r": "a line break", "\n": "a line break", "\x00": "U+0000"}
+
+_LAST_OF_BMP = 0xFFFF
+
+
+class CsvFormat(DeclaredFormat):
+    r"""Decodes one row of CSV into columns with declared types. The fields are in the declared order.
+
+    As a value format its fields become columns of their own; as a key format it is one STRUCT column.
+
+    Strict: a record is rejected if it is no UTF-8, begins with a byte order mark, is empty, is not exactly one row
+    (with or without a line break behind it), has a quote that is not closed, has more or fewer fields than declared,
+    holds a value that does not fit its field's type, or a null in a field that is declared NOT NULL. A value that Spark
+    would change does not fit: a number with more digits than its DECIMAL holds, one beyond the range of its DOUBLE, a
+    day or a time that does not exist.
+
+    A STRING is the field's text as it is, with its spaces. Without a null literal no field is null: an empty text is an
+    empty STRING, and fits no other type. BOOLEAN is `true` or `false`, DATE `2026-01-31`, TIMESTAMP
+    `2026-01-31 12:00:00.123456` or with a `T`, and with `Z` or an offset such as `+01:00`, without which it is of the
+    session's time zone; BINARY is base64. Numbers have a point, and may have an exponent. NaN and Infinity fit no type.
+
+    Args:
+        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType. Nested types are
+            refused.
+        delimiter: The character between two fields. Default: a comma.
+        quote: The character around a field that holds a delimiter or a line break; it is doubled inside. None if there
+            is none. Default: `"`.
+        escape: A character that stands inside of quotes before a quote or itself, instead of a doubled quote. A record
+            with one anywhere else is rejected. Default: none.
+        null_literal: The text that means null, quoted or not. Default: none.
+        allow_comments: Whether lines before the row that begin with `#` are left out. Default: no.
+        on_error: See Format.
+
+    Attributes:
+        declared: The schema, as it was given.
+    """
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null_literal: str | None = None
+    allow_comments: bool = False
+
+    @check_arguments
+    def __init__(
+        self,
+        schema: str | StructType,
+        *,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
+        null_literal: str | None = None,
+        allow_comments: bool = False,
+        on_error: OnError = "fail",
+    ) -> None:
+        super().__init__(
+            declared=schema,  # pyright: ignore[reportCallIssue]
+            delimiter=delimiter,  # pyright: ignore[reportCallIssue]
+            quote=quote,  # pyright: ignore[reportCallIssue]
+            escape=escape,  # pyright: ignore[reportCallIssue]
+            null_literal=null_literal,  # pyright: ignore[reportCallIssue]
+            allow_comments=allow_comments,  # pyright: ignore[reportCallIssue]
+            on_error=on_error,
+        )
+
+    @classmethod
+    def check_types(cls, schema: str | StructType) -> None:
+        """Refuses types that a field of CSV can't hold."""
+        check_csv_types(schema)
+
+    @field_validator("delimiter", "quote", "escape")
+    @classmethod
+    def _check_character(cls, character: str | None, info: ValidationInfo) -> str | None:
+        if character is None:
+            return None
+        if len(character) != 1 or ord(character) > _LAST_OF_BMP:
+            msg = f"{info.field_name} must be one character of UTF-16, not {character!r}"
+            raise ValueError(msg)
+        if character in _REFUSED:
+            msg = f"{info.field_name} can't be {_REFUSED[character]}"
+            raise ValueError(msg)
+        return character
+
+    @model_validator(mode="after")
+    def _check_together(self) -> CsvFormat:
+        if self.escape is not None and self.quote is None:
+            msg = "escape works inside of quotes: set quote, or leave out escape"
+            raise ValueError(msg)
+        given = [each for each in (self.delimiter, self.quote, self.escape) if each is not None]
+        if len(set(given)) != len(given):
+            msg = (
+                f"delimiter, quote and escape are different characters, but given are {' and '.join(map(repr, given))}"
+            )
+            raise ValueError(msg)
+        return self
+
+    def parse(self, data: Column) -> Column:
+        """The values as a struct, and beside it what is wrong with the row's fields."""
+        from pyspark.sql import functions as f
+
+        fields = self.struct().fields
+        declared = ", ".join([*(f"{_field(number)} STRING" for number in range(len(fields))), f"{_CORRUPT} STRING"])
+        cells = f.from_csv(self._row(data), declared, self._options())
+
+        def typed(row: Column) -> Column:
+            texts = [self._text(row, number) for number in range(len(fields))]
+            values = [
+                value_of(field.dataType, text).alias(field.name) for field, text in zip(fields, texts, strict=True)
+            ]
+            return f.struct(f.struct(*values).alias("values"), self._wrong(row, texts).alias("wrong"))
+
+        # A transform, so that a row is cut once for all fields, outside of Spark's generated code for each record: Java
+        # does not compile methods of more than 8,000 bytes.
+        return f.when(data.isNotNull(), f.get(f.transform(f.array(cells), typed), f.lit(0)))
+
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """The first rule that the record breaks."""
+        from pyspark.sql import functions as f
+
+        text, row = data.cast("string"), self._row(data)
+        problem = (
+            f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
+            .when(text.startswith("\ufeff"), f.lit("begins with a byte order mark"))
+            .when(row == f.lit(""), f.lit("holds no row" if self.allow_comments else "empty"))
+            .when(~self._is_one_row(row), f.lit(_MISFIT))
+            .otherwise(parsed.getField("wrong"))
+        )
+        return f.when(data.isNotNull(), problem)
+
+    def explain(self, data: Column, problem: Column) -> Column:
+        """How many fields the row has, if it is not the declared number."""
+        from pyspark.sql import functions as f
+
+        row = self._row(data)
+        if self.quote is not None:
+            row = f.regexp_replace(row, _quoted(self.quote, self.escape), "")
+        number = f.length(row) - f.length(f.replace(row, f.lit(self.delimiter), f.lit(""))) + f.lit(1)
+        counted = f.concat(f.lit("has "), number, f.lit(f" fields, but {len(self.struct().fields)} are declared"))
+        return f.when(problem == f.lit(_COUNT), counted).otherwise(problem)
+
+    def column(self, field: StructField, parsed: Column) -> Column:
+        """The field's value."""
+        return parsed.getField("values").getField(field.name)
+
+    def as_one(self, parsed: Column) -> Column:
+        """The values as one struct."""
+        return parsed.getField("values")
+
+    def _row(self, data: Column) -> Column:
+        """The record without comments before the row and without the line break behind it."""
+        from pyspark.sql import functions as f
+
+        row = data.cast("string")
+        if self.allow_comments:
+            is_commented = row.startswith("#")
+            row = f.when(is_commented, f.regexp_replace(row, r"\A(?:#[^\n]*+(?:\n|\z))++", "")).otherwise(row)
+        return f.when(row.endswith("\n"), f.regexp_replace(row, r"\r?\n\z", "")).otherwise(row)
+
+    def _options(self) -> dict[str, str]:
+        quote = self.quote or ""
+        return {
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": _CORRUPT,
+            # Spark takes a backslash for the start of an escape.
+            "sep": "\\\\" if self.delimiter == "\\" else self.delimiter,
+            "quote": quote,
+            **({} if self.quote is None else {"escape": self.escape or quote}),
+            **({} if self.escape is None else {"charToEscapeQuoteEscaping": self.escape}),
+            # An empty text is null to Spark, quoted or not, and no other text is.
+            "nullValue": "",
+            "emptyValue": "",
+        }
+
+    def _is_one_row(self, row: Column) -> Column:
+        """Whether Spark's parser and Flink's see the same fields in it."""
+        # Without any of these characters there is nothing to doubt.
+        doubtful = ["\r", "\n", "\x00" if self.quote is None else self.quote, *([self.escape] if self.escape else [])]
+        is_plain = ~row.contains(doubtful[0])
+        for character in doubtful[1:]:
+            is_plain &= ~row.contains(character)
+        if self.quote is None:
+            return is_plain
+        delimiter, quote = _in_pattern(self.delimiter), _in_pattern(self.quote)
+        # Spark's parser looks for a quote behind spaces, too.
+        not_in = rf"{delimiter}\r\n{_in_pattern(self.escape or self.delimiter)}"
+        plain = rf"(?![\x00- &&[^{delimiter}]]*+{quote})[^{not_in}]*+"
+        field = f"(?:{_quoted(self.quote, self.escape)}|{plain})"
+        return is_plain | row.rlike(rf"\A{field}(?:{delimiter}{field})*+\z")
+
+    def _text(self, row: Column, number: int) -> Column:
+        """A field's text; null if it is the null literal."""
+        from pyspark.sql import functions as f
+
+        text = f.coalesce(row.getField(_field(number)), f.lit(""))
+        return text if self.null_literal is None else f.when(text != f.lit(self.null_literal), text)
+
+    def _wrong(self, row: Column, texts: list[Column]) -> Column:
+        from pyspark.sql import functions as f
+
+        wrong = f.when(row.isNull() | row.getField(_CORRUPT).isNotNull(), f.lit(_COUNT))
+        for field, text in zip(self.struct().fields, texts, strict=True):
+            if not field.nullable and self.null_literal is not None:
+                wrong = wrong.when(text.isNull(), f.lit(f"the required field {field.name} is null"))
+            for what, is_so in problems(field.dataType, text):
+                wrong = wrong.when(text.isNotNull() & is_so, f.lit(f"the value of {field.name} {what}"))
+        return wrong
+
+
+def _field(number: int) -> str:
+    return f"field{number}"
+
+
+def _in_pattern(character: str) -> str:
+    return rf"\x{{{ord(character):x}}}"
+
+
+def _quoted(quote: str, escape: str | None) -> str:
+    """A pattern of a quoted field. Possessive, so that Java does not recurse on long texts."""
+    mark = _in_pattern(quote)
+    if escape is None:
+        return f"{mark}(?:[^{mark}]++|{mark}{mark})*+{mark}"
+    sign = _in_pattern(escape)
+    return f"{mark}(?:[^{mark}{sign}]++|{sign}[{mark}{sign}])*+{mark}"

@@ -1,0 +1,92 @@
+"""Base class of formats whose fields are declared, as DDL or as a StructType."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import field_validator
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.ddl import field_names
+from dagster_kafka_flip.formats.format import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructField, StructType
+
+
+class DeclaredFormat(Format):
+    """Decodes values into columns with declared types.
+
+    Attributes:
+        declared: The schema, as it was given.
+    """
+
+    declared: Any
+
+    @classmethod
+    @abstractmethod
+    def check_types(cls, schema: str | StructType) -> None:
+        """Validates the types of a schema, as far as possible without Spark.
+
+        Args:
+            schema: DDL or a StructType.
+
+        Raises:
+            ConfigurationError: The DDL is invalid, or a field has an unsupported type. The message names the field.
+        """
+
+    @field_validator("declared")
+    @classmethod
+    def _check_declared(cls, declared: Any) -> Any:
+        if isinstance(declared, str):
+            if not declared.strip():
+                msg = f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
+                raise ConfigurationError(msg)
+        elif type(declared).__name__ != "StructType":
+            # By name, because importing pyspark to check a definition would cost every code location a second.
+            msg = f"a {cls.__name__}'s schema is DDL text or a StructType, not {type(declared).__name__}"
+            raise ConfigurationError(msg)
+        cls.check_types(declared)
+        return declared
+
+    @abstractmethod
+    def column(self, field: StructField, parsed: Column) -> Column:
+        """The column of one field.
+
+        Args:
+            field: The declared field.
+            parsed: What `parse` gave.
+        """
+
+    @property
+    def column_names(self) -> Sequence[str] | None:
+        """The names of the fields; None if a subclass spreads them in its own way."""
+        if type(self).spread is not DeclaredFormat.spread:
+            return None
+        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """One column for each declared field."""
+        return [(field.name, self.column(field, parsed)) for field in self.struct().fields]
+
+    def struct(self) -> StructType:
+        """The fields as a StructType. Needs a running Spark if they were given as DDL.
+
+        Raises:
+            ConfigurationError: The DDL can't be parsed.
+        """
+        if not isinstance(self.declared, str):
+            return self.declared
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        try:
+            return cast("StructType", StructType.fromDDL(self.declared))
+        except PySparkException as error:
+            first_line = str(error).strip().splitlines()[0]
+            msg = f"the {type(self).__name__}'s schema {self.declared!r} is no DDL that Spark understands: {first_line}"
+            raise ConfigurationError(msg) from error
