@@ -120,6 +120,11 @@ class Asked:
             return self._answered(error, question, tries)
         if _is_tokenless(error):
             return self._tokenless(error, question, tries)
+        if isinstance(error, KeyError) and error.args == ("expires_in",):
+            return SchemaRegistryLoginError(
+                f"{self.login} got a token without expires_in from oauth_token_url; Confluent's client, which asks the "
+                f"schema registry at {self.url}, needs it. Let the server of OAuth tokens say how long a token is valid"
+            )
         if _tls_error(error) is not None or is_transport(error):
             return self._unanswered(f"the schema registry at {self.url}", "url", error, question, tries)
         return self.nonsense(question, f"that can't be read ({type(error).__name__})")

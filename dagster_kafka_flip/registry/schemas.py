@@ -130,26 +130,28 @@ class Schemas:
         if schema.schema_type not in get_args(SchemaKind):
             raise self._client.nonsense(question, f"with the type {schema.schema_type!r}")
         references: dict[str, str] = {}
-        self._resolve(schema, references, set())
+        self._resolve(question, schema, references, set())
         return RegisteredSchema(
             schema_id, cast("SchemaKind", schema.schema_type), text, tuple(references.items()), guid, subject, version
         )
 
-    def _resolve(self, schema: Schema, found: dict[str, str], begun: set[str]) -> None:
+    def _resolve(self, question: Question, schema: Schema, found: dict[str, str], begun: set[str]) -> None:
         """Adds what a schema refers to, each behind what it refers to itself."""
         for reference in schema.references or ():
             name, subject, version = reference.name, reference.subject, reference.version
+            if name is None or subject is None or version is None:
+                raise self._client.nonsense(question, "with a reference without a name, subject or version")
             # As in Confluent's serializers: the first of a name counts.
-            if name is None or subject is None or version is None or name in begun:
+            if name in begun:
                 continue
             begun.add(name)
-            question = Question(subject=subject, version=version)
+            wanted = Question(subject=subject, version=version)
             # A version that was deleted since can still be referred to.
             answer = self._client.ask(
-                question, lambda client, at=(subject, version): client.get_version(*at, deleted=True)
+                wanted, lambda client, at=(subject, version): client.get_version(*at, deleted=True)
             )
-            self._resolve(answer.schema, found, begun)
-            found[name] = self._text(question, answer.schema)
+            self._resolve(wanted, answer.schema, found, begun)
+            found[name] = self._text(wanted, answer.schema)
 
     def _text(self, question: Question, schema: Schema) -> str:
         if not isinstance(schema.schema_str, str):

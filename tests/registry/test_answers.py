@@ -133,7 +133,16 @@ def test_a_status_becomes_an_error_of_its_own(
 
 @pytest.mark.parametrize(
     "body",
-    [f"<html>{SECRET}</html>", "", "[]", "7", "{}", {"schema": 7}, {"schema": "x", "schemaType": "XML"}],
+    [
+        f"<html>{SECRET}</html>",
+        "",
+        "[]",
+        "7",
+        "{}",
+        {"schema": 7},
+        {"schema": "x", "schemaType": "XML"},
+        {"schema": "x", "references": [{"name": "a", "version": 1}]},
+    ],
 )
 def test_what_is_no_registry_s_answer_is_told(server: HttpServer, body: Any):
     server.says(200, body)
@@ -230,6 +239,20 @@ def test_an_oauth_client_gets_a_token_first(server: HttpServer, caplog: pytest.L
         error = refused(SchemaRegistryUnreachableError, server.url, **{**oauth, "oauth_token_url": nowhere})
         assert "oauth_token_url" in str(error)
     assert SECRET not in caplog.text
+
+
+def test_a_token_that_does_not_say_how_long_it_is_valid_is_told(server: HttpServer):
+    token = {"access_token": "short-lived", "token_type": "Bearer"}
+    server.reply = lambda asked: (200, json.dumps(token if asked.path == "/token" else {"schema": '"long"'}))
+    oauth: dict[str, Any] = {
+        "oauth_token_url": f"{server.url}/token",
+        "oauth_client_id": "flip",
+        "oauth_client_secret": SECRET,
+    }
+    with SchemaRegistry(url=server.url, **oauth).schemas() as schemas:
+        schemas.by_id(7)
+        with pytest.raises(SchemaRegistryLoginError, match="expires_in"):
+            schemas.by_id(8)
 
 
 # --- no answer ----------------------------------------------------------------------------------------------------
