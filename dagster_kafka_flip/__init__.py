@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.components.kafka_delta import KafkaDeltaComponent
     from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
     from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.avro import AvroFormat
     from dagster_kafka_flip.formats.csv import CsvFormat
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _HOMES = {
+    "AvroFormat": "formats.avro",
     "BatchResult": "ingestion.result",
     "CsvFormat": "formats.csv",
     "DeadLetters": "ingestion.dead_letters",
@@ -103,6 +105,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AvroFormat",
     "BatchResult",
     "CsvFormat",
     "DeadLetters",

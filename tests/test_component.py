@@ -410,7 +410,7 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
         (FLIGHTS + "  max_batches: many\n", 5, r"attributes\.max_batches: expected a whole number"),
         (FLIGHTS + "  on_idle: sleep\n", 5, r"attributes\.on_idle: expected materialize or skip"),
         (FLIGHTS + "  verify_after: soon\n", 5, r"attributes\.verify_after: invalid duration 'soon'; write PT1H"),
-        (FLIGHTS + "  value_format: {type: avro}\n", 5, r"attributes\.value_format: type: expected 'raw', 'string', "),
+        (FLIGHTS + "  value_format: {type: orc}\n", 5, r"attributes\.value_format: type: expected 'raw', 'string', "),
         (FLIGHTS + "  value_format: json\n", 5, r"attributes\.value_format: invalid format 'json'; set its type"),
         (FLIGHTS + "  stream: '{{ nope }}'\n", 5, r"attributes\.stream.*'nope' not found in scope"),
         (FLIGHTS + "  automation_condition: eager\n", 5, r"write \"{{ dg\.AutomationCondition\.eager\(\) }}\""),

@@ -47,8 +47,8 @@ def refusal(**files: str) -> str:
         ),
         ("stream: [a]", "attributes.stream: expected a string, got a list"),
         (
-            "value_format: avro",
-            "attributes.value_format: invalid format 'avro'; set its type (raw, string, json, csv) below it",
+            "value_format: orc",
+            "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro) below it",
         ),
         ("value_format: {type: json}", "attributes.value_format.schema: missing"),
         (

@@ -14,6 +14,7 @@ from dagster_kafka_flip import errors
 from dagster_kafka_flip.assets.column_descriptions import COLUMN_LINEAGE, column_lineage, described
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, data_version, result_metadata
 from dagster_kafka_flip.assets.position_record import read_record
+from dagster_kafka_flip.assets.registries import registries_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_checks import Findings, check_names, check_results, failed_checks
 from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
@@ -106,6 +107,11 @@ class Ingestion:
         check_layout(str(target), columns, partition_by=target.partition_by, cluster_by=target.cluster_by)
 
     @property
+    def resource_keys(self) -> set[str]:
+        """The keys of all resources that a run needs."""
+        return {self.kafka, self.spark, *self.transform_resources, *self.decoder.registry_keys}
+
+    @property
     def config(self) -> type[IngestRunConfig | WindowsRunConfig]:
         """The run config class."""
         return IngestRunConfig if self.partitions is None else WindowsRunConfig
@@ -130,7 +136,7 @@ class Ingestion:
             source=self.source.connected(kafka_of(context, self.kafka, self.source.cluster)),
             target=self.target,
             spark=spark_of(context, self.spark),
-            decoder=self.decoder,
+            decoder=self.decoder.with_registries(registries_of(context, self.decoder.registry_keys)),
             transform=self.bound_transform(context),
             dead_letters=self.dead_letter,
             limits=config.limited(self.limits),

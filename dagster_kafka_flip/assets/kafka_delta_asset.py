@@ -290,7 +290,7 @@ def _asset(ingestion: Ingestion, options: Mapping[str, Any]) -> AssetsDefinition
         warnings.simplefilter("ignore", BetaWarning)
         make_asset: Any = asset(
             check_specs=check_specs(ingestion.checks, asset_key),
-            required_resource_keys={ingestion.kafka, ingestion.spark, *ingestion.transform_resources},
+            required_resource_keys=ingestion.resource_keys,
             config_schema=ingestion.config.to_config_schema(),
             output_required=ingestion.on_idle == "materialize",
             **named,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.result import IngestResult
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -76,6 +77,15 @@ def data_version(state: EnumeratorState) -> DataVersion:
     """Data version: a hash of the position, unchanged if a run found nothing new."""
     document = json.dumps(to_document(STATE_SERIALIZER, state), sort_keys=True)
     return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
+
+
+def column_schema(result: IngestResult | WindowsResult) -> TableSchema:
+    """The table's columns, with their comments as descriptions.
+
+    Args:
+        result: Result of a run that started Spark.
+    """
+    return TableSchema(columns=[TableColumn(name, type_, result.comments.get(name)) for name, type_ in result.columns])
 
 
 def result_metadata(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
@@ -132,7 +142,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     elif previous is not None and "dagster/uri" in previous.metadata:
         metadata["dagster/uri"] = previous.metadata["dagster/uri"]
     if result.columns:
-        metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in result.columns])
+        metadata[COLUMN_SCHEMA] = column_schema(result)
     elif previous is not None and COLUMN_SCHEMA in previous.metadata:
         metadata[COLUMN_SCHEMA] = previous.metadata[COLUMN_SCHEMA]
     # Long values come last on the page.

@@ -139,7 +139,7 @@ def build_kafka_delta_multi_asset(
         specs.append(_spec(spec, ingestion))
     _check_apart(name, ingestions)
 
-    resources = {kafka, spark}.union(*(ingestion.transform_resources for ingestion in ingestions.values()))
+    resources = {kafka, spark}.union(*(ingestion.resource_keys for ingestion in ingestions.values()))
     config: Any = IngestRunConfig.to_fields_dict()
     with dagsters_errors(name):
         make_assets: Any = multi_asset(

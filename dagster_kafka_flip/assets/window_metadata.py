@@ -9,6 +9,7 @@ from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRec
 from dagster_kafka_flip.assets.metadata import (
     COLUMN_SCHEMA,
     SPARK_UI,
+    column_schema,
     fields_metadata,
     first_splits,
     known_metadata,
@@ -147,7 +148,7 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
     if commits:
         metadata["delta/version"] = commits[-1].version
     if results[-1].columns:
-        metadata[COLUMN_SCHEMA] = TableSchema(columns=[TableColumn(name, type_) for name, type_ in results[-1].columns])
+        metadata[COLUMN_SCHEMA] = column_schema(results[-1])
     if (spark_ui := results[-1].spark_ui) is not None:
         metadata[SPARK_UI] = MetadataValue.url(spark_ui)
     if met := incidents(results):

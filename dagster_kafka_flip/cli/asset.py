@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from dagster_kafka_flip.assets.dagster_internals import (
     repository_def_from_target_def,
 )
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, read_record, void_record
+from dagster_kafka_flip.assets.registries import registry_of
 from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
 from dagster_kafka_flip.assets.resources import connection_of, session_of
 from dagster_kafka_flip.cli.spark_session import command_session
@@ -81,6 +82,18 @@ class LandingAsset:
         """
         with self._resource(self.ingestion.kafka) as kafka:
             return connection_of(kafka, self.ingestion.kafka, self.source.cluster)
+
+    def with_registries(self) -> Ingestion:
+        """Returns the ingestion with the schema registries of its resources.
+
+        Raises:
+            ConfigurationError: A resource does not exist, or can't be created.
+        """
+        decoder = self.ingestion.decoder
+        with contextlib.ExitStack() as stack:
+            made = {key: stack.enter_context(self._resource(key)) for key in decoder.registry_keys}
+            registries = {key: registry_of(resource, key) for key, resource in made.items()}
+        return replace(self.ingestion, decoder=decoder.with_registries(registries))
 
     @contextlib.contextmanager
     def session(self, master: str | None = None, remote: str | None = None) -> Generator[SparkSession, None, None]:

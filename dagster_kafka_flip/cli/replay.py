@@ -64,7 +64,7 @@ def ingest_command(
             into,
             spark=spark,
             connection=found.connection(),
-            decoder=found.ingestion.decoder,
+            decoder=found.with_registries().decoder,
             transform=transform,
         )
     if done.batch is None:

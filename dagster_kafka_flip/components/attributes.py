@@ -48,9 +48,11 @@ from dagster_kafka_flip.assets.asset_ingestion import OnIdle, named_errors
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
+from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json import JsonFormat
@@ -77,7 +79,7 @@ _TEMPLATE = re.compile(r"\{\{|\{%")
 Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
 _ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
 # Passwords: never in a file; definitions only have the name of an environment variable.
-_SECRETS = frozenset({"sasl_password", "ssl_key_password"})
+_SECRETS = frozenset({"sasl_password", "ssl_key_password", "password", "bearer_token", "oauth_client_secret"})
 
 
 # --- text and templates -------------------------------------------------------------------------------------------
@@ -393,11 +395,32 @@ class CsvFormatAttributes(Model):
     on_error: OnError | Template = "fail"
 
 
+class AvroFormatAttributes(Model):
+    """Avro's binary encoding, with a schema registry or without."""
+
+    type: Literal["avro"]
+    declared: str | None = Field(
+        default=None, alias="schema", description="The reader schema as JSON. Default: the subject's latest."
+    )
+    registry: str | None = Field(
+        default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."
+    )
+    subject: str | None = Field(
+        default=None,
+        description="The subject of the reader schema. Default: the topic's, such as `orders-value`.",
+    )
+    schema_id_in: Literal["payload", "headers"] = Field(
+        default="payload", description="Where records name their schema."
+    )
+    on_error: OnError | Template = "fail"
+
+
 _FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
     "raw": RawFormat,
     "string": StringFormat,
     "json": JsonFormat,
     "csv": CsvFormat,
+    "avro": AvroFormat,
 }
 
 
@@ -598,6 +621,7 @@ if TYPE_CHECKING:
     WindowsAttribute: TypeAlias = Windows
     KafkaResourceAttribute: TypeAlias = KafkaResource
     SparkResourceAttribute: TypeAlias = SparkResource
+    SchemaRegistryResourceAttribute: TypeAlias = SchemaRegistryResource
 else:
     # Dagster would interpret a pydantic class in an annotation as a schema, and reject its fields that YAML does not
     # have.
@@ -605,7 +629,11 @@ else:
         return Annotated[Any, _attribute(resolve, schema)]
 
     _FORMATS = Annotated[
-        RawFormatAttributes | StringFormatAttributes | JsonFormatAttributes | CsvFormatAttributes,
+        RawFormatAttributes
+        | StringFormatAttributes
+        | JsonFormatAttributes
+        | CsvFormatAttributes
+        | AvroFormatAttributes,
         Field(discriminator="type"),
     ]
     _WINDOWS = model_of(Windows, max_lateness=str | float | None)
@@ -617,3 +645,6 @@ else:
     _KAFKA = model_of(KafkaResource, clusters=dict[str, model_of(KafkaClusterConfig)])
     KafkaResourceAttribute = _model_attribute(_resource(KafkaResource), _KAFKA)
     SparkResourceAttribute = _model_attribute(_resource(SparkResource), model_of(SparkResource))
+    SchemaRegistryResourceAttribute = _model_attribute(
+        _resource(SchemaRegistryResource), model_of(SchemaRegistryResource)
+    )

@@ -1,4 +1,4 @@
-"""KafkaResourcesComponent: Kafka and Spark settings for a YAML project."""
+"""KafkaResourcesComponent: settings of Kafka, Spark and a schema registry for a YAML project."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from dagster_kafka_flip.components.attributes import (
     KafkaResourceAttribute,
+    SchemaRegistryResourceAttribute,
     SparkResourceAttribute,
     TextAttribute,
 )
@@ -18,7 +19,7 @@ from dagster_kafka_flip.components.scaffolding import KafkaResourcesScaffolder
 
 @scaffold_with(KafkaResourcesScaffolder)
 class KafkaResourcesComponent(CheckedComponent):
-    """Defines a KafkaResource and a SparkResource, for all assets of the project.
+    """Defines a KafkaResource, a SparkResource and a SchemaRegistryResource, for all assets of the project.
 
     A value `{{ env.NAME }}` becomes an EnvVar: it is read when needed, and definitions do not contain it.
     """
@@ -31,8 +32,14 @@ class KafkaResourcesComponent(CheckedComponent):
     spark: SparkResourceAttribute | None = Field(
         default=None, description="The Spark session, as fields of SparkResource; `{}` for a local session."
     )
+    schema_registry: SchemaRegistryResourceAttribute | None = Field(
+        default=None, description="The schema registry, as fields of SchemaRegistryResource."
+    )
     kafka_key: TextAttribute = Field(default="kafka", description="Key of the KafkaResource. Default `kafka`.")
     spark_key: TextAttribute = Field(default="spark", description="Key of the SparkResource. Default `spark`.")
+    schema_registry_key: TextAttribute = Field(
+        default="schema_registry", description="Key of the SchemaRegistryResource. Default `schema_registry`."
+    )
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """Returns the configured resources.
@@ -41,5 +48,9 @@ class KafkaResourcesComponent(CheckedComponent):
             context: Dagster's load context.
         """
         del context
-        given: dict[str, Any] = {self.kafka_key: self.kafka, self.spark_key: self.spark}
+        given: dict[str, Any] = {
+            self.kafka_key: self.kafka,
+            self.spark_key: self.spark,
+            self.schema_registry_key: self.schema_registry,
+        }
         return Definitions(resources={key: resource for key, resource in given.items() if resource is not None})

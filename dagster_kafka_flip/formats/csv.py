@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.format import OnError
 
+
 # Where Spark's parser puts a record with another number of fields.
 _CORRUPT = "corrupt"
 

@@ -12,7 +12,7 @@ from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.format import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import StructField, StructType
@@ -68,6 +68,10 @@ class DeclaredFormat(Format):
         if type(self).spread is not DeclaredFormat.spread:
             return None
         return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+
+    def comments(self) -> Mapping[str, str]:
+        """The comment of each field in the schema."""
+        return {field.name: field.metadata["comment"] for field in self.struct().fields if "comment" in field.metadata}
 
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """One column for each declared field."""

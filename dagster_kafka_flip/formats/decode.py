@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -10,12 +10,15 @@ from dagster_kafka_flip.formats.fields import FieldWatch
 from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.formats.registered import RegisteredFormat
 from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
+
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 
 REJECTED = "[dagster-kafka-flip: record rejected]"
@@ -63,7 +66,10 @@ class Decoder:
         """Adds the parsed key and value, and the reason for a rejection. Never fails on a record."""
         from pyspark.sql import functions as f
 
-        key, value = f.col("key"), f.col("value")
+        key, value = (
+            form.framed(f.col(side), f.col("headers")) if isinstance(form, RegisteredFormat) else f.col(side)
+            for side, form in (("key", self.key_format), ("value", self.value_format))
+        )
         # Two steps, so that Spark parses each record only once.
         parsed = records.select(
             "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
@@ -73,6 +79,72 @@ class Decoder:
             f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, f.col(_KEY))).alias(_KEY_PROBLEM),
             _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM),
         )
+
+    @property
+    def registered(self) -> dict[str, RegisteredFormat]:
+        """The formats whose schemas are in a registry, by `key` and `value`."""
+        formats = {"key": self.key_format, "value": self.value_format}
+        return {
+            side: form
+            for side, form in formats.items()
+            if isinstance(form, RegisteredFormat) and form.registry is not None
+        }
+
+    @property
+    def registry_keys(self) -> set[str]:
+        """The keys of the Dagster resources with registries."""
+        return {form.registry_key for form in self.registered.values() if form.registry_key is not None}
+
+    def with_registries(self, registries: Mapping[str, SchemaRegistry]) -> Decoder:
+        """The decoder with registries in place of the keys of resources.
+
+        Args:
+            registries: The registries by key.
+        """
+        return self._with(
+            {
+                side: form.with_registry(registries[form.registry_key])
+                for side, form in self.registered.items()
+                if form.registry_key is not None
+            }
+        )
+
+    def bound(self, topics: Collection[str] | None) -> Decoder:
+        """The decoder for a run, with its reader schemas.
+
+        Args:
+            topics: The source's topics; None if only the brokers know them.
+
+        Raises:
+            ConfigurationError: A reader schema is unknown or unusable.
+            SchemaRegistryError: A registry does not answer, or has no such subject.
+        """
+        return self._with({side: form.bound(topics, is_key=side == "key") for side, form in self.registered.items()})
+
+    def _with(self, formats: Mapping[str, Format]) -> Decoder:
+        return replace(self, **{f"{side}_format": form for side, form in formats.items()}) if formats else self
+
+    @property
+    def schemas(self) -> dict[str, list[str]]:
+        """The schemas that records were met with, as frames by `key` and `value`; kept in commits."""
+        return {side: form.book.frames for side, form in self.registered.items()}
+
+    def recall(self, schemas: Mapping[str, Sequence[str]]) -> None:
+        """Asks the registries for schemas that earlier runs met, so that a batch need not be read twice.
+
+        Args:
+            schemas: From `schemas`.
+
+        Raises:
+            SchemaRegistryError: A registry does not answer, or refuses.
+        """
+        for side, form in self.registered.items():
+            form.book.learn(schemas.get(side, ()))
+
+    def close(self) -> None:
+        """Closes the connections of a run's decoder to its registries."""
+        for form in self.registered.values():
+            form.book.close()
 
     @property
     def can_reject(self) -> bool:
@@ -144,7 +216,14 @@ class Decoder:
             staged = staged.where(f.when(fatal.isNull(), f.lit(True)).otherwise(f.raise_error(message).cast("boolean")))
         columns = self._landed() + [(name, f.col(staged_name)) for staged_name, name in (carry or {}).items()]
         _check_names([name for name, _ in columns])
-        return staged.select(*(column.alias(name) for name, column in columns))
+        # A comment goes with its column, through the transform as well, to the table and to Dagster.
+        texts = self.value_format.comments()
+        return staged.select(
+            *(
+                column.alias(name, metadata={"comment": texts[name]}) if name in texts else column.alias(name)
+                for name, column in columns
+            )
+        )
 
     @property
     def landed_names(self) -> list[str] | None:

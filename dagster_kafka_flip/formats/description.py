@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.json import JsonFormat
@@ -67,6 +68,8 @@ def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | No
 
 
 def _describe(described: Format) -> dict[str, Any]:
+    if isinstance(described, AvroFormat):
+        return {"format": "avro", **described.description()}
     kind = type(described)
     own_id = next((name for name, built_in in _BUILT_IN.items() if built_in is kind), None)
     settings = {name: _plain(value) for name, value in described if name not in _OTHER_SETTINGS}
@@ -139,6 +142,8 @@ def _format_of(description: Mapping[str, Any], current: Format) -> Format | None
 
 
 def _make(description: Mapping[str, Any]) -> Format | None:
+    if description["format"] == "avro":
+        return AvroFormat.described(description)
     kind = _BUILT_IN.get(description["format"])
     if kind is None:
         return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import RecordsRejectedError, TooManyDeadLettersError
 from dagster_kafka_flip.formats.decode import REJECTED
+from dagster_kafka_flip.formats.learning import knowing_schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +34,7 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
         records: The batch's records as read.
         decoder: The decoder that rejected them.
     """
-    number, named = _first_rejected(records, decoder)
+    number, named = knowing_schemas(lambda: _first_rejected(records, decoder), lambda: records, decoder)
     if not number:
         return RecordsRejectedError(
             "a record was rejected while the batch was written, but reading the batch again finds no rejected record; "
@@ -61,7 +62,11 @@ def check_rejected(records: DataFrame, decoder: Decoder, *, max_records: int | N
     """
     from pyspark.sql import functions as f
 
-    counted = decoder.stage(records).agg(f.count(f.lit(1)), f.count(decoder.problem())).first()
+    counted = knowing_schemas(
+        lambda: decoder.stage(records).agg(f.count(f.lit(1)), f.count(decoder.problem())).first(),
+        lambda: records,
+        decoder,
+    )
     read, number = (0, 0) if counted is None else counted
     limits: list[str] = []
     if max_records is not None and number > max_records:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from dagster_kafka_flip.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
 
@@ -71,6 +71,10 @@ class Format(Settings, ABC):
         """Names of undeclared fields, as an array of strings; None if unknown."""
         del data
         return None
+
+    def comments(self) -> Mapping[str, str]:
+        """The comments of `spread`'s columns that have one."""
+        return {}
 
     def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
         """Names and columns of a value that becomes several columns; None if it is one column."""

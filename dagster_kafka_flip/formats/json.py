@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.format import OnError
 
+
 # Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
 _CORRUPT = "_dagster_kafka_flip_corrupt"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.learning import learn_schemas
 from dagster_kafka_flip.settings import Settings, expect
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -120,6 +122,8 @@ def decode_dead_letters(
         A DataFrame like the input of the stream's transform. Its execution fails on a record that still can't be
         decoded, unless the format has `on_error="null"`.
     """
-    decoder = Decoder.of(key_format, value_format, columns)
+    decoder = Decoder.of(key_format, value_format, columns).bound(None)
     records = dead_letters.select(*(dead_letters[column].alias(field) for column, field in RECORD_COLUMNS.items()))
+    with contextlib.closing(decoder):
+        learn_schemas(records, decoder)
     return decoder.finish(decoder.stage(records))

@@ -122,7 +122,7 @@ def replay(
         tolerated=context.tolerated,
         run_id=document.run_id,
         log=log,
-    )
+    ).bound()
     # The commit's dead letters are still in the dead-letter table.
     landing = Landing(spec, spark, context, other, leave_out_rejected=document.dead_letter is not None)
     if anchor is None:
@@ -143,7 +143,8 @@ def replay(
 
         confirmation.confirm(ask, tell, written, committed)
 
-    batch = landing.land(anchor, assignment, replays=replays, confirm=confirm)
+    with contextlib.closing(spec.decoder):
+        batch = landing.land(anchor, assignment, replays=replays, confirm=confirm)
     confirmation.finish()
     return Replayed(batch.committed.version, batch)
 

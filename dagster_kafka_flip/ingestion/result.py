@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.formats.fields import together
@@ -11,6 +11,7 @@ from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.table.local_log import standing_at
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
@@ -129,6 +130,7 @@ class IngestResult:
         known: The new position, as a record for the next run.
         location: The table's location, if known.
         columns: Names and types of the table's columns, if Spark was started.
+        comments: The comment of each column that has one, if Spark was started.
         overrides_start: Whether the run's start was overridden.
         started_spark: Whether the run used a Spark session.
         group_commit_failures: Number of failed commits to the consumer group.
@@ -147,6 +149,7 @@ class IngestResult:
     known: KnownPosition
     location: str | None
     columns: tuple[tuple[str, str], ...] = ()
+    comments: Mapping[str, str] = field(default_factory=dict[str, str])
     overrides_start: bool = False
     started_spark: bool = False
     group_commit_failures: int = 0

@@ -185,6 +185,11 @@ class _Run:
     def _results(self) -> Iterator[WindowsResult]:
         # Before Spark's start, so that a wrong address or topic fails within a second.
         self._enumerator.discover()
+        self.spec = self.spec.bound()
+        with contextlib.closing(self.spec.decoder):
+            yield from self._landed()
+
+    def _landed(self) -> Iterator[WindowsResult]:
         session, spark_seconds, _ = start_spark(self.spec, self.context)
         self._session = session
         if self.rules.repair:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.source.api import Source
+from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 if TYPE_CHECKING:
     import logging
@@ -53,3 +54,21 @@ class RunSpec(Generic[Source_co]):
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     run_id: str = ""
     read: Callable[[Source, SparkSession, SplitAssignment], DataFrame] = read
+
+    def bound(self) -> RunSpec[Source_co]:
+        """The spec with the reader schemas of this run, from the registries of its formats.
+
+        Raises:
+            ConfigurationError: A reader schema is unknown or unusable.
+            SchemaRegistryError: A registry does not answer, or has no such subject.
+        """
+        if not self.decoder.registered:
+            return self
+        return replace(self, decoder=self.decoder.bound(_topics(self.source)))
+
+
+def _topics(source: Source) -> set[str] | None:
+    """The topics of a source; None if only the brokers know them."""
+    if not isinstance(source, KafkaSource) or source.topic_pattern is not None:
+        return None
+    return set(source.topics or ()) | {topic_partition.topic for topic_partition in source.partitions or ()}

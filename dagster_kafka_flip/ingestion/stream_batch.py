@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.observation import BatchObservation, Observed, WholeBatch, tell_unknown
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
@@ -71,7 +72,7 @@ class Landing:
         leave_out_rejected: Whether rejected records are dropped even without a dead-letter table.
 
     Attributes:
-        columns: Names and types of the table's columns, after the first batch.
+        columns: The table's columns, after the first batch.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Landing:
         *,
         leave_out_rejected: bool = False,
     ) -> None:
-        self.columns: tuple[tuple[str, str], ...] = ()
+        self.columns: StructType | None = None
         self._spec = spec
         self._session = session
         self._context = context
@@ -130,6 +131,11 @@ class Landing:
 
         def write(met: tuple[Incident, ...]) -> _Written:
             assignment = self._context.assignment(batch)
+            return knowing_schemas(
+                lambda: write_with(assignment, met), lambda: self._records(assignment), self._spec.decoder
+            )
+
+        def write_with(assignment: SplitAssignment, met: tuple[Incident, ...]) -> _Written:
             if self._letters is not None:
                 self._letters.prepare(None if batch.is_empty else self._records(assignment))
             document = CommitDocument(
@@ -145,6 +151,7 @@ class Landing:
                 dead_letter=None if self._letters is None else self._letters.route(),
                 incidents=(*incidents, *met),
                 replays=replays,
+                schemas=self._spec.decoder.schemas,
             )
             clock = Clock()
             retrying = write_retries(self._spec.log, self._spec.target, self._spec.source, self._context, batch.splits)

@@ -40,6 +40,7 @@ from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictErro
 from dagster_kafka_flip.table.history import Anchor
 from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
+from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
@@ -248,6 +249,8 @@ class StreamRun:
 
     def open(self) -> None:
         """Reads the position from the table and plans from it; creates the table if needed."""
+        # Before Spark's start, too.
+        self.spec = self.spec.bound()
         self._session, self._spark_seconds, self._spark_ui = start_spark(self.spec, self.context)
         clock = Clock()
         self._table = DeltaTable(self._session, self.spec.target, self.context.tolerated, self.record)
@@ -408,7 +411,8 @@ class StreamRun:
                 log=location if is_seen else None,
             ),
             location=location,
-            columns=self._landing.columns,
+            columns=names_and_types(self._landing.columns),
+            comments=comments(self._landing.columns),
             overrides_start=self.overriding is not None,
             started_spark=True,
             group_commit_failures=self._group_commit_failures,
@@ -423,6 +427,7 @@ class StreamRun:
 
     def _close(self) -> None:
         self._or_else(None, "could not close the source", self._looking.enumerator.close)
+        self.spec.decoder.close()
 
     def _plan_of_the_run(self) -> ReadPlan:
         """The logs as of the last planning, with the run's first start offsets.
@@ -533,6 +538,8 @@ class StreamRun:
     def _tell(self, look: _Look) -> _Look:
         plan = look.plan
         self._record_tolerated((*look.anchor.incidents, *plan.incidents))
+        if look.anchor.document is not None:
+            self.spec.decoder.recall(look.anchor.document.schemas)
         self._discovered.update(plan.discovered)
         self._table.check_overlap(look.anchor, plan)
         for tp, offsets in sorted(plan.held_back.items()):

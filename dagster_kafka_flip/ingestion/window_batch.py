@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.dead_letter_table import Repair
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import (
@@ -43,6 +44,7 @@ from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Scope
+from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.windowed_table import (
@@ -160,7 +162,11 @@ class WindowLanding:
         spark_ui = ui_address(self._session)
         clock = Clock()
         batch = around_unreadable(
-            lambda met: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
+            lambda met: knowing_schemas(
+                lambda: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
+                lambda: self._records(self._enumerator.assign(plan)),
+                self._spec.decoder,
+            ),
             self._spec.source,
             self._context,
             plan.splits,
@@ -367,7 +373,8 @@ class WindowLanding:
             rows=rows,
             rows_by_topic=rows_by_topic if self._topics is not None else None,
             location=self._table.location(),
-            columns=batch.columns,
+            columns=names_and_types(batch.columns),
+            comments=comments(batch.columns),
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,
@@ -572,7 +579,7 @@ class _Batch:
         self.whole = WholeBatch(plan.splits)
         self.watch: BatchObservation | None = None
         self.window_watch: Observation | None = None
-        self.columns: tuple[tuple[str, str], ...] = ()
+        self.columns: StructType | None = None
         self.done: Committed | None = None
 
     @property

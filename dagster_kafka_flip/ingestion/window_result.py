@@ -43,6 +43,7 @@ class WindowsResult:
             if they aren't known.
         location: Where the table is.
         columns: Names and types of the table's columns.
+        comments: The comment of each column that has one.
         plan_seconds: Time for planning.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
         confirm_seconds: Time for making sure of the commit.
@@ -62,6 +63,7 @@ class WindowsResult:
     rows: Mapping[str, int] | None
     location: str
     columns: tuple[tuple[str, str], ...]
+    comments: Mapping[str, str]
     plan_seconds: float
     read_and_write_seconds: float
     confirm_seconds: float

@@ -71,7 +71,7 @@ class SchemaRegistry(Settings):
     @classmethod
     def _take_login_out_of_urls(cls, values: Any) -> Any:
         # HTTP clients log the URLs that they ask, credentials included.
-        if not isinstance(values.get("url"), str):
+        if not isinstance(values, dict) or not isinstance(values.get("url"), str):
             return values
         parts = [_split("url", text) for text in values["url"].split(",")]
         logins = {(each.username, each.password) for each in parts} - {(None, None)}

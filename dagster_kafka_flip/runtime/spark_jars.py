@@ -1,4 +1,4 @@
-"""The jars that a Spark session needs to read Kafka and to write Delta."""
+"""The jars that a Spark session needs to read Kafka, decode Avro, and write Delta."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BROUGHT_BY_SPARK = (
 
 
 def spark_packages() -> tuple[str, ...]:
-    """Maven coordinates of the Kafka source and Delta for the installed pyspark and delta-spark.
+    """Maven coordinates of the Kafka source, Avro and Delta for the installed pyspark and delta-spark.
 
     From Delta 4.1 on, Delta's artifact name includes Spark's version.
     """
@@ -37,6 +37,7 @@ def spark_packages() -> tuple[str, ...]:
     infix = f"_{spark.major}.{spark.minor}" if (delta.major, delta.minor) >= (4, 1) else ""
     return (
         f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
+        f"org.apache.spark:spark-avro_2.13:{spark}",
         f"io.delta:delta-spark{infix}_2.13:{delta}",
     )
 

@@ -259,11 +259,11 @@ class DeltaTable:
         self.create(schema)
         return still_there(self.anchor(), self._target)
 
-    def check_schema(self, schema: StructType) -> tuple[tuple[str, str], ...]:
+    def check_schema(self, schema: StructType) -> StructType:
         """Checks that a batch's columns fit the table.
 
         Returns:
-            Names and types of the table's columns as they are after the batch.
+            The table's columns as they are after the batch.
 
         Raises:
             SchemaMismatchError: They don't fit.
@@ -283,7 +283,7 @@ class DeltaTable:
             raise SchemaMismatchError(msg) from error
         known = {field.name.lower() for field in existing.fields}
         added = [field for field in schema.fields if field.name.lower() not in known]
-        return tuple((field.name, field.dataType.simpleString()) for field in [*existing.fields, *added])
+        return type(existing)([*existing.fields, *added])
 
     def _has_nothing_but_our_columns(self) -> bool:
         """Whether the table is still as `create` made it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.source.incident import Incident
@@ -14,7 +14,7 @@ from dagster_kafka_flip.table.marked_json import read_marked
 from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -43,6 +43,7 @@ class CommitDocument:
         incidents: Tolerated errors.
         settles: In a dead-letter table: the commit up to which all rejected records are settled. Uses the version, not
             the position: a position can decrease by a RESTORE or a manual move, a version can't.
+        schemas: The schemas that the stream's records were met with, by `key` and `value`, for formats with a registry.
         doubt: Open question about the previous commit that stops runs until a user decides; None if there is none.
         replays: In a replay table: the commit whose splits were replayed.
     """
@@ -62,6 +63,7 @@ class CommitDocument:
     settles: TableVersion | None = None
     incidents: tuple[Incident, ...] = ()
     replays: TableVersion | None = None
+    schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     doubt: str | None = None
 
     def routed(self, version: int) -> RoutedBatch | None:
@@ -101,6 +103,8 @@ class CommitDocument:
             document["settles"] = self.settles.to_json()
         if self.replays is not None:
             document["replays"] = self.replays.to_json()
+        if self.schemas:
+            document["schemas"] = {side: list(frames) for side, frames in self.schemas.items()}
         if self.doubt is not None:
             document["doubt"] = self.doubt
         return json.dumps(document, separators=(",", ":"))
@@ -132,5 +136,6 @@ class CommitDocument:
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
             settles=None if (settles := document.get("settles")) is None else TableVersion.from_json(settles),
             replays=None if (replays := document.get("replays")) is None else TableVersion.from_json(replays),
+            schemas=document.get("schemas", {}),
             doubt=document.get("doubt"),
         )

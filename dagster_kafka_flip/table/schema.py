@@ -170,6 +170,25 @@ def _type_ddl(kind: DataType) -> str:
     return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
 
 
+def names_and_types(schema: StructType | None) -> tuple[tuple[str, str], ...]:
+    """Name and type of each column; empty if they are unknown.
+
+    Args:
+        schema: The columns; None if they are unknown.
+    """
+    return () if schema is None else tuple((field.name, field.dataType.simpleString()) for field in schema.fields)
+
+
+def comments(schema: StructType | None) -> dict[str, str]:
+    """The comment of each column that has one.
+
+    Args:
+        schema: The columns; None if they are unknown.
+    """
+    fields = () if schema is None else schema.fields
+    return {field.name: str(text) for field in fields if (text := (field.metadata or {}).get("comment")) is not None}
+
+
 def _comment(field: StructField) -> str:
     comment = (field.metadata or {}).get("comment")
     return "" if comment is None else f" COMMENT {literal(str(comment))}"

@@ -276,7 +276,7 @@ class WindowedTable:
         if changed := {key: value for key, value in landed.properties().items() if known.get(key) != value}:
             self._table.set_properties(changed)
 
-    def check_schema(self, schema: StructType) -> tuple[tuple[str, str], ...]:
+    def check_schema(self, schema: StructType) -> StructType:
         """See `DeltaTable.check_schema`."""
         return self._table.check_schema(schema)
 

@@ -1,0 +1,321 @@
+"""AvroFormat: Avro's binary encoding as typed columns, with a schema registry or without."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import PrivateAttr, field_validator, model_validator
+
+from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.formats.avro_checks import decimals_as_bytes, has_long_decimal, has_wrong_text
+from dagster_kafka_flip.formats.avro_resolution import mismatch
+from dagster_kafka_flip.formats.avro_schema import AvroSchema
+from dagster_kafka_flip.formats.frames import (
+    SchemaIdIn,
+    has_frame,
+    schema_id,
+    without_frame,
+    without_frame_problem,
+)
+from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
+from dagster_kafka_flip.formats.schema_book import SchemaBook
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
+from dagster_kafka_flip.settings import check_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from typing_extensions import Self
+
+    from dagster_kafka_flip.formats.avro_schema import AvroType
+    from dagster_kafka_flip.formats.format import OnError
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+
+# Behind each record, and read with it. Spark makes a struct of nulls of what it can't decode, and does not notice bytes
+# that are left over: then these are missing, or others.
+_END = bytes.fromhex("c5a1f09e7d3b4286b0e4517ad2986c3f")
+
+
+class AvroFormat(RegisteredFormat):
+    """Decodes Avro's binary encoding into columns, by Spark's own `from_avro`.
+
+    As a value format the fields of a record become columns of their own. Any other schema is one column, and so is a
+    key.
+
+    With a registry, each record is decoded with the schema that it was written with, and read as the reader schema: the
+    given one, or the subject's latest when the run starts. Without a registry, all records were written with the given
+    schema, and nothing stands before them.
+
+    Strict: a record is rejected if it is truncated, if bytes follow it, if the registry does not have its schema, if
+    that can't be read as the reader schema by Avro's schema resolution or has other logical types, if a text is not
+    UTF-8, or if a decimal has more digits than its type.
+
+    Args:
+        schema: The reader schema, as JSON or as a Python object. Required without a registry. Default: the subject's
+            latest.
+        registry: See RegisteredFormat.
+        subject: See RegisteredFormat.
+        schema_id_in: See RegisteredFormat.
+        on_error: See Format.
+
+    Attributes:
+        declared: The reader schema's text; None for the subject's latest.
+    """
+
+    declared: str | None
+    _pinned: RegisteredSchema | None = PrivateAttr(default=None)
+
+    @check_arguments
+    def __init__(
+        self,
+        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        registry: SchemaRegistry | str | None = None,
+        subject: str | None = None,
+        schema_id_in: SchemaIdIn = "payload",
+        on_error: OnError = "fail",
+    ) -> None:
+        super().__init__(
+            declared=schema,  # pyright: ignore[reportCallIssue]
+            registry=registry,
+            subject=subject,
+            schema_id_in=schema_id_in,
+            on_error=on_error,
+        )
+
+    @field_validator("declared", mode="before")
+    @classmethod
+    def _check_declared(cls, declared: Any) -> str | None:
+        if declared is None:
+            return None
+        if isinstance(declared, (Mapping, list)):
+            declared = json.dumps(declared)
+        if not isinstance(declared, str):
+            msg = f"an AvroFormat's schema is JSON text or a Python object, not {type(declared).__name__}"
+            raise ConfigurationError(msg)
+        AvroSchema.of(declared).check_columns("the AvroFormat's schema")
+        return declared
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.registry is None and self.declared is None:
+            msg = "an AvroFormat needs a schema, or a registry: AvroFormat(registry=SchemaRegistry(url=...))"
+            raise ConfigurationError(msg)
+        if self.registry is None and (self.subject is not None or self.schema_id_in != "payload"):
+            msg = "an AvroFormat's subject and schema_id_in are for one with a registry"
+            raise ConfigurationError(msg)
+        if self.subject is not None and self.declared is not None:
+            msg = "an AvroFormat's subject gives the reader schema, and so does its schema: leave one out"
+            raise ConfigurationError(msg)
+        return self
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether the reader schema is known."""
+        return self.declared is not None
+
+    def read_with(self, registered: RegisteredSchema) -> Self:
+        """The format with a registered schema as its reader schema.
+
+        Raises:
+            ConfigurationError: It is no Avro schema, or its records can't be turned into columns.
+        """
+        what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
+        if registered.kind != "AVRO":
+            msg = f"{what}, is a {registered.kind} schema, and AvroFormat reads Avro"
+            raise ConfigurationError(msg)
+        reader = AvroSchema.of(registered.text, registered.references)
+        reader.check_columns(what)
+        read = self.model_copy(update={"declared": reader.text})
+        read._pinned = registered  # noqa: SLF001
+        return read
+
+    @property
+    def pinned(self) -> RegisteredSchema | None:
+        """The registered schema that records are read as; None if one was given."""
+        return self._pinned
+
+    @property
+    def reader(self) -> AvroSchema:
+        """The reader schema.
+
+        Raises:
+            ConfigurationError: It is the subject's latest, and the registry has not been asked for it.
+        """
+        if self.declared is None:
+            raise self.not_bound()
+        return AvroSchema.of(self.declared)
+
+    @property
+    def column_names(self) -> Sequence[str] | None:
+        """The names of the record's fields; None if the registry has not been asked for them yet."""
+        if self.declared is None:
+            return None
+        return [field["name"] for field in self.reader.fields or ()]
+
+    def description(self) -> dict[str, Any]:
+        """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
+        writers = None
+        if self._book is not None:
+            writers = {
+                digits: None if found is None else [found.kind, found.text, *map(list, found.references)]
+                for digits, found in sorted(self._book.known.items())
+            }
+        return {
+            "schema": self.declared,
+            "has_registry": self._is_framed,
+            "schema_id_in": self.schema_id_in,
+            "is_key": self._is_key,
+            "writers": writers,
+        }
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> AvroFormat | None:
+        """The format of a description, which needs no registry; None if a run's schemas are missing.
+
+        Args:
+            description: From `description`.
+        """
+        if description["schema"] is None or (description["has_registry"] and description["writers"] is None):
+            return None
+        made = cls(description["schema"])
+        if description["has_registry"]:
+            made = made.model_copy(update={"schema_id_in": description["schema_id_in"]})
+            made._is_key = description["is_key"]  # noqa: SLF001
+            known = {digits: _registered(digits, found) for digits, found in description["writers"].items()}
+            made._book = SchemaBook(None, known)  # noqa: SLF001
+        return made
+
+    @property
+    def _is_framed(self) -> bool:
+        return self.registry is not None or self._book is not None
+
+    def parse(self, data: Column) -> Column:
+        """The decoded record, with the bytes that were read behind it; nulls if it can't be decoded."""
+        from pyspark.sql import functions as f
+
+        reader = self.reader
+        decoded = self._decoded(data, reader.root)
+        if (plain := decimals_as_bytes(reader)) is None:
+            return f.struct(decoded.alias("avro"))
+        return f.struct(decoded.alias("avro"), self._decoded(data, plain).alias("plain"))
+
+    def _decoded(self, data: Column, reader: AvroType) -> Column:
+        from pyspark.sql import functions as f
+
+        if not self._is_framed:
+            return _from_avro(data, self.reader.root, reader)
+        decoded = None
+        for digits, writer in self._writers.items():
+            if isinstance(writer, AvroSchema):
+                branch = _from_avro(without_frame(data, digits), writer.root, reader)
+                is_so = has_frame(data, digits)
+                decoded = f.when(is_so, branch) if decoded is None else decoded.when(is_so, branch)
+        return _from_avro(f.lit(None).cast("binary"), reader, reader) if decoded is None else decoded
+
+    @property
+    def _writers(self) -> dict[str, AvroSchema | str]:
+        """The schemas that records were written with, by frame; a text if its records can't be decoded."""
+        return {digits: self._writer(digits, found) for digits, found in self.book.known.items()}
+
+    def _writer(self, digits: str, found: RegisteredSchema | None) -> AvroSchema | str:
+        name = f"schema {schema_id(digits)}"
+        if found is None:
+            return f"the registry has no {name}"
+        if found.kind != "AVRO":
+            return f"{name} is a {found.kind} schema, and AvroFormat reads Avro"
+        try:
+            writer = AvroSchema.of(found.text, found.references)
+        except ConfigurationError as error:
+            return f"{name}: {error}"
+        problem = mismatch(writer, self.reader)
+        return writer if problem is None else f"{name} can't be read as the reader schema: {problem}"
+
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """Why a record can't be decoded."""
+        from pyspark.sql import functions as f
+
+        reader = self.reader
+        avro = parsed.getField("avro")
+        is_whole = avro.getField("end") == f.lit(_END)
+        wrong: list[tuple[Column, str]] = []
+        if (bad := has_wrong_text(reader, avro.getField("content"))) is not None:
+            wrong.append((bad, "a text in it is not valid UTF-8"))
+        bad = has_long_decimal(reader, parsed.getField("plain").getField("content"))
+        if bad is not None:
+            wrong.append((bad, "a decimal in it has more digits than its type"))
+        problem = f.when(data.isNull(), f.lit(None).cast("string"))
+        for is_bad, text in wrong:
+            problem = problem.when(is_whole & f.coalesce(is_bad, f.lit(False)), f.lit(text))
+        # Reasons are looked for only where there is one.
+        return problem.when(f.coalesce(is_whole, f.lit(False)), f.lit(None)).otherwise(self._reason(data, avro))
+
+    def _reason(self, data: Column, avro: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        left_over = f.lit("bytes are left over behind it, or it is truncated")
+        misfit = f.when(avro.getField("end").isNotNull(), left_over).otherwise(
+            f.lit("it is truncated, or does not fit the schema")
+        )
+        if not self._is_framed:
+            return misfit
+        frame = self.frame(data)
+        reason = f.when(frame.isNull(), without_frame_problem(data, self.schema_id_in))
+        for digits, writer in self._writers.items():
+            named = f.lit(f"schema {schema_id(digits)}: ")
+            text = f.lit(writer) if isinstance(writer, str) else f.concat(named, misfit)
+            reason = reason.when(frame == f.lit(digits), text)
+        return reason.otherwise(f.raise_error(f.concat(f.lit(f"{UNKNOWN_SCHEMA} "), frame)).cast("string"))
+
+    def as_one(self, parsed: Column) -> Column:
+        """The decoded value as one column."""
+        return parsed.getField("avro").getField("content")
+
+    def comments(self) -> Mapping[str, str]:
+        """The `doc` of each field."""
+        return self.reader.comments()
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """One column for each field of a record; None for any other schema."""
+        content = self.as_one(parsed)
+        fields = self.reader.fields
+        return None if fields is None else [(field["name"], content.getField(field["name"])) for field in fields]
+
+
+def _registered(digits: str, found: Sequence[Any] | None) -> RegisteredSchema | None:
+    """A schema of a description."""
+    if found is None:
+        return None
+    kind, text, *references = found
+    number = schema_id(digits)
+    return RegisteredSchema(
+        number if isinstance(number, int) else UNKNOWN_ID, kind, text, tuple(map(tuple, references))
+    )
+
+
+def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql.avro.functions import from_avro
+
+    options = {"mode": "PERMISSIVE", "avroSchema": _with_end(reader)}
+    try:
+        return from_avro(f.concat(data, f.lit(_END)), _with_end(writer), options)
+    except TypeError as error:
+        # So py4j says that a class is missing.
+        msg = (
+            "Spark has no from_avro: the session lacks the jar org.apache.spark:spark-avro of Spark's version. Add it "
+            "to spark.jars.packages; sessions that this package starts have it"
+        )
+        raise SparkSessionError(msg) from error
+
+
+def _with_end(avro_type: AvroType) -> str:
+    """The schema of a record of a type and the bytes behind it."""
+    fields = [
+        {"name": "content", "type": avro_type},
+        {"name": "end", "type": {"type": "fixed", "name": "dagster_kafka_flip_end", "size": len(_END)}},
+    ]
+    return json.dumps({"type": "record", "name": "dagster_kafka_flip_framed", "fields": fields})

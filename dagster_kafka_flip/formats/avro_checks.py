@@ -1,0 +1,158 @@
+"""Finds what Spark's from_avro takes although it is wrong: texts that are not UTF-8, and decimals that it cuts."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any, cast
+
+from dagster_kafka_flip.formats.avro_schema import inside, kind, resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column
+
+    from dagster_kafka_flip.formats.avro_schema import AvroSchema, AvroType
+
+# Up to here Spark takes the last eight bytes of a decimal for all of it.
+_DIGITS_OF_A_LONG = 18
+
+# The hexadecimal digits of a number that eight bytes hold: before them only its sign.
+_FITS_A_LONG = "^((00)*[0-7]|(FF)*[89A-F])[0-9A-F]{15}$"
+_LONG_DIGITS = 16
+
+
+def has_wrong_text(schema: AvroSchema, column: Column) -> Column | None:
+    """Whether a text anywhere in a value is not UTF-8; None if the schema has no text.
+
+    Args:
+        schema: The reader schema.
+        column: The decoded value.
+    """
+    from pyspark.sql import functions as f
+
+    def check(avro_type: AvroType, text: Column) -> Column | None:
+        return ~f.is_valid_utf8(text) if kind(avro_type) == "string" else None
+
+    return _any(_found(schema.root, column, schema.named(), check))
+
+
+def has_long_decimal(schema: AvroSchema, column: Column) -> Column | None:
+    """Whether a decimal anywhere in a value has more bytes than Spark looks at; None if the schema has no such decimal.
+
+    Args:
+        schema: The reader schema.
+        column: The value, decoded with `decimals_as_bytes`.
+    """
+    from pyspark.sql import functions as f
+
+    def check(avro_type: AvroType, data: Column) -> Column | None:
+        if not _is_cut(avro_type):
+            return None
+        digits = f.hex(data)
+        return (f.length(digits) > f.lit(_LONG_DIGITS)) & ~digits.rlike(_FITS_A_LONG)
+
+    return _any(_found(schema.root, column, schema.named(), check))
+
+
+def decimals_as_bytes(schema: AvroSchema) -> AvroType | None:
+    """The schema with the bytes of each decimal that Spark may cut; None if it has none.
+
+    Args:
+        schema: The reader schema.
+    """
+    found = False
+
+    def plain(avro_type: AvroType) -> AvroType:
+        nonlocal found
+        if isinstance(avro_type, str):
+            return avro_type
+        if isinstance(avro_type, list):
+            return [plain(each) for each in avro_type]
+        copy: dict[str, Any] = dict(avro_type)
+        if _is_cut(avro_type):
+            found = True
+            del copy["logicalType"]
+        for name in ("items", "values"):
+            if name in copy:
+                copy[name] = plain(copy[name])
+        if "fields" in copy:
+            copy["fields"] = [{**field, "type": plain(field["type"])} for field in copy["fields"]]
+        return copy
+
+    replaced = plain(schema.root)
+    return replaced if found else None
+
+
+def _is_cut(avro_type: AvroType) -> bool:
+    return (
+        isinstance(avro_type, dict)
+        and avro_type.get("logicalType") == "decimal"
+        and avro_type["precision"] <= _DIGITS_OF_A_LONG
+        and avro_type.get("size", _LONG_DIGITS) > _LONG_DIGITS // 2
+    )
+
+
+def _found(
+    avro_type: AvroType,
+    column: Column,
+    named: Mapping[str, dict[str, Any]],
+    check: Callable[[AvroType, Column], Column | None],
+) -> list[Column]:
+    """What a check says about a value of a type, and about all inside of it."""
+    from pyspark.sql import functions as f
+
+    avro_type = resolved(avro_type, named)
+    own = check(avro_type, column)
+    if own is not None:
+        return [own]
+    if isinstance(avro_type, list):
+        return [each for branch, member in _members(avro_type, column) for each in _found(branch, member, named, check)]
+    what = kind(avro_type)
+    if what == "record":
+        return [
+            each
+            for field in cast("dict[str, Any]", avro_type)["fields"]
+            for each in _found(field["type"], column.getField(field["name"]), named, check)
+        ]
+    found: list[Column] = []
+    if what == "map":
+        found = _elements("string", f.map_keys(column), named, check)
+        column = f.map_values(column)
+    for _, element in inside(avro_type):
+        found += _elements(element, column, named, check)
+    return found
+
+
+def _elements(
+    avro_type: AvroType,
+    column: Column,
+    named: Mapping[str, dict[str, Any]],
+    check: Callable[[AvroType, Column], Column | None],
+) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    # Whether there is anything to check does not depend on the column.
+    if not _found(avro_type, column, named, check):
+        return []
+
+    def is_so(element: Column) -> Column:
+        return cast("Column", _any(_found(avro_type, element, named, check)))
+
+    return [f.exists(column, is_so)]
+
+
+def _members(union: list[Any], column: Column) -> list[tuple[AvroType, Column]]:
+    """The branches of a union that are not null, each with the column that Spark makes of it."""
+    branches = [branch for branch in union if branch != "null"]
+    if len(branches) == 1:
+        return [(branches[0], column)]
+    return [(branch, column.getField(f"member{number}")) for number, branch in enumerate(branches)]
+
+
+def _any(found: Sequence[Column]) -> Column | None:
+    from pyspark.sql import functions as f
+
+    if not found:
+        return None
+    return reduce(lambda one, other: one | other, [f.coalesce(each, f.lit(False)) for each in found])

@@ -1,0 +1,163 @@
+"""Which records of one Avro schema another one can read, by the Avro specification's section "Schema Resolution".
+
+Avro's library does not compare logical types: it reads a time in milliseconds as one in microseconds, and a decimal of
+scale 2 as one of scale 4, so the values are wrong. Here such schemas don't fit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from dagster_kafka_flip.formats.avro_schema import kind, resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dagster_kafka_flip.formats.avro_schema import AvroSchema, AvroType
+
+_PROMOTIONS = {
+    "int": {"long", "float", "double"},
+    "long": {"float", "double"},
+    "float": {"double"},
+    "string": {"bytes"},
+    "bytes": {"string"},
+}
+
+
+def mismatch(writer: AvroSchema, reader: AvroSchema) -> str | None:
+    """Why no record of one schema can be read with another; None if records can be read.
+
+    A record may still not fit: a union's branch or an enum's symbol that the reader does not have.
+
+    Args:
+        writer: The schema that records were written with.
+        reader: The schema to read them with.
+    """
+    found = next(_Pair(writer.named(), reader.named()).problems(writer.root, reader.root, ""), None)
+    return None if found is None else found.text
+
+
+class _Problem(NamedTuple):
+    """Why one type can't be read as another.
+
+    Attributes:
+        text: The reason, with the field's path.
+        is_silent: Whether Avro would read it all the same, as another value.
+    """
+
+    text: str
+    is_silent: bool = False
+
+
+class _Pair:
+    """Named types of both sides, and the pairs of records that are being compared."""
+
+    def __init__(self, written: Mapping[str, dict[str, Any]], read: Mapping[str, dict[str, Any]]) -> None:
+        self._written = written
+        self._read = read
+        self._open: set[tuple[str, str]] = set()
+
+    def problems(self, writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
+        writer, reader = resolved(writer, self._written), resolved(reader, self._read)
+        if isinstance(writer, list):
+            # Each record tells whether its branch fits. But none must be read as another value.
+            found = [list(self.problems(branch, reader, path)) for branch in writer]
+            if all(found) or any(problem.is_silent for problems in found for problem in problems):
+                yield max(
+                    itertools.chain(*found),
+                    key=lambda problem: problem.is_silent,
+                    default=_Problem(f"{_at(path)}an empty union"),
+                )
+            return
+        if isinstance(reader, list):
+            same = [branch for branch in reader if self._is_alike(writer, branch)]
+            promoted = [branch for branch in reader if not list(self.problems(writer, branch, path))]
+            if same:
+                yield from self.problems(writer, same[0], path)
+            elif not promoted:
+                yield _Problem(f"{_at(path)}no branch of the reader's union takes {_shown(writer)}")
+            return
+        written, read = kind(writer), kind(reader)
+        if written != read and read not in _PROMOTIONS.get(written, ()):
+            yield _Problem(f"{_at(path)}{_shown(writer)} can't be read as {_shown(reader)}")
+            return
+        yield from _logical_problems(writer, reader, path)
+        if isinstance(writer, dict) and isinstance(reader, dict):
+            yield from self._inside(writer, reader, path)
+
+    def _is_alike(self, writer: AvroType, branch: AvroType) -> bool:
+        """Whether Avro takes a branch of the reader's union before it looks for a promotion."""
+        branch = resolved(branch, self._read)
+        if kind(writer) != kind(branch):
+            return False
+        if kind(branch) in {"record", "enum", "fixed"}:
+            return bool({_short(cast("dict[str, Any]", writer)["name"])} & _names(cast("dict[str, Any]", branch)))
+        return True
+
+    def _inside(self, writer: dict[str, Any], reader: dict[str, Any], path: str) -> Iterator[_Problem]:
+        read = kind(reader)
+        if read == "record":
+            pair = (writer["name"], reader["name"])
+            if pair in self._open:
+                return
+            self._open.add(pair)
+            yield from self._fields(writer, reader, path)
+            self._open.discard(pair)
+        elif read == "array":
+            yield from self.problems(writer["items"], reader["items"], f"{path}[]")
+        elif read == "map":
+            yield from self.problems(writer["values"], reader["values"], f"{path}{{}}")
+        elif read == "fixed" and writer["size"] != reader["size"]:
+            yield _Problem(f"{_at(path)}{writer['size']} bytes can't be read as {reader['size']}")
+        elif read in {"fixed", "enum"} and _short(writer["name"]) not in _names(reader):
+            yield _Problem(f"{_at(path)}the {read} {writer['name']} is not the reader's {reader['name']}")
+
+    def _fields(self, writer: dict[str, Any], reader: dict[str, Any], path: str) -> Iterator[_Problem]:
+        written = {field["name"]: field for field in writer["fields"]}
+        for field in reader["fields"]:
+            name = field["name"]
+            inner = f"{path}.{name}" if path else name
+            found = next((written[each] for each in (name, *field.get("aliases", ())) if each in written), None)
+            if found is not None:
+                yield from self.problems(found["type"], field["type"], inner)
+            elif "default" not in field:
+                yield _Problem(f"{_at(inner)}the writer has no such field, and the reader no default for it")
+
+
+def _logical_problems(writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
+    written, read = _logical(writer), _logical(reader)
+    if written is None or read is None:
+        return
+    if written != read:
+        yield _Problem(f"{_at(path)}a {written} would be read as a {read}", is_silent=True)
+    elif read == "decimal":
+        one, other = cast("dict[str, Any]", writer), cast("dict[str, Any]", reader)
+        scale, wanted = one.get("scale", 0), other.get("scale", 0)
+        if scale != wanted:
+            text = f"{_at(path)}a decimal with the scale {scale} would be read as one with the scale {wanted}"
+            yield _Problem(text, is_silent=True)
+        elif one["precision"] > other["precision"]:
+            text = f"{_at(path)}a decimal of {one['precision']} digits may not fit one of {other['precision']}"
+            yield _Problem(text)
+
+
+def _logical(avro_type: AvroType) -> str | None:
+    return avro_type.get("logicalType") if isinstance(avro_type, dict) else None
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _names(defined: dict[str, Any]) -> set[str]:
+    return {_short(name) for name in (defined["name"], *defined.get("aliases", ()))}
+
+
+def _shown(avro_type: AvroType) -> str:
+    logical = _logical(avro_type)
+    return f"{kind(avro_type)} ({logical})" if logical else kind(avro_type)
+
+
+def _at(path: str) -> str:
+    return f"{path}: " if path else ""

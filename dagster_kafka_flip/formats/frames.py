@@ -1,0 +1,112 @@
+"""Frames: the bytes that name a record's schema in a registry, by Confluent's wire format.
+
+A frame is a magic byte and an id: before the payload 0 and the schema's number in four bytes, in a header 1 and the
+schema's GUID in sixteen bytes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+SchemaIdIn = Literal["payload", "headers"]
+
+_NUMBER, _NUMBER_BYTES = b"\x00", 5
+_GUID, _GUID_BYTES = b"\x01", 17
+
+
+def header_name(*, is_key: bool) -> str:
+    """The header with the frame of a key or a value.
+
+    Args:
+        is_key: Whether it is the key's.
+    """
+    return "__key_schema_id" if is_key else "__value_schema_id"
+
+
+def framed(data: Column, headers: Column, name: str) -> Column:
+    """The payload behind its frame: that of the last header of a name, or its own if there is no such header.
+
+    Args:
+        data: Key or value.
+        headers: The record's headers.
+        name: The header's name.
+    """
+    from pyspark.sql import functions as f
+
+    named = f.filter(headers, lambda header: header.getField("key") == f.lit(name))
+    return f.coalesce(f.concat(f.try_element_at(named, f.lit(-1)).getField("value"), data), data)
+
+
+def frame(data: Column) -> Column:
+    """The frame of a framed payload, as hexadecimal digits; null if it has none."""
+    from pyspark.sql import functions as f
+
+    first, size = f.substring(data, 1, 1), f.octet_length(data)
+    return f.when(
+        (first == f.lit(_NUMBER)) & (size >= f.lit(_NUMBER_BYTES)), f.hex(f.substring(data, 1, _NUMBER_BYTES))
+    ).when((first == f.lit(_GUID)) & (size >= f.lit(_GUID_BYTES)), f.hex(f.substring(data, 1, _GUID_BYTES)))
+
+
+def without_frame(data: Column, digits: str) -> Column:
+    """The payload without its frame.
+
+    Args:
+        data: The framed payload.
+        digits: The frame.
+    """
+    from pyspark.sql import functions as f
+
+    return f.substring(data, len(digits) // 2 + 1, 2**31 - 1)
+
+
+def has_frame(data: Column, digits: str) -> Column:
+    """Whether a payload has a frame.
+
+    Args:
+        data: The framed payload.
+        digits: The frame.
+    """
+    from pyspark.sql import functions as f
+
+    return f.substring(data, 1, len(digits) // 2) == f.lit(bytes.fromhex(digits))
+
+
+def schema_id(digits: str) -> int | str:
+    """The schema's number, or its GUID.
+
+    Args:
+        digits: The frame.
+    """
+    content = bytes.fromhex(digits)
+    return int.from_bytes(content[1:], "big") if content[:1] == _NUMBER else str(uuid.UUID(bytes=content[1:]))
+
+
+def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
+    """Why a payload has no frame, as text.
+
+    Args:
+        data: The payload.
+        where: Where the frame was looked for.
+    """
+    from pyspark.sql import functions as f
+
+    size = f.octet_length(data).cast("string")
+    also = " and no header names its schema" if where == "headers" else ""
+    return (
+        f.when(f.octet_length(data) == f.lit(0), f.lit(f"it is empty{also}"))
+        .when(
+            f.substring(data, 1, 1) == f.lit(_NUMBER),
+            f.concat(f.lit("its "), size, f.lit(f" bytes are too few for a schema id (5){also}")),
+        )
+        .otherwise(
+            f.concat(
+                f.lit("its first byte is 0x"),
+                f.hex(f.substring(data, 1, 1)),
+                f.lit(f", not the magic byte 0x00 of a schema registry's serializer{also}"),
+            )
+        )
+    )

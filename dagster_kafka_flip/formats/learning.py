@@ -1,0 +1,79 @@
+"""Asks the registry for the schemas that records name and that the run has not met before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from dagster_kafka_flip.errors import RecordsRejectedError
+from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from dagster_kafka_flip.formats.decode import Decoder
+
+_T = TypeVar("_T")
+
+# More schemas than that have no single batch of records. It is noise that begins with a zero.
+_MOST_SCHEMAS = 1000
+
+
+def knowing_schemas(run: Callable[[], _T], records: Callable[[], DataFrame], decoder: Decoder) -> _T:
+    """Returns a function's result. It is called again each time that records named schemas that were not asked for.
+
+    Only the driver asks the registry, so it finds out about a schema id when the records are read. That stops the read:
+    nothing of it is written.
+
+    Args:
+        run: Decodes the records with the decoder.
+        records: The batch's records as read.
+        decoder: The decoder; it learns the schemas.
+
+    Raises:
+        RecordsRejectedError: The records name more than 1,000 schemas that are not known.
+        SchemaRegistryError: The registry does not answer, or refuses.
+    """
+    while True:
+        try:
+            return run()
+        except Exception as error:  # noqa: PERF203 - each round reads a batch
+            if not _is_unknown_schema(error) or not learn_schemas(records(), decoder):
+                raise
+
+
+def _is_unknown_schema(error: BaseException | None) -> bool:
+    while error is not None:
+        if UNKNOWN_SCHEMA in str(error):
+            return True
+        error = error.__cause__
+    return False
+
+
+def learn_schemas(records: DataFrame, decoder: Decoder) -> bool:
+    """Asks the registry for all schemas that records name; returns whether one of them is new.
+
+    Args:
+        records: The records as read.
+        decoder: The decoder; it learns the schemas.
+
+    Raises:
+        RecordsRejectedError: The records name more than 1,000 schemas that are not known.
+        SchemaRegistryError: The registry does not answer, or refuses.
+    """
+    from pyspark.sql import functions as f
+
+    is_new = False
+    for side, form in decoder.registered.items():
+        frame = form.frame(form.framed(f.col(side), f.col("headers")))
+        unknown = frame.isNotNull() & ~frame.isin(["", *form.book.known])
+        found = records.where(unknown).select(frame).distinct().limit(_MOST_SCHEMAS + 1).collect()
+        if len(found) > _MOST_SCHEMAS:
+            msg = (
+                f"the {side}s of the batch name more than {_MOST_SCHEMAS} schemas. Nothing was written. They were "
+                "probably not written by a schema registry's serializer: choose another format"
+            )
+            raise RecordsRejectedError(msg)
+        is_new |= form.book.learn(digits for (digits,) in found)
+    return is_new

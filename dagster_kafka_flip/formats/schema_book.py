@@ -1,0 +1,64 @@
+"""SchemaBook: the schemas that the records of a run were written with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import SchemaNotFoundError
+from dagster_kafka_flip.formats.frames import schema_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+    from dagster_kafka_flip.registry.schemas import Schemas
+
+
+class SchemaBook:
+    """The schemas of a run by their frames. It grows while the run meets new ones.
+
+    Args:
+        schemas: The registry's schemas; None if all are known.
+        known: Schemas that are known; None for a frame that the registry does not know.
+    """
+
+    def __init__(self, schemas: Schemas | None, known: Mapping[str, RegisteredSchema | None] = {}) -> None:
+        self._schemas = schemas
+        self._known = dict(known)
+
+    @property
+    def known(self) -> Mapping[str, RegisteredSchema | None]:
+        """The known schemas; None for a frame that the registry does not know."""
+        return self._known
+
+    @property
+    def frames(self) -> list[str]:
+        """The frames of the schemas that the registry has."""
+        return sorted(digits for digits, found in self._known.items() if found is not None)
+
+    def close(self) -> None:
+        """Closes the connection to the registry."""
+        if self._schemas is not None:
+            self._schemas.close()
+
+    def learn(self, frames: Iterable[str]) -> bool:
+        """Asks the registry for schemas; returns whether one of them is new.
+
+        Args:
+            frames: Their frames.
+
+        Raises:
+            SchemaRegistryError: The registry does not answer, or refuses.
+        """
+        new = sorted(set(frames) - self._known.keys())
+        if self._schemas is None:
+            return False
+        for digits in new:
+            found = schema_id(digits)
+            try:
+                self._known[digits] = (
+                    self._schemas.by_id(found) if isinstance(found, int) else self._schemas.by_guid(found)
+                )
+            except SchemaNotFoundError:
+                self._known[digits] = None
+        return bool(new)

@@ -1,0 +1,409 @@
+"""AvroFormat on real Spark: what fastavro writes is landed, and nothing else."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
+from dagster_kafka_flip.formats.frames import schema_id
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
+from dagster_kafka_flip.formats.schema_book import SchemaBook
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+
+spark_test = pytest.mark.spark
+
+
+def _record(*fields, name="Order"):
+    made = [{"name": field, "type": kind, **(more[0] if more else {})} for field, kind, *more in fields]
+    return {"type": "record", "name": name, "fields": made}
+
+
+def _written(schema, value):
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def _zigzag(number):
+    number = (number << 1) ^ (number >> 63)
+    out = b""
+    while True:
+        number, low = number >> 7, number & 0x7F
+        if not number:
+            return out + bytes([low])
+        out += bytes([low | 0x80])
+
+
+def _frame(number):
+    return b"\x00" + struct.pack(">I", number)
+
+
+def _of_a_run(schema, known, **options):
+    """The format as it is in a run that knows these schemas; None for one that the registry does not have."""
+    form = AvroFormat(schema, registry="registry", **options).model_copy()
+    found = {
+        _frame(number).hex().upper(): None
+        if text is None
+        else RegisteredSchema(number, "AVRO", text if isinstance(text, str) else json.dumps(text))
+        for number, text in known.items()
+    }
+    form._book = SchemaBook(None, found)
+    return form
+
+
+def _records(spark, values, headers=None):
+    rows = [
+        (None, None if value is None else bytearray(value), "t", 0, offset, None, 0, headers)
+        for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, RECORD_SCHEMA)
+
+
+def _landed(spark, form, values, headers=None):
+    """The decoded columns and the error of each value."""
+    decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
+    rows = decoder.finish(decoder.stage(_records(spark, values, headers))).orderBy("kafka_offset").collect()
+    return [(_plain(row, form), row["kafka_error"]) for row in rows]
+
+
+def _plain(row, form):
+    return {name: _value(row[name]) for name in form.column_names or ["kafka_value"]}
+
+
+def _value(value: Any) -> Any:
+    if hasattr(value, "asDict"):
+        return {name: _value(each) for name, each in value.asDict().items()}
+    if isinstance(value, list):
+        return [_value(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _value(each) for name, each in value.items()}
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+V1 = _record(
+    ("id", "long"),
+    ("note", "string"),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+)
+V2 = _record(
+    ("id", "long"),
+    ("text", ["null", "string"], {"aliases": ["note"]}),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    ("count", ["null", "int"], {"default": None}),
+)
+V3 = _record(
+    ("id", "long"),
+    ("note", "string"),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}),
+)
+ONE = _written(V1, {"id": 1, "note": "a", "price": Decimal("1.25")})
+TWO = _written(V2, {"id": 2, "text": None, "price": Decimal("-2.50"), "count": 5})
+
+
+@spark_test
+def test_records_of_several_schemas_are_read_as_one(spark):
+    form = _of_a_run(V2, {1: V1, 2: V2})
+    assert _landed(spark, form, [_frame(1) + ONE, _frame(2) + TWO, None]) == [
+        ({"id": 1, "text": "a", "price": Decimal("1.25"), "count": None}, None),
+        ({"id": 2, "text": None, "price": Decimal("-2.50"), "count": 5}, None),
+        (dict.fromkeys(("id", "text", "price", "count")), None),
+    ]
+
+
+@spark_test
+def test_what_is_rejected_and_why(spark):
+    def price(data):
+        return _zigzag(1) + _zigzag(1) + b"a" + _zigzag(len(data)) + data
+
+    form = _of_a_run(V2, {1: V1, 3: V3, 4: "not a schema", 9: None})
+    bad = {
+        b"": "it is empty",
+        b"\x00\x00": "its 2 bytes are too few",
+        b'{"id": 1}': "its first byte is 0x7B",
+        _frame(1): "schema 1: it is truncated",
+        _frame(1) + ONE[:-1]: "schema 1: it is truncated",
+        _frame(1) + ONE + b"\x00": "schema 1: bytes are left over",
+        _frame(1) + ONE + ONE: "schema 1: bytes are left over",
+        _frame(1) + _zigzag(1) + _zigzag(2**31 - 2) + b"abc": "schema 1: it is truncated",
+        _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: it is truncated",
+        _frame(1) + _zigzag(1) + _zigzag(1) + b"\xff" + _zigzag(1) + b"\x05": "not valid UTF-8",
+        # 2 ** 64, of which Spark takes the last eight bytes.
+        _frame(1) + price(b"\x01" + bytes(8)): "more digits",
+        _frame(1) + price(b"\x7f" * 8): "schema 1: it is truncated, or does not fit",
+        _frame(3) + ONE: "schema 3 can't be read as the reader schema: price: a decimal with the scale 3",
+        _frame(4) + ONE: "schema 4: invalid Avro schema",
+        _frame(9) + ONE: "the registry has no schema 9",
+    }
+    landed = _landed(spark, form, bad)
+    for data, (columns, error) in zip(bad, landed, strict=True):
+        assert set(columns.values()) == {None}, data
+        assert error is not None, data
+        assert bad[data] in error, data
+    # Bytes that only repeat the sign are no digits.
+    longer = [_frame(1) + price(bytes(11) + b"\x7f"), _frame(1) + price(b"\xff" * 11 + b"\x9c")]
+    assert [(row["price"], error) for row, error in _landed(spark, form, longer)] == [
+        (Decimal("1.27"), None),
+        (Decimal("-1.00"), None),
+    ]
+
+
+@spark_test
+@pytest.mark.parametrize("on_error", ["fail", "null"])
+def test_a_schema_that_was_not_asked_for_stops_the_read(spark, on_error):
+    decoder = Decoder.of(None, _of_a_run(V2, {1: V1}).model_copy(update={"on_error": on_error}), None)
+    records = _records(spark, [_frame(1) + ONE, _frame(2) + TWO])
+    for leave_out_rejected in (False, True):
+        with pytest.raises(Exception, match="schema not asked for yet") as caught:
+            decoder.finish(decoder.stage(records), leave_out_rejected=leave_out_rejected).collect()
+        assert UNKNOWN_SCHEMA in str(caught.value)
+
+
+@spark_test
+def test_a_guid_in_a_header(spark):
+    guid = bytes(range(16))
+    name = (b"\x01" + guid).hex().upper()
+    assert schema_id(name) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    form = _of_a_run(V2, {1: V1}, schema_id_in="headers")
+    form._book = SchemaBook(None, {**form.book.known, name: RegisteredSchema(-1, "AVRO", json.dumps(V1))})
+    header = [("other", bytearray(b"x")), ("__value_schema_id", bytearray(b"\x01" + guid))]
+    ((row, error),) = _landed(spark, form, [ONE], header)
+    assert (row["id"], error) == (1, None)
+    # Without one, the number before the payload counts.
+    ((row, error),) = _landed(spark, form, [_frame(1) + ONE])
+    assert (row["id"], error) == (1, None)
+    # A key's header names no value's schema.
+    ((row, error),) = _landed(spark, form, [ONE], [("__key_schema_id", bytearray(b"\x01" + guid))])
+    assert row["id"] is None
+    assert "no header names its schema" in error
+
+
+@spark_test
+def test_without_a_registry_nothing_stands_before_the_content(spark):
+    form = AvroFormat(V1)
+    assert _landed(spark, form, [ONE, ONE[:-1], b""]) == [
+        ({"id": 1, "note": "a", "price": Decimal("1.25")}, None),
+        (dict.fromkeys(("id", "note", "price")), "it is truncated, or does not fit the schema"),
+        (dict.fromkeys(("id", "note", "price")), "it is truncated, or does not fit the schema"),
+    ]
+
+
+@spark_test
+def test_a_schema_that_is_no_record_is_one_column(spark):
+    assert _landed(spark, AvroFormat("long"), [_zigzag(7), b"", _zigzag(7) + b"\x00"]) == [
+        ({"kafka_value": 7}, None),
+        ({"kafka_value": None}, "it is truncated, or does not fit the schema"),
+        ({"kafka_value": None}, "bytes are left over behind it, or it is truncated"),
+    ]
+
+
+@spark_test
+def test_logical_types(spark):
+    def logical(kind, logical_type, **more):
+        return {"type": kind, "logicalType": logical_type, **more}
+
+    schema = _record(
+        ("day", logical("int", "date")),
+        ("time_ms", logical("int", "time-millis")),
+        ("time_us", logical("long", "time-micros")),
+        ("ms", logical("long", "timestamp-millis")),
+        ("us", logical("long", "timestamp-micros")),
+        ("ns", logical("long", "timestamp-nanos")),
+        ("local_ms", logical("long", "local-timestamp-millis")),
+        ("local_us", logical("long", "local-timestamp-micros")),
+        ("id", logical("string", "uuid")),
+        ("span", logical("fixed", "duration", name="Span", size=12)),
+        ("price", logical("fixed", "decimal", name="Price", size=16, precision=38, scale=10)),
+        ("either", ["null", "int", "string"]),
+        ("state", {"type": "enum", "name": "State", "symbols": ["ON", "OFF"]}),
+    )
+    price = int(Decimal("-123.4567890123").scaleb(10))
+    data = b"".join(
+        [
+            *map(_zigzag, (20000, 1000, 5, 1_700_000_000_123, 1_700_000_000_123_456, 1_700_000_000_123_456_789)),
+            *map(_zigzag, (1_700_000_000_123, 1_700_000_000_123_456)),
+            _zigzag(36) + b"6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+            bytes(range(12)),
+            price.to_bytes(16, "big", signed=True),
+            _zigzag(2) + _zigzag(1) + b"x",
+            _zigzag(1),
+        ]
+    )
+    form = AvroFormat(schema)
+    decoder = Decoder.of(None, form, KafkaColumns(fields=()))
+    rows = decoder.finish(decoder.stage(_records(spark, [data])))
+    assert dict(rows.dtypes) == {
+        "day": "date",
+        "time_ms": "int",
+        "time_us": "bigint",
+        "ms": "timestamp",
+        "us": "timestamp",
+        "ns": "bigint",
+        "local_ms": "timestamp_ntz",
+        "local_us": "timestamp_ntz",
+        "id": "string",
+        "span": "binary",
+        "price": "decimal(38,10)",
+        "either": "struct<member0:int,member1:string>",
+        "state": "string",
+    }
+    (row,) = rows.selectExpr("* EXCEPT (ms, us)", "unix_millis(ms) AS ms", "unix_micros(us) AS us").collect()
+    assert _value(row) == {
+        "day": dt.date(2024, 10, 4),
+        "time_ms": 1000,
+        "time_us": 5,
+        "ms": 1_700_000_000_123,
+        "us": 1_700_000_000_123_456,
+        "ns": 1_700_000_000_123_456_789,
+        "local_ms": dt.datetime(2023, 11, 14, 22, 13, 20, 123000),  # noqa: DTZ001 - a local time
+        "local_us": dt.datetime(2023, 11, 14, 22, 13, 20, 123456),  # noqa: DTZ001 - a local time
+        "id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+        "span": bytes(range(12)),
+        "price": Decimal("-123.4567890123"),
+        "either": {"member0": None, "member1": "x"},
+        "state": "OFF",
+    }
+
+
+@spark_test
+def test_dead_letters_are_found_again_without_the_registry(spark):
+    decoder = Decoder.of(None, _of_a_run(V2, {1: V1, 9: None}), None)
+    description = json.loads(json.dumps(describe_decoder(decoder)))
+    later = Decoder.of(None, AvroFormat(registry="registry"), None)
+    rebuilt = decoder_of(description, later)
+    assert rebuilt is not None
+    staged = rebuilt.stage(_records(spark, [_frame(1) + ONE, _frame(1) + ONE[:-1], _frame(9) + ONE]))
+    problems = [row[0] for row in staged.orderBy("offset").select(rebuilt.problem()).collect()]
+    assert problems[0] is None
+    assert problems[1].startswith("schema 1: it is truncated")
+    assert problems[2] == "the registry has no schema 9"
+
+
+# Names that Spark, which ignores their case, tells apart.
+_FIELDS = ["a", "b", "c", "d"]
+_FLOATS = st.floats(allow_nan=False, width=32)
+_PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": _FLOATS,
+    "double": st.floats(allow_nan=False),
+    "bytes": st.binary(max_size=20),
+    "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+}
+
+
+@st.composite
+def _types(draw, depth=2):
+    """A schema, and a strategy for its values."""
+    kinds = [*_PRIMITIVES, *(["array", "map", "record", "optional"] if depth else [])]
+    kind = draw(st.sampled_from(kinds))
+    if kind in _PRIMITIVES:
+        return kind, _PRIMITIVES[kind]
+    if kind == "record":
+        return draw(_record_types(depth - 1))
+    inner, values = draw(_types(depth - 1))
+    if kind == "array":
+        return {"type": "array", "items": inner}, st.lists(values, max_size=3)
+    if kind == "map":
+        return {"type": "map", "values": inner}, st.dictionaries(_PRIMITIVES["string"], values, max_size=3)
+    # A union in a union is no schema.
+    return (inner, values) if isinstance(inner, list) else (["null", inner], st.none() | values)
+
+
+@st.composite
+def _record_types(draw, depth=2):
+    names = draw(st.lists(st.sampled_from(_FIELDS), min_size=1, unique=True))
+    types = {name: draw(_types(depth)) for name in names}
+    # A named type is defined once.
+    number = draw(st.integers(0, 2**60))
+    schema = _record(*((name, kind) for name, (kind, _) in types.items()), name=f"R{number}")
+    return schema, st.fixed_dictionaries({name: values for name, (_, values) in types.items()})
+
+
+@spark_test
+@settings(max_examples=8)
+@given(data=st.data())
+def test_what_fastavro_writes_is_landed(spark, data):
+    schema, values = data.draw(_record_types())
+    wanted = data.draw(st.lists(values, min_size=1, max_size=8))
+    cut = data.draw(st.integers(1, 3))
+    whole = [_written(schema, value) for value in wanted]
+    landed = _landed(spark, AvroFormat(schema), whole)
+    assert [error for _, error in landed] == [None] * len(wanted)
+    read = [fastavro.schemaless_reader(io.BytesIO(one), fastavro.parse_schema(schema)) for one in whole]
+    assert [row for row, _ in landed] == read
+    # And what is cut, or longer, is not: neither as other values nor as nulls.
+    broken = [one[:-cut] for one in whole if len(one) >= cut] + [one + b"\x00" * cut for one in whole]
+    for row, error in _landed(spark, AvroFormat(schema), broken):
+        assert error is not None
+        assert set(row.values()) == {None}
+
+
+@spark_test
+@settings(max_examples=3)
+@given(noise=st.lists(st.binary(max_size=40), min_size=20, max_size=60))
+def test_noise_never_lands_as_nulls(spark, noise):
+    schema = _record(
+        ("id", "long"), ("tags", {"type": "array", "items": "string"}), ("at", {"type": "map", "values": "double"})
+    )
+    parsed = fastavro.parse_schema(schema)
+    for data, (row, error) in zip(noise, _landed(spark, AvroFormat(schema), noise), strict=True):
+        if error is None:
+            stream = io.BytesIO(data)
+            read: Any = fastavro.schemaless_reader(stream, parsed)
+            assert not stream.read()
+            assert row["id"] == read["id"]
+            assert row["tags"] == read["tags"]
+            assert all(math.isnan(one) or one == read["at"][name] for name, one in row["at"].items())
+        else:
+            assert set(row.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"schema": 5},
+        {"schema": "nope"},
+        {"schema": V1, "subject": "orders-value"},
+        {"schema": V1, "subject": "orders-value", "registry": "registry"},
+        {"schema": V1, "schema_id_in": "headers"},
+        {"registry": "http://localhost:8081"},
+        {"registry": 5},
+        {"registry": "registry", "schema_id_in": "elsewhere"},
+        {"schema": _record(("next", ["null", "Order"]))},
+        {"schem": V1},
+    ],
+    ids=json.dumps,
+)
+def test_options_that_are_refused(options):
+    with pytest.raises(ConfigurationError, match=r"AvroFormat|Avro schema"):
+        AvroFormat(**options)
+
+
+def test_the_subject_of_the_reader_schema():
+    form = AvroFormat(registry="registry")
+    assert form._subject({"orders"}, is_key=False) == "orders-value"
+    assert form._subject({"orders"}, is_key=True) == "orders-key"
+    named = AvroFormat(registry="registry", subject="{topic}-shop.Order")
+    assert named._subject({"orders"}, is_key=False) == "orders-shop.Order"
+    assert AvroFormat(registry="registry", subject="shop.Order")._subject(None, is_key=False) == "shop.Order"
+    for topics in (None, {"one", "two"}):
+        with pytest.raises(ConfigurationError, match="value_format: the source reads"):
+            form._subject(topics, is_key=False)

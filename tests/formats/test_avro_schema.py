@@ -1,0 +1,152 @@
+"""Avro schemas: what is one, what columns can be made of, and which can be read as which."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro_resolution import mismatch
+from dagster_kafka_flip.formats.avro_schema import AvroSchema
+
+
+def _record(*fields, name="Order"):
+    """A record's schema from a name, a type, and maybe more of each field."""
+    made = [{"name": field, "type": kind, **(more[0] if more else {})} for field, kind, *more in fields]
+    return {"type": "record", "name": name, "fields": made}
+
+
+def _logical(kind, name, **more):
+    return {"type": kind, "logicalType": name, **more}
+
+
+def _decimal(precision, scale, kind="bytes"):
+    return _logical(kind, "decimal", precision=precision, scale=scale)
+
+
+def _schema(schema, *references):
+    return AvroSchema.of(json.dumps(schema), [(name, json.dumps(one)) for name, one in references])
+
+
+_ADDRESS = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
+
+
+def test_a_referenced_type_is_defined_where_it_first_occurs():
+    order = _record(("bill_to", "shop.Address"), ("ship_to", ["null", "shop.Address"]))
+    schema = _schema(order, ("shop.Address", _ADDRESS))
+    first, second = schema.fields or ({}, {})
+    assert first["type"]["name"] == "shop.Address"
+    assert second["type"] == ["null", "shop.Address"]
+    # It needs no reference any more.
+    assert AvroSchema.of(schema.text) == schema
+
+
+def test_references_of_references():
+    customer = _record(("address", "shop.Address"), name="shop.Customer")
+    schema = _schema(_record(("c", "shop.Customer")), ("a", _ADDRESS), ("c", customer))
+    assert sorted(schema.named()) == ["Order", "shop.Address", "shop.Customer"]
+
+
+def test_a_primitive_may_stand_without_quotes():
+    assert AvroSchema.of("string") == AvroSchema.of('"string"')
+    assert AvroSchema.of("long").fields is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nope",
+        "5",
+        "{}",
+        '{"type": "recrd"}',
+        '{"type": "record", "name": "O", "fields": [{"name": "a", "type": "Address"}]}',
+        '{"type": "record", "name": "O", "fields": [{"name": "a b", "type": "int"}]}',
+        '{"type": "enum", "name": "E"}',
+        '{"type": "fixed", "name": "F"}',
+        "null and void",
+    ],
+)
+def test_what_is_no_schema(text):
+    with pytest.raises(ConfigurationError, match="invalid Avro schema"):
+        AvroSchema.of(text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        (_record(("next", ["null", "Order"])), "the record Order holds itself"),
+        (_record(("next", {"type": "array", "items": "Order"})), "the record Order holds itself"),
+        (_record(), "has no fields"),
+        (_record(("a", _record(name="Inner"))), "Inner has no fields"),
+        (_record(("a", {"type": "map", "values": _decimal(39, 0)})), "39 digits"),
+    ],
+    ids=["itself", "in an array", "empty", "empty inside", "decimal"],
+)
+def test_what_makes_no_columns(schema, named):
+    with pytest.raises(ConfigurationError, match=named):
+        _schema(schema).check_columns("the schema")
+
+
+def test_comments_are_the_docs_of_fields():
+    schema = _schema(_record(("id", "long", {"doc": "The order's number."}), ("note", "string")))
+    assert schema.comments() == {"id": "The order's number."}
+
+
+_MILLIS, _MICROS = _logical("long", "timestamp-millis"), _logical("long", "timestamp-micros")
+_AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (("x", "int"), ("x", "long")),
+        (("x", "int"), ("x", "double")),
+        (("x", "bytes"), ("x", "string")),
+        (("x", "int"), ("x", ["null", "int"])),
+        (("x", "int"), ("x", ["null", "long"])),
+        (("x", ["null", "int"]), ("x", "int")),
+        (("x", ["null", "int"]), ("x", ["int", "string", "null"])),
+        (("x", "int"), ("y", "int", {"aliases": ["x"]})),
+        (("x", "int"), ("y", "int", {"default": 0})),
+        (("x", _MILLIS), ("x", _MILLIS)),
+        (("x", _MILLIS), ("x", "long")),
+        (("x", "long"), ("x", _MICROS)),
+        (("x", _decimal(9, 2)), ("x", _decimal(12, 2))),
+        (("x", _AB), ("x", {**_AB, "symbols": ["A"]})),
+        (("x", {"type": "array", "items": "int"}), ("x", {"type": "array", "items": "long"})),
+        (("x", _record(("a", "int"), name="one.I")), ("x", _record(("a", "long"), name="other.I"))),
+        (("x", ["null", "Order"]), ("x", ["null", "Order"])),
+    ],
+    ids=lambda field: json.dumps(field[1:])[:60],
+)
+def test_what_can_be_read(writer, reader):
+    assert mismatch(_schema(_record(writer)), _schema(_record(reader))) is None
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "named"),
+    [
+        (("x", "string"), ("x", "int"), "x: string can't be read as int"),
+        (("x", "long"), ("x", "int"), "x: long can't be read as int"),
+        (("x", "int"), ("y", "int"), "y: the writer has no such field"),
+        (("x", "int"), ("x", ["null", "string"]), "x: no branch"),
+        (("x", _MILLIS), ("x", _MICROS), "x: a timestamp-millis would be read as a timestamp-micros"),
+        (("x", ["null", _MILLIS]), ("x", ["null", _MICROS]), "x: a timestamp-millis"),
+        (("x", ["null", "string", _MILLIS]), ("x", ["null", "string", _MICROS]), "x: a timestamp-millis"),
+        (("x", {"type": "map", "values": _MILLIS}), ("x", {"type": "map", "values": _MICROS}), "x{}: a timestamp"),
+        (("x", _logical("int", "date")), ("x", _MILLIS), "x: a date would be read as a timestamp-millis"),
+        (("x", _decimal(9, 2)), ("x", _decimal(9, 4)), "x: a decimal with the scale 2"),
+        (("x", _decimal(12, 2)), ("x", _decimal(9, 2)), "x: a decimal of 12 digits"),
+        (("x", {"type": "fixed", "name": "F", "size": 4}), ("x", {"type": "fixed", "name": "F", "size": 8}), "4 bytes"),
+        (("x", _AB), ("x", {**_AB, "name": "Other"}), "the enum E is not the reader's Other"),
+        (("x", _record(("a", "int"), name="I")), ("x", _record(("a", "string"), name="I")), "x.a: int"),
+        (("x", {"type": "array", "items": "int"}), ("x", {"type": "array", "items": "string"}), "x[]: int"),
+    ],
+    ids=lambda field: json.dumps(field[1:])[:60] if isinstance(field, tuple) else None,
+)
+def test_what_can_not_be_read(writer, reader, named):
+    problem = mismatch(_schema(_record(writer)), _schema(_record(reader)))
+    assert problem is not None
+    assert named in problem

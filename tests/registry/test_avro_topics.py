@@ -1,0 +1,223 @@
+"""Topics in Avro with a real registry: from confluent-kafka's serializer to the table."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from dagster_kafka_flip.errors import RecordsRejectedError, SchemaMismatchError, SchemaNotFoundError
+from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+OFFSET = KafkaColumns(fields=("topic", "partition", "offset"))
+
+
+def order(*fields):
+    made = [{"name": "id", "type": "long"}, *fields]
+    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": made})
+
+
+V1 = order()
+V2 = order({"name": "note", "type": ["null", "string"], "default": None})
+V3 = order({"name": "note", "type": ["null", "string"], "default": None}, {"name": "n", "type": "int", "default": 7})
+
+
+def serializer(client, schema) -> Any:
+    """Confluent's own, which type checkers take for one without arguments."""
+    make: Any = AvroSerializer
+    return make(client, schema)
+
+
+@pytest.fixture
+def client(registry):
+    with SchemaRegistryClient({"url": registry.url}) as producer:
+        yield producer
+
+
+@pytest.fixture
+def produce(client, kafka, topic):
+    """Writes orders as a producer with a schema does."""
+
+    def write(schema, *orders, partition=0, **more):
+        serialize = serializer(client, schema)
+        context = SerializationContext(topic, MessageField.VALUE)
+        kafka.produce(topic, [(None, serialize(one, context)) for one in orders], partition=partition, **more)
+
+    return write
+
+
+@pytest.fixture
+def run(registry, connection, spark_of, topic, table):
+    """Lands what is new."""
+
+    def ingest_it(form=None, **options):
+        target = options.pop("target", DeltaTarget(table=table, schema_evolution=True))
+        return ingest(
+            KafkaSource(topics=(topic,)),
+            target,
+            spark=spark_of,
+            connection=connection,
+            value_format=form or AvroFormat(registry=registry),
+            columns=OFFSET,
+            **options,
+        )
+
+    return ingest_it
+
+
+def attempts(caplog):
+    return [record for record in caplog.records if "planned" in record.message]
+
+
+def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, produce, run, caplog):
+    caplog.set_level(logging.INFO)
+    kafka.create(topic, partitions=2)
+    produce(V1, {"id": 1}, {"id": 2})
+    assert run().rows == 2
+    assert landed.rows(table, "id") == [(1,), (2,)]
+
+    # The new schema in the middle of a batch, and the old one again behind it, in another topic partition too.
+    produce(V2, {"id": 3, "note": "x"})
+    produce(V1, {"id": 4})
+    produce(V1, {"id": 5}, partition=1)
+    produce(V3, {"id": 6, "note": None, "n": 9}, partition=1)
+    result = run(limits=Limits(max_records_per_batch=2))
+    assert (result.rows, result.records, result.known.table_rows) == (4, 4, 6)
+    assert landed.rows(table, "id", "note", "n", where="id > 2") == [
+        (3, "x", 7),
+        (4, None, 7),
+        (5, None, 7),
+        (6, None, 9),
+    ]
+    document = json.loads(landed.history(table, 1)[0]["userMetadata"])
+    assert len(document["schemas"]["value"]) == 3
+
+
+def test_schemas_that_an_earlier_run_met_cost_no_second_read(kafka, topic, table, client, produce, run):
+    kafka.create(topic)
+    produce(V1, {"id": 1})
+    produce(V2, {"id": 2, "note": "x"})
+    assert run().rows == 2
+    produce(V1, {"id": 3})
+    # Its schemas are asked for before the read, so the read meets none that it does not know.
+    from dagster_kafka_flip.formats import learning
+
+    read_again = []
+    real = learning.learn_schemas
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learning, "learn_schemas", lambda *asked: read_again.append(1) or real(*asked))
+        assert run().rows == 1
+    assert read_again == []
+
+
+def test_a_given_reader_schema_stays_what_it_is(kafka, topic, table, registry, produce, run):
+    kafka.create(topic)
+    produce(V3, {"id": 1, "note": "a", "n": 3})
+    produce(V1, {"id": 2})
+    form = AvroFormat(V2, registry=registry)
+    assert run(form, target=DeltaTarget(table=table)).rows == 2
+    assert landed.rows(table, "id", "note") == [(1, "a"), (2, None)]
+
+
+def test_a_new_field_needs_schema_evolution(kafka, topic, table, produce, run):
+    kafka.create(topic)
+    produce(V1, {"id": 1})
+    plain = DeltaTarget(table=table)
+    run(target=plain)
+    produce(V2, {"id": 2, "note": "x"})
+    with pytest.raises(SchemaMismatchError, match="note"):
+        run(target=plain)
+    assert landed.count(table) == 1
+
+
+def test_referenced_schemas_and_keys(kafka, topic, table, client, registry, connection, spark_of):
+    address = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
+    client.register_schema(f"{topic}-address", Schema(json.dumps(address), "AVRO"))
+    text = order({"name": "to", "type": "shop.Address"})
+    schema = Schema(text, "AVRO", [SchemaReference("shop.Address", f"{topic}-address", 1)])
+    values = serializer(client, schema)
+    keys = serializer(client, '"long"')
+    kafka.create(topic)
+    value = values({"id": 1, "to": {"city": "Ulm"}}, SerializationContext(topic, MessageField.VALUE))
+    kafka.produce(topic, [(keys(5, SerializationContext(topic, MessageField.KEY)), value)])
+    ingest(
+        KafkaSource(topics=(topic,)),
+        table,
+        spark=spark_of,
+        connection=connection,
+        key_format=AvroFormat(registry=registry),
+        value_format=AvroFormat(registry=registry),
+        columns=KafkaColumns(fields=("key", "offset")),
+    )
+    assert landed.rows(table, "id", '"to"', "kafka_key") == [(1, {"city": "Ulm"}, 5)]
+
+
+def test_an_id_that_the_registry_does_not_have(kafka, topic, table, spark, registry, produce, run):
+    kafka.create(topic)
+    produce(V1, {"id": 1})
+    kafka.produce(topic, [(None, b"\x00\x7f\xff\xff\xff\x02"), (None, b"\x00\x00")])
+    produce(V1, {"id": 2})
+    with pytest.raises(RecordsRejectedError, match="2 records can't be decoded") as caught:
+        run()
+    assert f"{topic}-0 offset 1: the registry has no schema 2147483647" in str(caught.value)
+    assert f"{topic}-0 offset 2: its 2 bytes are too few" in str(caught.value)
+
+    result = run(dead_letter=f"{table}-rejected")
+    assert (result.rows, result.dead_letters) == (2, 2)
+    assert landed.rows(table, "id") == [(1,), (2,)]
+    assert [offset for (offset,) in landed.rows(f"{table}-rejected", "kafka_offset")] == [1, 2]
+    letters = spark.read.format("delta").load(f"{table}-rejected")
+    again = decode_dead_letters(letters, value_format=AvroFormat(V1, registry=registry, on_error="null"))
+    assert again.where("kafka_error IS NOT NULL").count() == 2
+
+
+def test_no_subject_is_told_before_spark_starts(kafka, topic, connection, registry, table):
+    kafka.create(topic)
+
+    def no_spark():
+        pytest.fail("Spark was asked for")
+
+    with pytest.raises(SchemaNotFoundError, match=f"{topic}-value"):
+        ingest(
+            KafkaSource(topics=(topic,)),
+            table,
+            spark=no_spark,
+            connection=connection,
+            value_format=AvroFormat(registry=registry),
+        )
+
+
+def test_windows(kafka, topic, table, registry, connection, spark_of, produce):
+    kafka.create(topic)
+    start = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)
+    produce(V1, {"id": 1}, timestamp=start)
+    produce(V2, {"id": 2, "note": "x"}, timestamp=start + 1000)
+    windows = [Window.between("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")]
+    for _ in range(2):
+        (result,) = rewrite_windows(
+            KafkaSource(topics=(topic,)),
+            table,
+            windows,
+            spark=spark_of,
+            connection=connection,
+            value_format=AvroFormat(registry=registry),
+        )
+        assert result.committed is not None
+        assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
