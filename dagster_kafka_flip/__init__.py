@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.string import StringFormat
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
     from dagster_kafka_flip.ingestion.ingest import ingest
+    from dagster_kafka_flip.ingestion.kafka_table_options import KafkaTableOptions
     from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
@@ -71,6 +72,7 @@ _HOMES = {
     "KafkaResource": "assets.resources",
     "KafkaResourcesComponent": "components.kafka_resources",
     "KafkaSource": "source.kafka_source",
+    "KafkaTableOptions": "ingestion.kafka_table_options",
     "KnownPosition": "ingestion.result",
     "Limits": "source.limits",
     "LocalBroker": "broker.local_broker",
@@ -125,6 +127,7 @@ __all__ = [
     "KafkaResource",
     "KafkaResourcesComponent",
     "KafkaSource",
+    "KafkaTableOptions",
     "KnownPosition",
     "Limits",
     "LocalBroker",

@@ -24,7 +24,6 @@ from pydantic_core import PydanticUndefined
 import dagster_kafka_flip
 from dagster_kafka_flip.cli.app import main as command_line
 from dagster_kafka_flip.components import docstrings
-from dagster_kafka_flip.formats import format as formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -56,7 +55,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Components": ("KafkaDeltaComponent", "KafkaResourcesComponent"),
     "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig"),
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SchemaRegistryResource", "SparkResource"),
-    "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection"),
+    "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection", "KafkaTableOptions"),
     "The schema registry": ("SchemaRegistry",),
     "Formats and columns": ("RawFormat", "StringFormat", "JsonFormat", "CsvFormat", "AvroFormat", "KafkaColumns"),
     "Tables": ("DeltaTarget", "DeadLetters", "Limits", "Windows"),
@@ -213,8 +212,7 @@ def _name(annotation: Any) -> str:
 
 
 def _literal(name: str, module: str) -> str:
-    # What only annotations need may not be imported there.
-    meant = getattr(sys.modules[module], name, None) or getattr(formats, name, None)
+    meant = getattr(sys.modules[module], name, None)
     if typing.get_origin(meant) is not typing.Literal:
         return name
     return f"Literal[{', '.join(map(repr, typing.get_args(meant)))}]"

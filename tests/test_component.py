@@ -25,6 +25,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import dagster_kafka_flip
 from dagster_kafka_flip import (
+    CsvFormat,
     DeadLetters,
     JsonFormat,
     KafkaColumns,
@@ -131,6 +132,28 @@ def test_what_is_left_out_has_the_decorators_default():
     names = ("source", "target", "limits", "on_idle", "verify_after", "kafka", "spark", "decoder", "dead_letter")
     assert {name: getattr(ingestion, name) for name in names} == {name: getattr(expected, name) for name in names}
     assert spec.key == AssetKey("landed"), "the folder's name"
+
+
+def test_a_source_may_be_the_options_of_flinks_table():
+    ingestion, _ = landed("""
+  source:
+    options:
+      connector: kafka
+      topic: flights
+      properties.group.id: "007"
+      properties.fetch.max.wait.ms: 250
+      scan.startup.mode: specific-offsets
+      scan.startup.specific-offsets: partition:0,offset:42
+  table: lake/flights
+  value_format: {type: csv, schema: "carrier STRING", delimiter: ";", quote: null, null_literal: ""}
+""")
+    assert ingestion.source == KafkaSource(
+        topics=("flights",),
+        group_id="007",
+        properties={"fetch.max.wait.ms": "250"},
+        starting_offsets=OffsetsInitializer.specific_offsets({("flights", 0): 42}),
+    )
+    assert ingestion.decoder.value_format == CsvFormat("carrier STRING", delimiter=";", quote=None, null_literal="")
 
 
 def test_every_attribute_of_a_stream_takes_effect():

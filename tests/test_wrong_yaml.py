@@ -367,6 +367,16 @@ def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
             3,
             "attributes.source.topics: expected a list, got a mapping",
         ),
+        (
+            "  source: {options: {topic: a, scan.startup.mod: timestamp}}\n  table: t\n",
+            3,
+            "attributes.source.options: table option 'scan.startup.mod': unknown; did you mean scan.startup.mode",
+        ),
+        (
+            "  source: {options: {topic: a}, topics: [a]}\n  table: t\n",
+            3,
+            "attributes.source: options says all of a source: set it or topics, not both",
+        ),
         ("  source: {topics: [5]}\n  table: t\n", 3, "attributes.source.topics.0: expected a string, got a number"),
         ("  source: {topics: 5}\n  table: t\n", 3, "attributes.source.topics: expected a list, got a number"),
         (

@@ -267,6 +267,8 @@ def _source(context: ResolutionContext, value: Any) -> KafkaSource:
         return found
     if not isinstance(found, Mapping):
         raise refused(context, f"invalid source {found!r}; set topics, topic_pattern or partitions below it")
+    if "options" in found:
+        return _source_of_options(context, found)
     values: dict[str, Any] = {}
     for name, each in found.items():
         at = context.at_path(name)
@@ -283,6 +285,14 @@ def _source(context: ResolutionContext, value: Any) -> KafkaSource:
         else:
             values[name] = each if isinstance(each, bool) else _text(at, each)
     return _create(context, KafkaSource, values)
+
+
+def _source_of_options(context: ResolutionContext, found: Mapping[str, Any]) -> KafkaSource:
+    others = [name for name in found if name != "options"]
+    if others:
+        raise refused(context, f"options says all of a source: set it or {' and '.join(others)}, not both")
+    at = context.at_path("options")
+    return _create(at, KafkaSource.from_options, {"options": _text_map(at, found["options"])})
 
 
 def _offsets(context: ResolutionContext, value: Any) -> OffsetsInitializer:
@@ -567,7 +577,7 @@ def _attribute(resolve: Callable[[ResolutionContext, Any], Any], schema: Any) ->
     return Resolver(resolve, model_field_type=schema, inject_before_resolve=False)
 
 
-KafkaSourceModel = model_of(
+_KafkaSourceFields = model_of(
     KafkaSource,
     without=("connection", "overrides_position"),
     topics=str | list[str] | None,
@@ -575,6 +585,14 @@ KafkaSourceModel = model_of(
     starting_offsets=str,
     stopping_offsets=str,
     max_drift=str | float | None,
+)
+KafkaSourceModel: type[BaseModel] = create_model(
+    _KafkaSourceFields.__name__,
+    __base__=_KafkaSourceFields,
+    options=(
+        dict[str, Scalar] | None,
+        Field(None, description="Options of Flink's Kafka table, instead of all other fields of the source."),
+    ),
 )
 
 WholeNumberAttribute = Annotated[int, _attribute(_checked(int, "a whole number"), int)]

@@ -12,6 +12,7 @@ from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.formats.avro_checks import decimals_as_bytes, has_long_decimal, has_wrong_text
 from dagster_kafka_flip.formats.avro_resolution import mismatch
 from dagster_kafka_flip.formats.avro_schema import AvroSchema
+from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import (
     SchemaIdIn,
     has_frame,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
-    from dagster_kafka_flip.formats.format import OnError
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 # Behind each record, and read with it. Spark makes a struct of nulls of what it can't decode, and does not notice bytes

@@ -8,14 +8,12 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from dagster_kafka_flip.formats.csv_types import check_csv_types, problems, value_of
 from dagster_kafka_flip.formats.declared import DeclaredFormat
+from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.settings import check_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructField, StructType
-
-    from dagster_kafka_flip.formats.format import OnError
-
 
 # Where Spark's parser puts a record with another number of fields.
 _CORRUPT = "corrupt"
@@ -34,14 +32,14 @@ class CsvFormat(DeclaredFormat):
 
     As a value format its fields become columns of their own; as a key format it is one STRUCT column.
 
-    Strict: a record is rejected if it is no UTF-8, begins with a byte order mark, is empty, is not exactly one row
-    (with or without a line break behind it), has a quote that is not closed, has more or fewer fields than declared,
-    holds a value that does not fit its field's type, or a null in a field that is declared NOT NULL. A value that Spark
-    would change does not fit: a number with more digits than its DECIMAL holds, one beyond the range of its DOUBLE, a
-    day or a time that does not exist.
+    Strict: a record is rejected if it is no UTF-8, begins with a byte order mark, is empty, holds U+0000, is not
+    exactly one row (with or without a line break behind it), has a quote that is not closed, has more or fewer fields
+    than declared, holds a value that does not fit its field's type, or a null in a field that is declared NOT NULL. A
+    value that Spark would change does not fit: a number with more digits than its DECIMAL holds, one beyond the range
+    of its DOUBLE, a day or a time that does not exist.
 
     A STRING is the field's text as it is, with its spaces. Without a null literal no field is null: an empty text is an
-    empty STRING, and fits no other type. BOOLEAN is `true` or `false`, DATE `2026-01-31`, TIMESTAMP
+    empty STRING, and fits no number, day, time or BOOLEAN. BOOLEAN is `true` or `false`, DATE `2026-01-31`, TIMESTAMP
     `2026-01-31 12:00:00.123456` or with a `T`, and with `Z` or an offset such as `+01:00`, without which it is of the
     session's time zone; BINARY is base64. Numbers have a point, and may have an exponent. NaN and Infinity fit no type.
 
@@ -148,6 +146,8 @@ class CsvFormat(DeclaredFormat):
             f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
             .when(text.startswith("\ufeff"), f.lit("begins with a byte order mark"))
             .when(row == f.lit(""), f.lit("holds no row" if self.allow_comments else "empty"))
+            # Spark's parser drops it at the edges of a field with quotes.
+            .when(row.contains("\x00"), f.lit("holds U+0000"))
             .when(~self._is_one_row(row), f.lit(_MISFIT))
             .otherwise(parsed.getField("wrong"))
         )
@@ -200,7 +200,7 @@ class CsvFormat(DeclaredFormat):
     def _is_one_row(self, row: Column) -> Column:
         """Whether Spark's parser and Flink's see the same fields in it."""
         # Without any of these characters there is nothing to doubt.
-        doubtful = ["\r", "\n", "\x00" if self.quote is None else self.quote, *([self.escape] if self.escape else [])]
+        doubtful = ["\r", "\n", *(each for each in (self.quote, self.escape) if each is not None)]
         is_plain = ~row.contains(doubtful[0])
         for character in doubtful[1:]:
             is_plain &= ~row.contains(character)

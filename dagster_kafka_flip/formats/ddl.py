@@ -103,9 +103,21 @@ def field_names(text: str) -> tuple[str, ...]:
     Raises:
         ConfigurationError: The schema is invalid.
     """
+    return tuple(fields_of(text))
+
+
+def fields_of(text: str) -> dict[str, str]:
+    """A schema's top-level fields: the DDL after the name, by name.
+
+    Args:
+        text: As for `check_ddl`.
+
+    Raises:
+        ConfigurationError: The schema is invalid.
+    """
     fields = _Fields(text)
     fields.check()
-    return tuple(fields.names)
+    return fields.found
 
 
 _WHOLE = "the schema"
@@ -113,7 +125,9 @@ _WHOLE = "the schema"
 
 class _Fields:
     def __init__(self, text: str, check_type: Callable[[str, str, str], None] | None = None) -> None:
-        self.names: list[str] = []
+        self.found: dict[str, str] = {}
+        self._text = text
+        self._places: list[tuple[int, int]] = []
         self._check_type = check_type
         self._tokens: list[str] = []
         end = 0
@@ -123,6 +137,7 @@ class _Fields:
             end = match.end()
             if match.group(1):
                 self._tokens.append(match.group(1))
+                self._places.append(match.span(1))
         if end != len(text):
             raise _error(f"unexpected {text[end]!r} after {text[:end].strip()[-20:]!r}")
         self._next = 0
@@ -161,12 +176,13 @@ class _Fields:
             if name.lower() in names:
                 raise _error(f"duplicate field {inside}{name}")
             names.add(name.lower())
-            if inside in {"", f"{_WHOLE}."}:
-                self.names.append(name)
             if self._seen() == ":":
                 self._take()
+            first = self._next
             self._type(f"{inside}{name}")
             self._rest(f"{inside}{name}", end)
+            if inside in {"", f"{_WHOLE}."}:
+                self.found[name] = self._text[self._places[first][0] : self._places[self._next - 1][1]]
             if self._seen() == end:
                 return
             self._take()

@@ -6,6 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.formats.declared import DeclaredFormat
+from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.settings import check_arguments
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
-
-    from dagster_kafka_flip.formats.format import OnError
 
 
 # Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.

@@ -29,6 +29,7 @@ from dagster_kafka_flip.source.subscription import (
     check_topic_name,
     check_topic_pattern,
 )
+from dagster_kafka_flip.source.table_options import source_fields
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
@@ -95,6 +96,22 @@ class KafkaSource(Settings):
     def builder(cls) -> KafkaSourceBuilder:
         """Returns a builder for a source."""
         return KafkaSourceBuilder({})
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> KafkaSource:
+        """Returns a source from the options of Flink's Kafka table: what its SQL sets in `WITH (...)`.
+
+        Without `scan.startup.mode` it starts at the committed offsets if there is a `properties.group.id`, else at the
+        earliest. Without `scan.bounded.mode` each run stops at the latest offset.
+
+        Args:
+            options: The options by name, as texts; those of the formats belong to `KafkaTableOptions.from_options`.
+
+        Raises:
+            ConfigurationError: An option is unknown, malformed or missing, contradicts another one, or has no meaning
+                here. The message names it.
+        """
+        return cls(**source_fields(options))
 
     @field_validator("topics")
     @classmethod

@@ -1,0 +1,248 @@
+"""What a source reads, from the options of Flink's Kafka table (what its SQL sets in `WITH (...)`)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import near_names
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
+from dagster_kafka_flip.source.properties import Client, check_properties
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table_options import check_texts, refused, texts_of, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_PROPERTIES = "properties."
+
+_STARTUP_MODES = ("earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets")
+_BOUNDED_MODES = ("latest-offset", "group-offsets", "timestamp", "specific-offsets")
+
+_NAMES = (
+    "connector",
+    "topic",
+    "topic-pattern",
+    *(
+        f"scan.{side}.{name}"
+        for side in ("startup", "bounded")
+        for name in ("mode", "specific-offsets", "timestamp-millis")
+    ),
+)
+
+# Options of the formats, which a source alone does not know.
+_OF_FORMATS = ("format", "key.format", "key.fields", "key.fields-prefix", "value.format", "value.fields-include")
+
+_NOT_HERE: Mapping[str, str] = {
+    "scan.parallelism": "the number of tasks follows from the batch's size and Spark's cores: remove it",
+    "scan.topic-partition-discovery.interval": "every run discovers topic partitions: remove it",
+    "scan.watermark.alignment.max-drift": "remove it, and set max_drift of the KafkaSource",
+}
+_OTHER_WATERMARKS = "a run takes the watermark once, at its end: remove it"
+_OF_SINKS = "it is for writing to Kafka, and a source only reads: remove it"
+
+_NOT_HERE_PROPERTIES: Mapping[str, str] = {
+    "partition.discovery.interval.ms": "every run discovers topic partitions: remove it",
+    "register.consumer.metrics": "a run's metadata say what it did: remove it",
+}
+
+# Flink's grammar of specific offsets: one topic's, by partition.
+_OFFSET = re.compile(r"partition:([0-9]{1,10}),offset:([0-9]{1,19})")
+
+
+def source_fields(options: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the fields of a KafkaSource.
+
+    Args:
+        options: Options of Flink's table by name, without those of its formats.
+
+    Raises:
+        ConfigurationError: An option is unknown, malformed, for sinks or formats, missing, or contradicts another one.
+    """
+    check_texts(options)
+    for name in options:
+        _check_name(name)
+    if (connector := options.get("connector", "kafka")) != "kafka":
+        raise refused("connector", f"{connector!r} is not read here; the one connector is kafka")
+    properties = {
+        name.removeprefix(_PROPERTIES): value for name, value in options.items() if name.startswith(_PROPERTIES)
+    }
+    reset = properties.pop("auto.offset.reset", None)
+    group_id = properties.get("group.id")
+    return {
+        **_topics(options),
+        **_property_fields(properties),
+        "starting_offsets": _start(options, group_id, reset),
+        "stopping_offsets": _stop(options, group_id),
+    }
+
+
+def _check_name(name: str) -> None:
+    if name in _NAMES or name.startswith(_PROPERTIES):
+        return
+    if name in _NOT_HERE:
+        raise refused(name, _NOT_HERE[name])
+    if name.startswith("scan.watermark."):
+        raise refused(name, _OTHER_WATERMARKS)
+    if name.startswith("sink."):
+        raise refused(name, _OF_SINKS)
+    if name in _OF_FORMATS or name.startswith(("key.", "value.")):
+        raise refused(
+            name,
+            "it is about how records are decoded: KafkaTableOptions.from_options takes it; "
+            "else set value_format and key_format of the asset",
+        )
+    raise refused(name, f"unknown; {near_names(name, (*_NAMES, *_OF_FORMATS, *_NOT_HERE))}")
+
+
+def _topics(options: Mapping[str, str]) -> dict[str, Any]:
+    topic, pattern = options.get("topic"), options.get("topic-pattern")
+    if topic is not None and pattern is not None:
+        raise refused("topic", "set it or 'topic-pattern', not both")
+    if topic is not None:
+        return {"topics": texts_of("topic", topic)}
+    if pattern is not None:
+        return {"topic_pattern": pattern}
+    raise refused("topic", "missing; set it, or 'topic-pattern'")
+
+
+def _property_fields(properties: dict[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    others: dict[str, str] = {}
+    for name, value in properties.items():
+        option = _PROPERTIES + name
+        if name in _FIELDS:
+            field, read = _FIELDS[name]
+            fields[field] = read(option, value)
+        elif name in _NOT_HERE_PROPERTIES:
+            raise refused(option, _NOT_HERE_PROPERTIES[name])
+        else:
+            try:
+                check_properties({name: value}, Client.BOTH)
+            except ValueError as error:
+                raise refused(option, str(error)) from None
+            others[name] = value
+    return {**fields, "properties": others}
+
+
+def _isolation_level(option: str, value: str) -> str:
+    levels = ("read_committed", "read_uncommitted")
+    if value not in levels:
+        raise refused(option, f"expected {' or '.join(levels)}, not {value!r}")
+    return value
+
+
+def _filled(option: str, value: str) -> str:
+    if not value:
+        raise refused(option, "empty")
+    return value
+
+
+def _connection(option: str, value: str) -> KafkaConnection:
+    try:
+        return KafkaConnection(bootstrap_servers=_filled(option, value))
+    except ConfigurationError as error:
+        raise refused(option, str(error)) from None
+
+
+# Properties that have a field of their own.
+_FIELDS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "bootstrap.servers": ("connection", _connection),
+    "client.id.prefix": ("client_id_prefix", _filled),
+    "client.rack": ("client_rack", _filled),
+    "commit.offsets.on.checkpoint": ("commit_offsets", truth),
+    "group.id": ("group_id", _filled),
+    "isolation.level": ("isolation_level", _isolation_level),
+}
+
+
+def _start(options: Mapping[str, str], group_id: str | None, reset: str | None) -> OffsetsInitializer:
+    mode = _mode(options, "startup", _STARTUP_MODES)
+    # Flink's default, which is of use only where a group has committed.
+    if mode is None and group_id is not None:
+        mode = "group-offsets"
+    if reset is not None and mode != "group-offsets":
+        name = f"{_PROPERTIES}auto.offset.reset"
+        raise refused(name, "it counts only if 'scan.startup.mode' is group-offsets: set that, or remove it")
+    if mode == "group-offsets":
+        return OffsetsInitializer.committed_offsets(_reset(reset))
+    if mode in {None, "earliest-offset"}:
+        return OffsetsInitializer.earliest()
+    return _initializer(options, "startup", mode or "")
+
+
+def _stop(options: Mapping[str, str], group_id: str | None) -> OffsetsInitializer:
+    mode = _mode(options, "bounded", _BOUNDED_MODES)
+    if mode == "group-offsets":
+        if group_id is None:
+            raise refused("scan.bounded.mode", "group-offsets needs 'properties.group.id'")
+        return OffsetsInitializer.committed_offsets()
+    return _initializer(options, "bounded", mode or "latest-offset")
+
+
+def _mode(options: Mapping[str, str], side: str, modes: tuple[str, ...]) -> str | None:
+    name = f"scan.{side}.mode"
+    mode = options.get(name)
+    mode = None if mode is None else mode.lower()
+    if side == "bounded" and mode == "unbounded":
+        raise refused(name, "a run is never unbounded; remove it, and each run reads to the latest offset")
+    if mode is not None and mode not in modes:
+        raise refused(name, f"{mode!r} is no mode; {near_names(mode, modes)}")
+    if side == "startup" and mode == "group-offsets" and f"{_PROPERTIES}group.id" not in options:
+        raise refused(name, "group-offsets needs 'properties.group.id'")
+    for needed, of_mode in (("timestamp-millis", "timestamp"), ("specific-offsets", "specific-offsets")):
+        option = f"scan.{side}.{needed}"
+        if mode == of_mode and option not in options:
+            raise refused(option, f"missing; {name!r} is {mode}")
+        if mode != of_mode and option in options:
+            raise refused(option, f"it counts only if {name!r} is {of_mode}: set that, or remove it")
+    return mode
+
+
+def _reset(reset: str | None) -> OffsetResetStrategy:
+    try:
+        return OffsetResetStrategy((reset or "none").lower())
+    except ValueError:
+        name = f"{_PROPERTIES}auto.offset.reset"
+        raise refused(name, f"expected none, earliest or latest, not {reset!r}") from None
+
+
+def _initializer(options: Mapping[str, str], side: str, mode: str) -> OffsetsInitializer:
+    if mode == "latest-offset":
+        return OffsetsInitializer.latest()
+    if mode == "timestamp":
+        name = f"scan.{side}.timestamp-millis"
+        written = options[name].strip()
+        if not re.fullmatch("[0-9]{1,19}", written):
+            raise refused(name, f"expected milliseconds since 1970, not {written!r}")
+        try:
+            return OffsetsInitializer.timestamp(int(written))
+        except ConfigurationError as error:
+            raise refused(name, str(error)) from None
+    return _specific_offsets(options, f"scan.{side}.specific-offsets")
+
+
+def _specific_offsets(options: Mapping[str, str], name: str) -> OffsetsInitializer:
+    topics = texts_of("topic", options["topic"]) if "topic" in options else ()
+    if len(topics) != 1:
+        raise refused(
+            name,
+            "it is for one topic, and the table has "
+            f"{f'{len(topics)} topics' if topics else 'a pattern'}; name one, or use "
+            "OffsetsInitializer.specific_offsets",
+        )
+    offsets: dict[TopicPartition, int] = {}
+    for pair in options[name].removesuffix(";").split(";"):
+        match = _OFFSET.fullmatch(pair)
+        if match is None:
+            raise refused(name, f"write partition:0,offset:42;partition:1,offset:300, not {options[name]!r}")
+        topic_partition = TopicPartition(topics[0], int(match[1]))
+        if topic_partition in offsets:
+            raise refused(name, f"partition {match[1]} is there twice")
+        offsets[topic_partition] = int(match[2])
+    try:
+        return OffsetsInitializer.specific_offsets(offsets)
+    except ConfigurationError as error:
+        raise refused(name, str(error)) from None

@@ -1,0 +1,69 @@
+"""Options of a table of Flink's SQL: texts by name, as in `WITH (...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings import expect
+
+_EXAMPLE = '{"connector": "kafka", "topic": "orders", "scan.startup.mode": "earliest-offset"}'
+
+
+def check_texts(options: Mapping[Any, Any]) -> None:
+    """Checks that table options are a mapping of texts.
+
+    Args:
+        options: The options. An error does not show their values: they may be secrets.
+
+    Raises:
+        ConfigurationError: They are something else.
+    """
+    expect("options", options, Mapping, _EXAMPLE)
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            msg = f"table option {name!r}: expected a text, as in Flink's WITH (...), got {type(value).__name__}"
+            raise ConfigurationError(msg)
+
+
+def truth(name: str, text: str) -> bool:
+    """Reads a yes or no.
+
+    Args:
+        name: The option's name.
+        text: `true` or `false`, in any case.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    lowered = text.strip().lower()
+    if lowered not in {"true", "false"}:
+        raise refused(name, f"expected true or false, not {text!r}")
+    return lowered == "true"
+
+
+def texts_of(name: str, text: str) -> tuple[str, ...]:
+    """Reads a list.
+
+    Args:
+        name: The option's name.
+        text: Texts with semicolons between them.
+
+    Raises:
+        ConfigurationError: One of them is empty.
+    """
+    found = tuple(each.strip() for each in text.split(";"))
+    if not all(found):
+        raise refused(name, f"expected names with semicolons between them, such as a;b, not {text!r}")
+    return found
+
+
+def refused(name: str, why: str) -> ConfigurationError:
+    """Creates the error about an option.
+
+    Args:
+        name: The option's name.
+        why: What is wrong with it.
+    """
+    return ConfigurationError(f"table option {name!r}: {why}")

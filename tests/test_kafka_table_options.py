@@ -1,0 +1,74 @@
+"""A topic that Flink's options and columns define, landed end to end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dagster_kafka_flip import KafkaTableOptions, build_kafka_delta_asset, ingest
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+_OPTIONS = {
+    "connector": "kafka",
+    "scan.startup.mode": "specific-offsets",
+    "scan.startup.specific-offsets": "partition:0,offset:1",
+    "scan.bounded.mode": "latest-offset",
+    "key.format": "json",
+    "key.fields": "k_id",
+    "key.fields-prefix": "k_",
+    "value.format": "csv",
+    "value.csv.field-delimiter": ";",
+    "value.csv.null-literal": "",
+    "value.fields-include": "EXCEPT_KEY",
+}
+_SCHEMA = "k_id BIGINT NOT NULL, carrier STRING, delay INT"
+
+
+def test_source_and_formats_are_options_of_an_asset():
+    table = KafkaTableOptions.from_options({"topic": "t", "format": "json"}, schema="id INT")
+    assert table.asset_options() == {
+        "source": KafkaSource(topics=("t",)),
+        "value_format": JsonFormat("`id` INT"),
+        "key_format": None,
+    }
+    assert build_kafka_delta_asset(name="t", table="lake/t", **table.asset_options()).key.path == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "t"}, "table option 'format': missing"),
+        ({"format": "json"}, "table option 'topic': missing"),
+        ({"topic": "t", "format": "json", "formt": "x"}, "table option 'formt': unknown; did you mean format"),
+        (
+            {"topic": "t", "format": "json", "sink.partitioner": "x"},
+            "table option 'sink.partitioner': it is for writing",
+        ),
+        ("topic=t", "options: expected Mapping, got str"),
+    ],
+)
+def test_what_can_not_be_is_refused_with_its_name(options: Any, message: str):
+    with pytest.raises(ConfigurationError) as error:
+        KafkaTableOptions.from_options(options, schema="id INT")
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_topic_lands_as_flinks_options_say(kafka, connection, spark, spark_of, topic, table):
+    kafka.create(topic)
+    values = [b"skipped", b"UA;-5", b'"a;b";', None]
+    kafka.produce(topic, [(json.dumps({"id": number}).encode(), value) for number, value in enumerate(values)])
+    options = KafkaTableOptions.from_options({**_OPTIONS, "topic": topic}, schema=_SCHEMA)
+    result = ingest(table=table, spark=spark_of, connection=connection, **options.asset_options())
+    assert result.records == 3
+    rows = spark.read.format("delta").load(table).orderBy("kafka_offset")
+    assert [tuple(row) for row in rows.select("carrier", "delay", "kafka_key.id").collect()] == [
+        ("UA", -5, 1),
+        ("a;b", None, 2),
+        (None, None, 3),
+    ]
