@@ -1,4 +1,5 @@
 # make demo    real Kafka records land in Delta tables through Dagster, and are compared with the topic
+# make demo-registry    the same in Avro, with a schema registry and a schema that evolves
 # make dev     the same broker with Dagster's UI, until Ctrl-C
 # make test    everything, from lint to browser
 # make check   lint, types and unit tests, in under a minute
@@ -20,7 +21,7 @@ WORKERS ?= 2
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dev test check unit format lint docs clean test-newest test-install bench bench-throughput bench-planning bench-tasks bench-backfills screenshots soak help
+.PHONY: demo demo-registry dev test check unit format lint docs clean test-newest test-install bench bench-throughput bench-planning bench-tasks bench-backfills screenshots soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -34,6 +35,9 @@ $(VENV)/.ready-test: pyproject.toml constraints.txt scripts/bootstrap.sh
 
 demo: $(VENV)/.ready-demo
 	@$(BIN)/python -m examples.demo
+
+demo-registry: $(VENV)/.ready-demo
+	@$(BIN)/python -m examples.registry
 
 dev: $(VENV)/.ready-demo
 	@$(BIN)/python -m examples.dev

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from dagster import materialize
 
-from dagster_kafka_flip.errors import RecordsRejectedError, SchemaMismatchError, SchemaNotFoundError
+from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
+from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
+from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, SchemaMismatchError, SchemaNotFoundError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
@@ -221,3 +229,45 @@ def test_windows(kafka, topic, table, registry, connection, spark_of, produce):
         )
         assert result.committed is not None
         assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
+
+
+def test_an_asset_says_what_its_columns_are(kafka, topic, table, registry, broker, spark, produce):
+    kafka.create(topic)
+    text = order({"name": "note", "type": ["null", "string"], "default": None, "doc": "What the customer's said."})
+    produce(text, {"id": 1, "note": "x"})
+    orders = build_kafka_delta_asset(
+        name="orders",
+        source=KafkaSource(topics=(topic,)),
+        table=table,
+        value_format=AvroFormat(registry="schemas"),
+        columns=OFFSET,
+    )
+    resources = {
+        "kafka": KafkaResource(bootstrap_servers=broker),
+        "spark": SparkResource(),
+        "schemas": SchemaRegistryResource(url=registry.url),
+    }
+    result = materialize([orders], resources=resources)
+    (landed_it,) = result.asset_materializations_for_node("orders")
+    columns: Any = landed_it.metadata["dagster/column_schema"].value
+    assert {column.name: column.description for column in columns.columns}["note"] == "What the customer's said."
+    described = spark.sql(f"DESCRIBE TABLE delta.`{table}`").where("col_name = 'note'").collect()
+    assert [row["comment"] for row in described] == ["What the customer's said."]
+    # A resource of another kind is named.
+    with pytest.raises(ConfigurationError, match="the resource 'schemas'"):
+        materialize([orders], resources={**resources, "schemas": KafkaResource(bootstrap_servers=broker)})
+
+
+def test_the_example(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.registry"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "SPRING" in done.stdout
+    assert "registry example: OK 3 rows" in done.stdout
+    assert list(tmp_path.iterdir()) == []
