@@ -66,10 +66,7 @@ class Decoder:
         """Adds the parsed key and value, and the reason for a rejection. Never fails on a record."""
         from pyspark.sql import functions as f
 
-        key, value = (
-            form.framed(f.col(side), f.col("headers")) if isinstance(form, RegisteredFormat) else f.col(side)
-            for side, form in (("key", self.key_format), ("value", self.value_format))
-        )
+        key, value = self._framed()
         # Two steps, so that Spark parses each record only once.
         parsed = records.select(
             "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
@@ -79,6 +76,27 @@ class Decoder:
             f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, f.col(_KEY))).alias(_KEY_PROBLEM),
             _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM),
         )
+
+    def _framed(self) -> tuple[Column, Column]:
+        """Key and value, behind the frames that name their schemas if they have any."""
+        from pyspark.sql import functions as f
+
+        key, value = (
+            form.framed(f.col(side), f.col("headers")) if isinstance(form, RegisteredFormat) else f.col(side)
+            for side, form in (("key", self.key_format), ("value", self.value_format))
+        )
+        return key, value
+
+    def schema_texts(self) -> list[Column]:
+        """The schemas that key and value were written with, `key_schema` and `value_schema`; null if unknown."""
+        from pyspark.sql import functions as f
+
+        key, value = self._framed()
+        found: list[Column] = []
+        for name, form, data in (("key_schema", self.key_format, key), ("value_schema", self.value_format, value)):
+            text = form.schema_text(data) if isinstance(form, RegisteredFormat) else None
+            found.append((f.lit(None) if text is None else text).cast("string").alias(name))
+        return found
 
     @property
     def registered(self) -> dict[str, RegisteredFormat]:

@@ -9,7 +9,7 @@ from pydantic import PrivateAttr, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import Format
-from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, framed, header_name
+from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, framed, has_frame, header_name
 from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
@@ -151,6 +151,21 @@ class RegisteredFormat(Format):
         if self.schema_id_in == "payload" or self._book is None:
             return data
         return framed(data, headers, header_name(is_key=self._is_key))
+
+    def schema_text(self, data: Column) -> Column | None:
+        """The text of the schema that a record names, null if the registry does not have it; None if none is known.
+
+        Args:
+            data: The framed key or value.
+        """
+        from pyspark.sql import functions as f
+
+        found = None
+        for digits, schema in () if self._book is None else self._book.known.items():
+            if schema is not None:
+                is_so = has_frame(data, digits)
+                found = f.when(is_so, schema.text) if found is None else found.when(is_so, schema.text)
+        return found
 
     def frame(self, data: Column) -> Column:
         """The frame of a framed payload; null if it has none."""

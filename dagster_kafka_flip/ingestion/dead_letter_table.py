@@ -600,7 +600,7 @@ class DeadLetterTable:
         staged = decoder.stage(read(self._spec.source, self._session, assignment))
         fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
         return (
-            staged.select(*fields, decoder.problem().alias("error"))
+            staged.select(*fields, decoder.problem().alias("error"), *decoder.schema_texts())
             # The observation also prevents Spark from moving filters past it, so each record is parsed once.
             .observe(counted, f.count("error").alias("rejected"))
             .where("error IS NOT NULL")

@@ -63,10 +63,10 @@ def client(registry):
 def produce(client, kafka, topic):
     """Writes orders as a producer with a schema does."""
 
-    def write(schema, *orders, partition=0, **more):
+    def write(schema, *orders, partition=0, behind=b"", **more):
         serialize = serializer(client, schema)
         context = SerializationContext(topic, MessageField.VALUE)
-        kafka.produce(topic, [(None, serialize(one, context)) for one in orders], partition=partition, **more)
+        kafka.produce(topic, [(None, serialize(one, context) + behind) for one in orders], partition=partition, **more)
 
     return write
 
@@ -190,10 +190,15 @@ def test_an_id_that_the_registry_does_not_have(kafka, topic, table, spark, regis
     result = run(dead_letter=f"{table}-rejected")
     assert (result.rows, result.dead_letters) == (2, 2)
     assert landed.rows(table, "id") == [(1,), (2,)]
-    assert [offset for (offset,) in landed.rows(f"{table}-rejected", "kafka_offset")] == [1, 2]
+    assert landed.rows(f"{table}-rejected", "kafka_offset", "value_schema") == [(1, None), (2, None)]
+    # A record that can't be decoded, though its schema is there, brings the schema with it.
+    produce(V1, {"id": 3}, behind=b"more")
+    assert run(dead_letter=f"{table}-rejected").dead_letters == 1
+    ((schema,),) = landed.rows(f"{table}-rejected", "value_schema", where="kafka_offset = 4")
+    assert json.loads(schema) == json.loads(V1)
     letters = spark.read.format("delta").load(f"{table}-rejected")
     again = decode_dead_letters(letters, value_format=AvroFormat(V1, registry=registry, on_error="null"))
-    assert again.where("kafka_error IS NOT NULL").count() == 2
+    assert again.where("kafka_error IS NOT NULL").count() == 3
 
 
 def test_no_subject_is_told_before_spark_starts(kafka, topic, connection, registry, table):
