@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from dagster_kafka_flip.broker.local_registry import LocalRegistry
 from dagster_kafka_flip.errors import RecordsRejectedError, TimestampOutOfRangeError
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -86,6 +93,7 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
         for mode in ("exact", "offset")
     }
     seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
+    seen["avro"] = _land_avro(kafka, f"{topic}-avro", f"{table}-avro", session, connection)
     kafka.close()
     print(json.dumps(seen))
 
@@ -103,6 +111,33 @@ def _land_windows(
         seen = None if result.seen is None else [dict(result.seen.late), result.seen.stragglers]
         landed.append([result.rows, seen])
     return [*landed, [session.read.format("delta").load(table).count()]]
+
+
+def _land_avro(
+    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection
+) -> list[list[object]]:
+    """Lands records of two schemas, of which the second is met while reading, and one that is cut; rows and error."""
+    field: dict[str, object] = {"name": "id", "type": "long"}
+    note: dict[str, object] = {"name": "note", "type": ["null", "string"], "default": None}
+    texts = [json.dumps({"type": "record", "name": "Order", "fields": fields}) for fields in ([field], [field, note])]
+    kafka.create(topic)
+    with tempfile.TemporaryDirectory() as folder, LocalRegistry(Path(folder)) as local:
+        with SchemaRegistryClient({"url": local.url}) as client:
+            older, newer = (client.register_schema(f"{topic}-value", Schema(text, "AVRO")) for text in texts)
+        first, second = (b"\x00" + number.to_bytes(4, "big") for number in (older, newer))
+        # Numbers are in zigzag code; a union begins with its branch.
+        kafka.produce(topic, [(None, first + b"\x02"), (None, second + b"\x04\x02\x02x"), (None, second + b"\x06")])
+        result = ingest(
+            KafkaSource(topics=(topic,)),
+            table,
+            spark=lambda: session,
+            connection=connection,
+            value_format=AvroFormat(registry=SchemaRegistry(url=local.url), on_error="null"),
+        )
+    rows = (
+        session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "note", "kafka_error").collect()
+    )
+    return [[result.rows], *map(list, rows), [newer]]
 
 
 def _land_unreadable(

@@ -70,3 +70,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
         [1, None, str(2**63 - 1), '[{"key":"h","value":"MQ=="},{"key":"h"}]'],
         [2, START + 1, str(START + 1), None],
     ]
+    count, *orders, (newer,) = seen["avro"]
+    assert count == [3]
+    assert orders[:2] == [[1, None, None], [2, "x", None]]
+    assert orders[2] == [None, None, f"schema {newer}: it is truncated, or does not fit the schema"]
