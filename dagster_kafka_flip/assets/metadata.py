@@ -79,6 +79,15 @@ def data_version(state: EnumeratorState) -> DataVersion:
     return DataVersion(hashlib.sha256(document.encode()).hexdigest()[:32])
 
 
+def reader_schemas_metadata(result: IngestResult | WindowsResult) -> dict[str, str]:
+    """Which versions of which subjects records were read as: `kafka/key_schema` and `kafka/value_schema`.
+
+    Args:
+        result: Result of a run.
+    """
+    return {f"kafka/{side}_schema": schema for side, schema in result.reader_schemas.items()}
+
+
 def column_schema(result: IngestResult | WindowsResult) -> TableSchema:
     """The table's columns, with their comments as descriptions.
 
@@ -135,6 +144,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     metadata |= _unreported(result)
     metadata |= _event_time(result, previous)
     metadata |= fields_metadata(result.fields)
+    metadata |= reader_schemas_metadata(result)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:

@@ -14,6 +14,7 @@ from dagster_kafka_flip.assets.metadata import (
     first_splits,
     known_metadata,
     per_second,
+    reader_schemas_metadata,
     timestamp_metadata,
     uri,
 )
@@ -143,6 +144,7 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         "dagster/uri": uri(results[-1].location),
     }
     metadata |= fields_metadata(fields(results))
+    metadata |= reader_schemas_metadata(results[-1])
     if records:
         metadata["kafka/records_per_second"] = per_second(records, seconds)
     if commits:

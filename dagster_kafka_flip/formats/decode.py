@@ -143,6 +143,16 @@ class Decoder:
         return replace(self, **{f"{side}_format": form for side, form in formats.items()}) if formats else self
 
     @property
+    def reader_schemas(self) -> dict[str, str]:
+        """The registered schemas that a run reads records as, by `key` and `value`."""
+        found = {side: form.pinned for side, form in self.registered.items()}
+        return {
+            side: f"{schema.subject} version {schema.version} (schema {schema.schema_id})"
+            for side, schema in found.items()
+            if schema is not None
+        }
+
+    @property
     def schemas(self) -> dict[str, list[str]]:
         """The schemas that records were met with, as frames by `key` and `value`; kept in commits."""
         return {side: form.book.frames for side, form in self.registered.items()}

@@ -93,6 +93,11 @@ class RegisteredFormat(Format):
             f"this {type(self).__name__} has not asked its registry for schemas: it is used outside of a run"
         )
 
+    @property
+    @abstractmethod
+    def pinned(self) -> RegisteredSchema | None:
+        """The registered schema that a run reads records as; None if the schema was given."""
+
     def with_registry(self, registry: SchemaRegistry) -> Self:
         """The format with the registry in place of a resource's key.
 

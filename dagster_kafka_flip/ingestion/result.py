@@ -131,6 +131,7 @@ class IngestResult:
         location: The table's location, if known.
         columns: Names and types of the table's columns, if Spark was started.
         comments: The comment of each column that has one, if Spark was started.
+        reader_schemas: The registered schemas that records were read as, by `key` and `value`.
         overrides_start: Whether the run's start was overridden.
         started_spark: Whether the run used a Spark session.
         group_commit_failures: Number of failed commits to the consumer group.
@@ -150,6 +151,7 @@ class IngestResult:
     location: str | None
     columns: tuple[tuple[str, str], ...] = ()
     comments: Mapping[str, str] = field(default_factory=dict[str, str])
+    reader_schemas: Mapping[str, str] = field(default_factory=dict[str, str])
     overrides_start: bool = False
     started_spark: bool = False
     group_commit_failures: int = 0

@@ -413,6 +413,7 @@ class StreamRun:
             location=location,
             columns=names_and_types(self._landing.columns),
             comments=comments(self._landing.columns),
+            reader_schemas=self.spec.decoder.reader_schemas,
             overrides_start=self.overriding is not None,
             started_spark=True,
             group_commit_failures=self._group_commit_failures,

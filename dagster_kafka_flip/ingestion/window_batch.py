@@ -375,6 +375,7 @@ class WindowLanding:
             location=self._table.location(),
             columns=names_and_types(batch.columns),
             comments=comments(batch.columns),
+            reader_schemas=self._spec.decoder.reader_schemas,
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
             confirm_seconds=confirm_seconds,

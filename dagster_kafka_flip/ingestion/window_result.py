@@ -44,6 +44,7 @@ class WindowsResult:
         location: Where the table is.
         columns: Names and types of the table's columns.
         comments: The comment of each column that has one.
+        reader_schemas: The registered schemas that records were read as, by `key` and `value`.
         plan_seconds: Time for planning.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
         confirm_seconds: Time for making sure of the commit.
@@ -64,6 +65,7 @@ class WindowsResult:
     location: str
     columns: tuple[tuple[str, str], ...]
     comments: Mapping[str, str]
+    reader_schemas: Mapping[str, str]
     plan_seconds: float
     read_and_write_seconds: float
     confirm_seconds: float

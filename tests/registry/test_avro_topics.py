@@ -256,6 +256,7 @@ def test_an_asset_says_what_its_columns_are(kafka, topic, table, registry, broke
     (landed_it,) = result.asset_materializations_for_node("orders")
     columns: Any = landed_it.metadata["dagster/column_schema"].value
     assert {column.name: column.description for column in columns.columns}["note"] == "What the customer's said."
+    assert str(landed_it.metadata["kafka/value_schema"].value).startswith(f"{topic}-value version 1 (schema ")
     described = spark.sql(f"DESCRIBE TABLE delta.`{table}`").where("col_name = 'note'").collect()
     assert [row["comment"] for row in described] == ["What the customer's said."]
     # A resource of another kind is named.
