@@ -73,4 +73,4 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
     count, *orders, (newer,) = seen["avro"]
     assert count == [3]
     assert orders[:2] == [[1, None, None], [2, "x", None]]
-    assert orders[2] == [None, None, f"schema {newer}: it is truncated, or does not fit the schema"]
+    assert orders[2] == [None, None, f"schema {newer}: it does not fit the schema, or is truncated"]

@@ -409,8 +409,10 @@ class AvroFormatAttributes(Model):
     """Avro's binary encoding, with a schema registry or without."""
 
     type: Literal["avro"]
-    declared: str | None = Field(
-        default=None, alias="schema", description="The reader schema as JSON. Default: the subject's latest."
+    declared: str | dict[str, Any] | None = Field(
+        default=None,
+        alias="schema",
+        description="The reader schema, as JSON or as YAML. Default: the subject's latest.",
     )
     registry: str | None = Field(
         default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import PrivateAttr, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.formats.avro_checks import decimals_as_bytes, has_long_decimal, has_wrong_text
-from dagster_kafka_flip.formats.avro_resolution import mismatch
-from dagster_kafka_flip.formats.avro_schema import AvroSchema
+from dagster_kafka_flip.formats.avro_checks import (
+    decimals_as_bytes,
+    has_cut_decimals,
+    has_long_decimal,
+    has_wrong_text,
+    with_whole_doubles,
+)
+from dagster_kafka_flip.formats.avro_resolution import fitted
+from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import (
     SchemaIdIn,
@@ -26,7 +32,7 @@ from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, Registered
 from dagster_kafka_flip.settings import check_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column
     from typing_extensions import Self
@@ -37,6 +43,9 @@ if TYPE_CHECKING:
 # Behind each record, and read with it. Spark makes a struct of nulls of what it can't decode, and does not notice bytes
 # that are left over: then these are missing, or others.
 _END = bytes.fromhex("c5a1f09e7d3b4286b0e4517ad2986c3f")
+
+# The fields of a union's struct are named by type: their numbers would be others as soon as a branch is added.
+_OPTIONS = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
 
 
 class AvroFormat(RegisteredFormat):
@@ -197,31 +206,32 @@ class AvroFormat(RegisteredFormat):
         """The decoded record, with the bytes that were read behind it; nulls if it can't be decoded."""
         from pyspark.sql import functions as f
 
-        reader = self.reader
-        decoded = self._decoded(data, reader.root)
-        if (plain := decimals_as_bytes(reader)) is None:
+        decoded = self._decoded(data, lambda reader: reader)
+        if not has_cut_decimals(self.reader):
             return f.struct(decoded.alias("avro"))
-        return f.struct(decoded.alias("avro"), self._decoded(data, plain).alias("plain"))
+        return f.struct(decoded.alias("avro"), self._decoded(data, decimals_as_bytes).alias("plain"))
 
-    def _decoded(self, data: Column, reader: AvroType) -> Column:
+    def _decoded(self, data: Column, change: Callable[[AvroType], AvroType]) -> Column:
+        """The record and the bytes behind it, by a change of the reader schema."""
         from pyspark.sql import functions as f
 
+        own = self.reader.root
         if not self._is_framed:
-            return _from_avro(data, self.reader.root, reader)
+            return _from_avro(data, own, change(own))
         decoded = None
-        for digits, writer in self._writers.items():
-            if isinstance(writer, AvroSchema):
-                branch = _from_avro(without_frame(data, digits), writer.root, reader)
+        for digits, found in self._schemas.items():
+            if isinstance(found, _Schemas):
+                branch = _from_avro(without_frame(data, digits), found.writer.root, change(found.reader.root))
                 is_so = has_frame(data, digits)
                 decoded = f.when(is_so, branch) if decoded is None else decoded.when(is_so, branch)
-        return _from_avro(f.lit(None).cast("binary"), reader, reader) if decoded is None else decoded
+        return _from_avro(f.lit(None).cast("binary"), own, change(own)) if decoded is None else decoded
 
     @property
-    def _writers(self) -> dict[str, AvroSchema | str]:
-        """The schemas that records were written with, by frame; a text if its records can't be decoded."""
-        return {digits: self._writer(digits, found) for digits, found in self.book.known.items()}
+    def _schemas(self) -> dict[str, _Schemas | str]:
+        """How to decode records, by frame; a text if they can't be decoded."""
+        return {digits: self._schemas_of(digits, found) for digits, found in self.book.known.items()}
 
-    def _writer(self, digits: str, found: RegisteredSchema | None) -> AvroSchema | str:
+    def _schemas_of(self, digits: str, found: RegisteredSchema | None) -> _Schemas | str:
         name = f"schema {schema_id(digits)}"
         if found is None:
             return f"the registry has no {name}"
@@ -231,8 +241,10 @@ class AvroFormat(RegisteredFormat):
             writer = AvroSchema.of(found.text, found.references)
         except ConfigurationError as error:
             return f"{name}: {error}"
-        problem = mismatch(writer, self.reader)
-        return writer if problem is None else f"{name} can't be read as the reader schema: {problem}"
+        reader = fitted(writer, self.reader)
+        if isinstance(reader, str):
+            return f"{name} can't be read as the reader schema: {reader}"
+        return _Schemas(writer, reader)
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """Why a record can't be decoded."""
@@ -258,15 +270,15 @@ class AvroFormat(RegisteredFormat):
 
         left_over = f.lit("bytes are left over behind it, or it is truncated")
         misfit = f.when(avro.getField("end").isNotNull(), left_over).otherwise(
-            f.lit("it is truncated, or does not fit the schema")
+            f.lit("it does not fit the schema, or is truncated")
         )
         if not self._is_framed:
             return misfit
         frame = self.frame(data)
         reason = f.when(frame.isNull(), without_frame_problem(data, self.schema_id_in))
-        for digits, writer in self._writers.items():
+        for digits, found in self._schemas.items():
             named = f.lit(f"schema {schema_id(digits)}: ")
-            text = f.lit(writer) if isinstance(writer, str) else f.concat(named, misfit)
+            text = f.lit(found) if isinstance(found, str) else f.concat(named, misfit)
             reason = reason.when(frame == f.lit(digits), text)
         return reason.otherwise(f.raise_error(f.concat(f.lit(f"{UNKNOWN_SCHEMA} "), frame)).cast("string"))
 
@@ -285,6 +297,13 @@ class AvroFormat(RegisteredFormat):
         return None if fields is None else [(field["name"], content.getField(field["name"])) for field in fields]
 
 
+class _Schemas(NamedTuple):
+    """A writer's schema, and the reader schema for its records."""
+
+    writer: AvroSchema
+    reader: AvroSchema
+
+
 def _registered(digits: str, found: Sequence[Any] | None) -> RegisteredSchema | None:
     """A schema of a description."""
     if found is None:
@@ -300,7 +319,7 @@ def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.avro.functions import from_avro
 
-    options = {"mode": "PERMISSIVE", "avroSchema": _with_end(reader)}
+    options = {"avroSchema": _with_end(with_whole_doubles(reader)), **_OPTIONS}
     try:
         return from_avro(f.concat(data, f.lit(_END)), _with_end(writer), options)
     except TypeError as error:
@@ -316,6 +335,6 @@ def _with_end(avro_type: AvroType) -> str:
     """The schema of a record of a type and the bytes behind it."""
     fields = [
         {"name": "content", "type": avro_type},
-        {"name": "end", "type": {"type": "fixed", "name": "dagster_kafka_flip_end", "size": len(_END)}},
+        {"name": "end", "type": {"type": "fixed", "name": f"{OWN_NAMES}end", "size": len(_END)}},
     ]
-    return json.dumps({"type": "record", "name": "dagster_kafka_flip_framed", "fields": fields})
+    return json.dumps({"type": "record", "name": f"{OWN_NAMES}record", "fields": fields})

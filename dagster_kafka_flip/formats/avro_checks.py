@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from dagster_kafka_flip.formats.avro_schema import inside, kind, resolved
+from dagster_kafka_flip.formats.avro_schema import inside, kind, map_types, member_name, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,33 +55,44 @@ def has_long_decimal(schema: AvroSchema, column: Column) -> Column | None:
     return _any(_found(schema.root, column, schema.named(), check))
 
 
-def decimals_as_bytes(schema: AvroSchema) -> AvroType | None:
-    """The schema with the bytes of each decimal that Spark may cut; None if it has none.
+def has_cut_decimals(schema: AvroSchema) -> bool:
+    """Whether a schema has decimals that Spark may cut.
 
     Args:
         schema: The reader schema.
     """
-    found = False
+    return decimals_as_bytes(schema.root) != schema.root
 
-    def plain(avro_type: AvroType) -> AvroType:
-        nonlocal found
-        if isinstance(avro_type, str):
-            return avro_type
-        if isinstance(avro_type, list):
-            return [plain(each) for each in avro_type]
-        copy: dict[str, Any] = dict(avro_type)
-        if _is_cut(avro_type):
-            found = True
-            del copy["logicalType"]
-        for name in ("items", "values"):
-            if name in copy:
-                copy[name] = plain(copy[name])
-        if "fields" in copy:
-            copy["fields"] = [{**field, "type": plain(field["type"])} for field in copy["fields"]]
-        return copy
 
-    replaced = plain(schema.root)
-    return replaced if found else None
+def decimals_as_bytes(avro_type: AvroType) -> AvroType:
+    """The schema with the bytes of each decimal that Spark may cut.
+
+    Args:
+        avro_type: The reader schema.
+    """
+
+    def plain(changed: dict[str, Any]) -> dict[str, Any]:
+        if _is_cut(changed):
+            del changed["logicalType"]
+        return changed
+
+    return map_types(avro_type, plain)
+
+
+def with_whole_doubles(avro_type: AvroType) -> AvroType:
+    """The schema with unions in place of doubles in arrays, which Avro 1.12.0 would read as floats (AVRO-4108).
+
+    Args:
+        avro_type: The reader schema.
+    """
+
+    def boxed(changed: dict[str, Any]) -> dict[str, Any]:
+        if "items" in changed and kind(changed["items"]) == "double":
+            # The double first: a default of the array has to fit the first branch.
+            changed["items"] = [changed["items"], "null"]
+        return changed
+
+    return map_types(avro_type, boxed)
 
 
 def _is_cut(avro_type: AvroType) -> bool:
@@ -147,7 +158,7 @@ def _members(union: list[Any], column: Column) -> list[tuple[AvroType, Column]]:
     branches = [branch for branch in union if branch != "null"]
     if len(branches) == 1:
         return [(branches[0], column)]
-    return [(branch, column.getField(f"member{number}")) for number, branch in enumerate(branches)]
+    return [(branch, column.getField(member_name(branch))) for branch in branches]
 
 
 def _any(found: Sequence[Column]) -> Column | None:

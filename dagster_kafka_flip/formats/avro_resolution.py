@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from dagster_kafka_flip.formats.avro_schema import kind, resolved
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, map_types, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dagster_kafka_flip.formats.avro_schema import AvroSchema, AvroType
+    from dagster_kafka_flip.formats.avro_schema import AvroType
 
 _PROMOTIONS = {
     "int": {"long", "float", "double"},
@@ -25,8 +25,8 @@ _PROMOTIONS = {
 }
 
 
-def mismatch(writer: AvroSchema, reader: AvroSchema) -> str | None:
-    """Why no record of one schema can be read with another; None if records can be read.
+def fitted(writer: AvroSchema, reader: AvroSchema) -> AvroSchema | str:
+    """The reader schema for records of a writer's, or why none of them can be read with it.
 
     A record may still not fit: a union's branch or an enum's symbol that the reader does not have.
 
@@ -34,8 +34,25 @@ def mismatch(writer: AvroSchema, reader: AvroSchema) -> str | None:
         writer: The schema that records were written with.
         reader: The schema to read them with.
     """
-    found = next(_Pair(writer.named(), reader.named()).problems(writer.root, reader.root, ""), None)
-    return None if found is None else found.text
+    pair = _Pair(writer.named(), reader.named())
+    problem = next(pair.problems(writer.root, reader.root, ""), None)
+    if problem is not None:
+        return problem.text
+    # Avro compares full names, and knows a field's aliases only in a record that it takes for the reader's.
+    also: dict[str, list[str]] = {}
+    for written, read in pair.names.items():
+        if len(read) == 1:
+            (name,) = read
+            also.setdefault(name, []).extend({written} - {name})
+        elif renamed := sorted(name for name in read if (written, name) in pair.renaming):
+            return f"{written} is read as {' and '.join(sorted(read))}, and fields of {renamed[0]} have aliases"
+
+    def with_aliases(named: dict[str, Any]) -> dict[str, Any]:
+        if further := also.get(named.get("name", "")):
+            named["aliases"] = [*named.get("aliases", ()), *further]
+        return named
+
+    return AvroSchema(map_types(reader.root, with_aliases))
 
 
 class _Problem(NamedTuple):
@@ -57,6 +74,9 @@ class _Pair:
         self._written = written
         self._read = read
         self._open: set[tuple[str, str]] = set()
+        # The reader's names by the writer's, and the pairs of records in which a field's alias counts.
+        self.names: dict[str, set[str]] = {}
+        self.renaming: set[tuple[str, str]] = set()
 
     def problems(self, writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
         writer, reader = resolved(writer, self._written), resolved(reader, self._read)
@@ -72,10 +92,9 @@ class _Pair:
             return
         if isinstance(reader, list):
             same = [branch for branch in reader if self._is_alike(writer, branch)]
-            promoted = [branch for branch in reader if not list(self.problems(writer, branch, path))]
             if same:
                 yield from self.problems(writer, same[0], path)
-            elif not promoted:
+            elif all(list(self.problems(writer, branch, path)) for branch in reader):
                 yield _Problem(f"{_at(path)}no branch of the reader's union takes {_shown(writer)}")
             return
         written, read = kind(writer), kind(reader)
@@ -97,6 +116,8 @@ class _Pair:
 
     def _inside(self, writer: dict[str, Any], reader: dict[str, Any], path: str) -> Iterator[_Problem]:
         read = kind(reader)
+        if read in {"record", "enum", "fixed"}:
+            self.names.setdefault(writer["name"], set()).add(reader["name"])
         if read == "record":
             pair = (writer["name"], reader["name"])
             if pair in self._open:
@@ -119,6 +140,8 @@ class _Pair:
             name = field["name"]
             inner = f"{path}.{name}" if path else name
             found = next((written[each] for each in (name, *field.get("aliases", ())) if each in written), None)
+            if found is not None and found["name"] != name:
+                self.renaming.add((writer["name"], reader["name"]))
             if found is not None:
                 yield from self.problems(found["type"], field["type"], inner)
             elif "default" not in field:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 AvroType: TypeAlias = "str | list[Any] | dict[str, Any]"
 """A type as the Avro specification writes it in JSON: a name, a union, or an object."""
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = ("record", "error", "enum", "fixed")
+
+OWN_NAMES = "dagster_kafka_flip_"
+"""Names of types that begin so are this package's own."""
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -79,7 +82,7 @@ class AvroSchema:
     @property
     def fields(self) -> list[dict[str, Any]] | None:
         """The fields of a record; None if the schema is no record."""
-        return self.root["fields"] if isinstance(self.root, dict) and self.root["type"] == "record" else None
+        return self.root["fields"] if isinstance(self.root, dict) and kind(self.root) == "record" else None
 
     @property
     def name(self) -> str | None:
@@ -95,6 +98,26 @@ class AvroSchema:
     def comments(self) -> dict[str, str]:
         """The `doc` of each field at the record's top that has one."""
         return {field["name"]: field["doc"] for field in self.fields or () if field.get("doc")}
+
+
+def map_types(avro_type: AvroType, change: Callable[[dict[str, Any]], dict[str, Any]]) -> AvroType:
+    """A schema with its objects changed, the innermost first.
+
+    Args:
+        avro_type: The schema.
+        change: Returns another object for an object; it may change the given one.
+    """
+    if isinstance(avro_type, str):
+        return avro_type
+    if isinstance(avro_type, list):
+        return [map_types(each, change) for each in avro_type]
+    copy: dict[str, Any] = dict(avro_type)
+    for name in ("items", "values"):
+        if name in copy:
+            copy[name] = map_types(copy[name], change)
+    if "fields" in copy:
+        copy["fields"] = [{**field, "type": map_types(field["type"], change)} for field in copy["fields"]]
+    return change(copy)
 
 
 def resolved(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> AvroType:
@@ -126,8 +149,8 @@ def _parsed(text: str, named: dict[str, Any]) -> AvroType:
         msg = "Avro needs the package fastavro: pip install 'dagster-kafka-flip[registry]'"
         raise ConfigurationError(msg) from None
     try:
-        plain = json.loads(text)
-    except ValueError:
+        plain = json.loads(text, parse_constant=_no_number)
+    except json.JSONDecodeError:
         # A primitive's name may stand without quotes.
         if text.strip() not in _PRIMITIVES:
             raise
@@ -146,9 +169,15 @@ def _parsed(text: str, named: dict[str, Any]) -> AvroType:
     return parsed
 
 
+def _no_number(text: str) -> float:
+    msg = f"{text} is not JSON"
+    raise ValueError(msg)
+
+
 def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str]) -> AvroType:
     """The type with each named type defined where it first occurs, and only there."""
     if isinstance(avro_type, list):
+        _check_union(avro_type)
         return [_defined(each, named, done) for each in avro_type]
     if isinstance(avro_type, str):
         if avro_type in _PRIMITIVES or avro_type in done:
@@ -158,6 +187,7 @@ def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str]) -> A
         return _defined(avro_type["type"], named, done)
     plain = {name: value for name, value in avro_type.items() if not name.startswith("__")}
     if plain["type"] in _NAMED:
+        _check_name(plain["name"])
         if plain["name"] in done:
             return plain["name"]
         done.add(plain["name"])
@@ -167,6 +197,29 @@ def _defined(avro_type: AvroType, named: Mapping[str, Any], done: set[str]) -> A
     if "fields" in plain:
         plain["fields"] = [_defined_field(field, named, done) for field in plain["fields"]]
     return plain
+
+
+def _check_union(union: list[Any]) -> None:
+    """Checks what Avro's Java library refuses."""
+    seen: set[str] = set()
+    for branch in union:
+        if isinstance(branch, list):
+            msg = "a union stands directly in a union"
+            raise ValueError(msg)  # noqa: TRY004 - the schema is wrong, and not the call
+        name = branch if isinstance(branch, str) else branch["name"] if branch["type"] in _NAMED else branch["type"]
+        if name in seen:
+            msg = f"a union has {name} twice"
+            raise ValueError(msg)
+        seen.add(name)
+
+
+def _check_name(name: str) -> None:
+    if not all(_NAME.fullmatch(part) for part in name.split(".")):
+        msg = f"{name!r} is no name for a type: between dots, Avro's have letters, digits and _, and no digit first"
+        raise ValueError(msg)
+    if name.startswith(OWN_NAMES):
+        msg = f"{name!r} is a name that this package uses: rename the type"
+        raise ValueError(msg)
 
 
 def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
@@ -212,12 +265,49 @@ def _unreadable(avro_type: AvroType, named: Mapping[str, dict[str, Any]], around
     if isinstance(defined, dict):
         if defined["type"] in _NAMED:
             around = (*around, defined["name"])
-        if kind(defined) == "record" and not defined["fields"]:
-            yield f"the record {defined['name']} has no fields, and a column needs one"
+        if kind(defined) == "record":
+            yield from _unreadable_fields(defined)
         if defined.get("logicalType") == "decimal" and defined.get("precision", 0) > _MOST_DIGITS:
             yield (
                 f"a decimal has {defined['precision']} digits, and Spark's DECIMAL {_MOST_DIGITS} at most. Give a "
                 "reader schema with fewer digits, or without the logical type to land its bytes (schema=)"
             )
+    if isinstance(defined, list):
+        yield from _unreadable_union(defined)
     for _, inner in inside(defined):
+        if inner == "null" and not isinstance(defined, list):
+            yield "a part of it is always null, and a column needs a type. Give a reader schema without it (schema=)"
         yield from _unreadable(inner, named, around)
+
+
+def _unreadable_fields(record: dict[str, Any]) -> Iterator[str]:
+    if not record["fields"]:
+        yield f"the record {record['name']} has no fields, and a column needs one"
+    seen: set[str] = set()
+    for field in record["fields"]:
+        if field["name"].lower() in seen:
+            yield (
+                f"the record {record['name']} has {field['name']} twice, and Spark tells names apart without regard to "
+                "case. Give a reader schema that renames one, with an alias (schema=)"
+            )
+        seen.add(field["name"].lower())
+
+
+def _unreadable_union(union: list[Any]) -> Iterator[str]:
+    seen: set[str] = set()
+    for branch in union:
+        name = member_name(branch)
+        if name.lower() in seen:
+            yield f"a union has two branches that would be the column {name}. Give a reader schema with one (schema=)"
+        seen.add(name.lower())
+
+
+def member_name(branch: AvroType) -> str:
+    """The field that Spark makes of a union's branch: named by its type, so that it stays what it is.
+
+    Args:
+        branch: The branch.
+    """
+    named = branch["name"] if isinstance(branch, dict) and branch["type"] in _NAMED else branch
+    name = named if isinstance(named, str) else kind(named)
+    return f"member_{name.rpartition('.')[2]}"

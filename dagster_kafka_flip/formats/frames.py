@@ -95,7 +95,7 @@ def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
     from pyspark.sql import functions as f
 
     size = f.octet_length(data).cast("string")
-    also = " and no header names its schema" if where == "headers" else ""
+    also = ", and no header names its schema" if where == "headers" else ""
     return (
         f.when(f.octet_length(data) == f.lit(0), f.lit(f"it is empty{also}"))
         .when(

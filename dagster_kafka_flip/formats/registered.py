@@ -55,6 +55,14 @@ class RegisteredFormat(Format):
             raise ConfigurationError(msg)
         return registry
 
+    @field_validator("subject")
+    @classmethod
+    def _check_subject(cls, subject: str | None) -> str | None:
+        if subject is not None and (not subject or {"{", "}"} & set(subject.replace(_TOPIC, ""))):
+            msg = f"a {cls.__name__}'s subject is a name such as 'orders-value', or has {_TOPIC} in it; not {subject!r}"
+            raise ConfigurationError(msg)
+        return subject
+
     @property
     @abstractmethod
     def has_reader(self) -> bool:
@@ -138,9 +146,9 @@ class RegisteredFormat(Format):
         if _TOPIC not in subject:
             return subject
         if topics is None or len(topics) != 1:
-            which = "a pattern of topics" if topics is None else f"{len(topics)} topics"
+            which = "the topics are not known here" if topics is None else f"there are {len(topics)} topics"
             msg = (
-                f"{side}_format: the source reads {which}, so the reader schema can't be the latest of {subject!r}. "
+                f"{side}_format: {which}, so the reader schema can't be the latest of {subject!r}. "
                 "Name one subject without {topic}, or give the schema"
             )
             raise ConfigurationError(msg)

@@ -123,8 +123,11 @@ def decode_dead_letters(
         A DataFrame like the input of the stream's transform. Its execution fails on a record that still can't be
         decoded, unless the format has `on_error="null"`.
     """
-    decoder = Decoder.of(key_format, value_format, columns).bound(None)
+    decoder = Decoder.of(key_format, value_format, columns)
     records = dead_letters.select(*(dead_letters[column].alias(field) for column, field in RECORD_COLUMNS.items()))
+    if decoder.registered:
+        # Two are enough to know that there is not one.
+        decoder = decoder.bound({topic for (topic,) in records.select("topic").distinct().limit(2).collect()})
     with contextlib.closing(decoder):
         learn_schemas(records, decoder)
     return decoder.finish(decoder.stage(records))

@@ -539,7 +539,7 @@ class StreamRun:
     def _tell(self, look: _Look) -> _Look:
         plan = look.plan
         self._record_tolerated((*look.anchor.incidents, *plan.incidents))
-        if look.anchor.document is not None:
+        if look.anchor.document is not None and not plan.is_empty:
             self.spec.decoder.recall(look.anchor.document.schemas)
         self._discovered.update(plan.discovered)
         self._table.check_overlap(look.anchor, plan)

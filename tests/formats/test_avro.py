@@ -136,16 +136,16 @@ def test_what_is_rejected_and_why(spark):
         b"": "it is empty",
         b"\x00\x00": "its 2 bytes are too few",
         b'{"id": 1}': "its first byte is 0x7B",
-        _frame(1): "schema 1: it is truncated",
-        _frame(1) + ONE[:-1]: "schema 1: it is truncated",
+        _frame(1): "schema 1: it does not fit",
+        _frame(1) + ONE[:-1]: "schema 1: it does not fit",
         _frame(1) + ONE + b"\x00": "schema 1: bytes are left over",
         _frame(1) + ONE + ONE: "schema 1: bytes are left over",
-        _frame(1) + _zigzag(1) + _zigzag(2**31 - 2) + b"abc": "schema 1: it is truncated",
-        _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: it is truncated",
+        _frame(1) + _zigzag(1) + _zigzag(2**31 - 2) + b"abc": "schema 1: it does not fit",
+        _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: it does not fit",
         _frame(1) + _zigzag(1) + _zigzag(1) + b"\xff" + _zigzag(1) + b"\x05": "not valid UTF-8",
         # 2 ** 64, of which Spark takes the last eight bytes.
         _frame(1) + price(b"\x01" + bytes(8)): "more digits",
-        _frame(1) + price(b"\x7f" * 8): "schema 1: it is truncated, or does not fit",
+        _frame(1) + price(b"\x7f" * 8): "schema 1: it does not fit",
         _frame(3) + ONE: "schema 3 can't be read as the reader schema: price: a decimal with the scale 3",
         _frame(4) + ONE: "schema 4: invalid Avro schema",
         _frame(9) + ONE: "the registry has no schema 9",
@@ -198,8 +198,8 @@ def test_without_a_registry_nothing_stands_before_the_content(spark):
     form = AvroFormat(V1)
     assert _landed(spark, form, [ONE, ONE[:-1], b""]) == [
         ({"id": 1, "note": "a", "price": Decimal("1.25")}, None),
-        (dict.fromkeys(("id", "note", "price")), "it is truncated, or does not fit the schema"),
-        (dict.fromkeys(("id", "note", "price")), "it is truncated, or does not fit the schema"),
+        (dict.fromkeys(("id", "note", "price")), "it does not fit the schema, or is truncated"),
+        (dict.fromkeys(("id", "note", "price")), "it does not fit the schema, or is truncated"),
     ]
 
 
@@ -207,7 +207,7 @@ def test_without_a_registry_nothing_stands_before_the_content(spark):
 def test_a_schema_that_is_no_record_is_one_column(spark):
     assert _landed(spark, AvroFormat("long"), [_zigzag(7), b"", _zigzag(7) + b"\x00"]) == [
         ({"kafka_value": 7}, None),
-        ({"kafka_value": None}, "it is truncated, or does not fit the schema"),
+        ({"kafka_value": None}, "it does not fit the schema, or is truncated"),
         ({"kafka_value": None}, "bytes are left over behind it, or it is truncated"),
     ]
 
@@ -259,7 +259,7 @@ def test_logical_types(spark):
         "id": "string",
         "span": "binary",
         "price": "decimal(38,10)",
-        "either": "struct<member0:int,member1:string>",
+        "either": "struct<member_int:int,member_string:string>",
         "state": "string",
     }
     (row,) = rows.selectExpr("* EXCEPT (ms, us)", "unix_millis(ms) AS ms", "unix_micros(us) AS us").collect()
@@ -275,9 +275,45 @@ def test_logical_types(spark):
         "id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
         "span": bytes(range(12)),
         "price": Decimal("-123.4567890123"),
-        "either": {"member0": None, "member1": "x"},
+        "either": {"member_int": None, "member_string": "x"},
         "state": "OFF",
     }
+
+
+@spark_test
+def test_doubles_in_arrays_stay_doubles(spark):
+    doubles = {"type": "array", "items": "double"}
+    schema = _record(
+        ("d", doubles), ("deep", {"type": "array", "items": doubles}), ("i", {"type": "array", "items": "int"})
+    )
+    reader = _record(
+        ("d", doubles),
+        ("deep", {"type": "array", "items": doubles}),
+        ("i", doubles),
+        ("more", doubles, {"default": [0.1, 1e300]}),
+    )
+    value = {"d": [0.1, 1e300, -1e-300, 2147483647.0], "deep": [[0.1], []], "i": [16777217]}
+    ((row, error),) = _landed(spark, _of_a_run(reader, {1: schema}), [_frame(1) + _written(schema, value)])
+    assert (row, error) == ({**value, "more": [0.1, 1e300]}, None)
+
+
+@spark_test
+def test_a_renamed_field_of_a_renamed_record(spark):
+    writer = _record(("x", "int"), ("id", "int"), name="a.R")
+    reader = _record(("y", "int", {"aliases": ["x"], "default": -1}), ("id", "int"), name="b.R")
+    ((row, error),) = _landed(spark, _of_a_run(reader, {1: writer}), [_frame(1) + _written(writer, {"x": 6, "id": 1})])
+    assert (row, error) == ({"y": 6, "id": 1}, None)
+
+
+@spark_test
+def test_a_branch_of_a_union_keeps_its_column(spark):
+    one, two = (_record(("x", "int"), name=name) for name in ("Aa", "Bb"))
+    first, second = _record(("u", [one, two])), _record(("u", ["null", two, one]))
+    for reader in (first, second):
+        ((row, error),) = _landed(
+            spark, _of_a_run(reader, {1: first}), [_frame(1) + _written(first, {"u": ("Aa", {"x": 1})})]
+        )
+        assert (row, error) == ({"u": {"member_Aa": {"x": 1}, "member_Bb": None}}, None)
 
 
 @spark_test
@@ -290,7 +326,7 @@ def test_dead_letters_are_found_again_without_the_registry(spark):
     staged = rebuilt.stage(_records(spark, [_frame(1) + ONE, _frame(1) + ONE[:-1], _frame(9) + ONE]))
     problems = [row[0] for row in staged.orderBy("offset").select(rebuilt.problem()).collect()]
     assert problems[0] is None
-    assert problems[1].startswith("schema 1: it is truncated")
+    assert problems[1].startswith("schema 1: it does not fit")
     assert problems[2] == "the registry has no schema 9"
 
 
@@ -405,5 +441,5 @@ def test_the_subject_of_the_reader_schema():
     assert named._subject({"orders"}, is_key=False) == "orders-shop.Order"
     assert AvroFormat(registry="registry", subject="shop.Order")._subject(None, is_key=False) == "shop.Order"
     for topics in (None, {"one", "two"}):
-        with pytest.raises(ConfigurationError, match="value_format: the source reads"):
+        with pytest.raises(ConfigurationError, match="value_format: the"):
             form._subject(topics, is_key=False)

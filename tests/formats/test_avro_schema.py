@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.avro_resolution import mismatch
+from dagster_kafka_flip.formats.avro_resolution import fitted
 from dagster_kafka_flip.formats.avro_schema import AvroSchema
 
 
@@ -66,6 +66,11 @@ def test_a_primitive_may_stand_without_quotes():
         '{"type": "enum", "name": "E"}',
         '{"type": "fixed", "name": "F"}',
         "null and void",
+        '{"type": "record", "name": "a..b", "fields": [{"name": "a", "type": "int"}]}',
+        '{"type": "record", "name": "O", "fields": [{"name": "a", "type": ["int", ["null"]]}]}',
+        '{"type": "record", "name": "O", "fields": [{"name": "a", "type": ["int", "int"]}]}',
+        '{"type": "record", "name": "O", "fields": [{"name": "a", "type": "double", "default": NaN}]}',
+        '{"type": "record", "name": "dagster_kafka_flip_end", "fields": [{"name": "a", "type": "int"}]}',
     ],
 )
 def test_what_is_no_schema(text):
@@ -81,8 +86,15 @@ def test_what_is_no_schema(text):
         (_record(), "has no fields"),
         (_record(("a", _record(name="Inner"))), "Inner has no fields"),
         (_record(("a", {"type": "map", "values": _decimal(39, 0)})), "39 digits"),
+        (_record(("a", "null")), "always null"),
+        (_record(("a", {"type": "array", "items": "null"})), "always null"),
+        (_record(("a", "int"), ("A", "int")), "A twice"),
+        (
+            _record(("a", ["null", _record(("x", "int"), name="one.I"), _record(("x", "int"), name="two.I")])),
+            "member_I",
+        ),
     ],
-    ids=["itself", "in an array", "empty", "empty inside", "decimal"],
+    ids=["itself", "in an array", "empty", "empty inside", "decimal", "null", "nulls", "case", "members"],
 )
 def test_what_makes_no_columns(schema, named):
     with pytest.raises(ConfigurationError, match=named):
@@ -122,7 +134,7 @@ _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
     ids=lambda field: json.dumps(field[1:])[:60],
 )
 def test_what_can_be_read(writer, reader):
-    assert mismatch(_schema(_record(writer)), _schema(_record(reader))) is None
+    assert isinstance(fitted(_schema(_record(writer)), _schema(_record(reader))), AvroSchema)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +159,28 @@ def test_what_can_be_read(writer, reader):
     ids=lambda field: json.dumps(field[1:])[:60] if isinstance(field, tuple) else None,
 )
 def test_what_can_not_be_read(writer, reader, named):
-    problem = mismatch(_schema(_record(writer)), _schema(_record(reader)))
-    assert problem is not None
+    problem = fitted(_schema(_record(writer)), _schema(_record(reader)))
+    assert isinstance(problem, str)
     assert named in problem
+
+
+def test_aliases_count_between_records_of_other_names():
+    writer = _schema(_record(("x", "int"), name="a.Q"))
+    reader = fitted(writer, _schema(_record(("y", "int", {"aliases": ["x"]}), name="b.R")))
+    assert isinstance(reader, AvroSchema)
+    assert reader.named()["b.R"]["aliases"] == ["a.Q"]
+    # One record as two others: Avro renames its fields for one of them.
+    twice = _schema(_record(("one", _record(("x", "int"), name="I")), ("two", "I")))
+    other = _record(
+        ("one", _record(("y", "int", {"aliases": ["x"]}), name="J")), ("two", _record(("x", "int"), name="K"))
+    )
+    problem = fitted(twice, _schema(other))
+    assert isinstance(problem, str)
+    assert "I is read as J and K" in problem
+
+
+def test_deep_schemas_are_compared_in_time():
+    schema = _record(("x", "int"), name="L0")
+    for level in range(1, 60):
+        schema = _record(("inner", ["null", schema]), name=f"L{level}")
+    assert isinstance(fitted(_schema(schema), _schema(schema)), AvroSchema)
