@@ -88,3 +88,10 @@ def test_addresses_and_heartbeats_of_the_users_stay():
     assert settings["spark.driver.host"] == "10.0.0.1"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert settings["spark.executor.heartbeatInterval"] == "7s"
+
+
+def test_what_avro_reserves_is_limited_unless_it_is_already():
+    name = "-Dorg.apache.avro.limits.string.maxLength="
+    assert f"{name}67108864" in local_settings({OPTIONS: "-Dx=1"}, [])[OPTIONS].split()
+    chosen = local_settings({OPTIONS: f"{name}5"}, [])[OPTIONS].split()
+    assert [option for option in chosen if option.startswith(name)] == [f"{name}5"]

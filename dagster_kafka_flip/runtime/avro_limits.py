@@ -1,32 +1,16 @@
-"""Limits on what Avro's library allocates at the word of a record."""
+"""Limits on what Avro's library reserves because a record says so.
+
+Seven bytes can claim a text of 2 GiB, for which the library reserves memory before it reads on. No record that a broker
+takes with its default settings (1 MB) comes near these limits.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+AVRO_LIMITS_NAME = "org.apache.avro.limits"
+"""How the names of these Java properties begin."""
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_LIMITS = "org.apache.avro.limits"
-
-# Seven bytes can claim a text of 2 GiB, for which Avro's library reserves memory before it reads on. No Kafka record
-# that a broker takes with its default settings (1 MB) comes near these.
 AVRO_LIMITS = (
-    f"-D{_LIMITS}.bytes.maxLength=67108864 -D{_LIMITS}.string.maxLength=67108864 "
-    f"-D{_LIMITS}.collectionItems.maxLength=10000000"
+    f"-D{AVRO_LIMITS_NAME}.bytes.maxLength=67108864 -D{AVRO_LIMITS_NAME}.string.maxLength=67108864 "
+    f"-D{AVRO_LIMITS_NAME}.collectionItems.maxLength=10000000"
 )
 """Java options: 64 MiB for a text or bytes, ten million elements for an array or a map."""
-
-
-def with_avro_limits(settings: Mapping[str, str]) -> dict[str, str]:
-    """A session's settings with these limits in the Java options of driver and executors, unless they have any.
-
-    Args:
-        settings: The settings.
-    """
-    limited = dict(settings)
-    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        options = settings.get(name, "")
-        if _LIMITS not in options:
-            limited[name] = f"{options} {AVRO_LIMITS}".strip()
-    return limited

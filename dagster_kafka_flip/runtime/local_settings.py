@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.runtime.avro_limits import AVRO_LIMITS, AVRO_LIMITS_NAME
 from dagster_kafka_flip.runtime.class_archive import archive_options
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
     if not any(_COLLECTOR.search(text) for text in (*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT))):
         # A batch job waits for no single request: throughput counts, and pauses don't.
         options.append("-XX:+UseParallelGC")
+    if AVRO_LIMITS_NAME not in options[0]:
+        options.append(AVRO_LIMITS)
     is_given = _CLASS_PATH in settings or "SharedArchiveFile" in options[0]
     archive = archive_options(jars) if jars and is_new_jvm and not is_given else []
     if archive:

@@ -15,7 +15,6 @@ import traceback
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.runtime.avro_limits import with_avro_limits
 from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
@@ -106,8 +105,7 @@ def build_session(
     from pyspark.sql import SparkSession
 
     given = dict(config or {})
-    own = {**own_settings(), "spark.app.name": app_name, "spark.master": master or "local[*]"}
-    settings = with_avro_limits({**own, **given})
+    settings = {**own_settings(), "spark.app.name": app_name, "spark.master": master or "local[*]", **given}
     settings[REDACTION] = redaction_regex(given)
     brings_jars = "spark.jars" in given or "spark.jars.packages" in given
     jars = [] if brings_jars else fetch_jars(packages)

@@ -20,12 +20,20 @@ from dagster import materialize
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
-from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError, SchemaMismatchError, SchemaNotFoundError
+from dagster_kafka_flip.broker.local_registry import LocalRegistry
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    RecordsRejectedError,
+    SchemaMismatchError,
+    SchemaNotFoundError,
+    SchemaRegistryUnreachableError,
+)
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window
@@ -215,6 +223,43 @@ def test_no_subject_is_told_before_spark_starts(kafka, topic, connection, regist
             connection=connection,
             value_format=AvroFormat(registry=registry),
         )
+
+
+def test_a_registry_that_dies_stops_only_what_it_is_needed_for(kafka, topic, table, connection, spark_of, tmp_path):
+    kafka.create(topic)
+    with LocalRegistry(tmp_path / "registry") as local, SchemaRegistryClient({"url": local.url}) as client:
+        url, context = local.url, SerializationContext(topic, MessageField.VALUE)
+        values = [serializer(client, V1)({"id": number}, context) for number in range(4)]
+        values.append(serializer(client, V2)({"id": 4, "note": "x"}, context))
+        kafka.produce(topic, [(None, value) for value in values])
+        decoded = []
+
+        def transform(records):
+            decoded.append(records)
+            # For the table's columns, and twice for the first batch: by then the registry was asked for its schema.
+            if len(decoded) == 3:
+                local.stop()
+            return records
+
+        def run():
+            return ingest(
+                KafkaSource(topics=(topic,)),
+                table,
+                spark=spark_of,
+                connection=connection,
+                value_format=AvroFormat(V2, registry=SchemaRegistry(url=url, request_timeout=2)),
+                columns=OFFSET,
+                transform=transform,
+                limits=Limits(max_records_per_batch=2),
+            )
+
+        with pytest.raises(SchemaRegistryUnreachableError, match="schema"):
+            run()
+    assert landed.rows(table, "id", "note") == [(number, None) for number in range(4)]
+    # Known or not, a new process has to ask for what it is to decode.
+    with pytest.raises(SchemaRegistryUnreachableError):
+        run()
+    assert landed.count(table) == 4
 
 
 def test_windows(kafka, topic, table, registry, connection, spark_of, produce):
