@@ -171,6 +171,16 @@ def test_where_a_version_can_not_be_had_an_older_patch_stands_in_with_a_warning(
         assert str(found.parent) in warning
 
 
+@pytest.mark.slow
+def test_what_is_optional_and_can_not_be_had_is_left_out(tmp_path: Path):
+    there, unreleased = "org.slf4j:slf4j-api:1.7.36", "org.slf4j:slf4j-nop:1.7.37"
+    with pytest.raises(JarDownloadError, match=r"slf4j-nop"):
+        retrieve([there, unreleased], cache_dir=tmp_path)
+    for _ in range(2):
+        (found,) = retrieve([there, unreleased], optional=[unreleased], cache_dir=tmp_path)
+        assert found.name == "org.slf4j_slf4j-api-1.7.36.jar"
+
+
 def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(

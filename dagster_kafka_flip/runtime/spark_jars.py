@@ -48,8 +48,12 @@ def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     Args:
         packages: Additional Maven coordinates.
 
+    Without the jar for Avro, everything but `AvroFormat` works.
+
     Raises:
         JarDownloadError: A download failed.
     """
     own = spark_packages()
-    return [str(path) for path in retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own)]
+    avro = [package for package in own if ":spark-avro_" in package]
+    jars = retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own, optional=avro)
+    return [str(path) for path in jars]
