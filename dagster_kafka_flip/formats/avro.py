@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import PrivateAttr, field_validator, model_validator
@@ -156,7 +157,7 @@ class AvroFormat(RegisteredFormat):
         """
         if self.declared is None:
             raise self.not_bound()
-        return AvroSchema.of(self.declared)
+        return _schema(self.declared)
 
     @property
     def column_names(self) -> Sequence[str] | None:
@@ -229,22 +230,8 @@ class AvroFormat(RegisteredFormat):
     @property
     def _schemas(self) -> dict[str, _Schemas | str]:
         """How to decode records, by frame; a text if they can't be decoded."""
-        return {digits: self._schemas_of(digits, found) for digits, found in self.book.known.items()}
-
-    def _schemas_of(self, digits: str, found: RegisteredSchema | None) -> _Schemas | str:
-        name = f"schema {schema_id(digits)}"
-        if found is None:
-            return f"the registry has no {name}"
-        if found.kind != "AVRO":
-            return f"{name} is a {found.kind} schema, and AvroFormat reads Avro"
-        try:
-            writer = AvroSchema.of(found.text, found.references)
-        except ConfigurationError as error:
-            return f"{name}: {error}"
-        reader = fitted(writer, self.reader)
-        if isinstance(reader, str):
-            return f"{name} can't be read as the reader schema: {reader}"
-        return _Schemas(writer, reader)
+        reader = self.reader.text
+        return {digits: _schemas_of(digits, found, reader) for digits, found in self.book.known.items()}
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """Why a record can't be decoded."""
@@ -302,6 +289,30 @@ class _Schemas(NamedTuple):
 
     writer: AvroSchema
     reader: AvroSchema
+
+
+# Each batch asks for these several times; a run has one reader schema, and few writers'.
+@lru_cache(maxsize=256)
+def _schema(text: str, references: tuple[tuple[str, str], ...] = ()) -> AvroSchema:
+    return AvroSchema.of(text, references)
+
+
+@lru_cache(maxsize=1024)
+def _schemas_of(digits: str, found: RegisteredSchema | None, reader: str) -> _Schemas | str:
+    """How to decode the records of a schema; a text if they can't be decoded."""
+    name = f"schema {schema_id(digits)}"
+    if found is None:
+        return f"the registry has no {name}"
+    if found.kind != "AVRO":
+        return f"{name} is a {found.kind} schema, and AvroFormat reads Avro"
+    try:
+        writer = _schema(found.text, found.references)
+    except ConfigurationError as error:
+        return f"{name}: {error}"
+    read_as = fitted(writer, _schema(reader))
+    if isinstance(read_as, str):
+        return f"{name} can't be read as the reader schema: {read_as}"
+    return _Schemas(writer, read_as)
 
 
 def _registered(digits: str, found: Sequence[Any] | None) -> RegisteredSchema | None:

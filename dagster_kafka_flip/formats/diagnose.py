@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import RecordsRejectedError, TooManyDeadLettersError
 from dagster_kafka_flip.formats.decode import REJECTED
-from dagster_kafka_flip.formats.learning import knowing_schemas
+from dagster_kafka_flip.formats.learning import knowing_schemas, says
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,11 +18,7 @@ _NAMED = 5
 
 def is_rejection(error: BaseException | None) -> bool:
     """Whether a write failed because of a rejected record."""
-    while error is not None:
-        if REJECTED in str(error):
-            return True
-        error = error.__cause__
-    return False
+    return says(error, REJECTED)
 
 
 def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedError:

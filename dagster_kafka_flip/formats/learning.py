@@ -39,13 +39,19 @@ def knowing_schemas(run: Callable[[], _T], records: Callable[[], DataFrame], dec
         try:
             return run()
         except Exception as error:  # noqa: PERF203 - each round reads a batch
-            if not _is_unknown_schema(error) or not learn_schemas(records(), decoder):
+            if not says(error, UNKNOWN_SCHEMA) or not learn_schemas(records(), decoder):
                 raise
 
 
-def _is_unknown_schema(error: BaseException | None) -> bool:
+def says(error: BaseException | None, mark: str) -> bool:
+    """Whether an error, or one that caused it, has a mark in its message.
+
+    Args:
+        error: The error.
+        mark: The mark.
+    """
     while error is not None:
-        if UNKNOWN_SCHEMA in str(error):
+        if mark in str(error):
             return True
         error = error.__cause__
     return False
