@@ -33,7 +33,7 @@ class PlannedEnumerator(SplitEnumerator):
 
 
 class TableRun:
-    """What TablesInStep knows of a StreamRun; lands by noting what it would read."""
+    """What TablesInStep knows of a StreamRun and its OpenStream; lands by noting what it would read."""
 
     def __init__(self, starts: dict[int, int], stops: dict[int, int], limits: Limits, reads: list[Any]) -> None:
         self.context = SplitEnumeratorContext()
@@ -52,6 +52,7 @@ class TableRun:
 
     def open(self):
         self.plan = self._enumerator.start()
+        return self
 
     @property
     def position(self):

@@ -10,6 +10,10 @@ import uuid
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterChangedError, KafkaFlipError, LogChangedError, TopicRecreatedError
+from dagster_kafka_flip.source.incident import found
+from dagster_kafka_flip.source.next_step import set_position
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.document import CommitDocument
 
 if TYPE_CHECKING:
@@ -18,10 +22,13 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.written import Committed
 
     Ask: TypeAlias = Callable[[], None]
     Tell: TypeAlias = Callable[[KafkaFlipError], str]
+
+_SHOWN_SPLITS = 5
 
 
 class LogConfirmation:
@@ -123,3 +130,32 @@ class LogConfirmation:
             self._table.commit(self._table.no_rows(), mark)
         except KafkaFlipError as failure:
             self._log.warning("the change of a log could not be recorded: %s", failure)
+
+
+def doubtful_commit(error: KafkaFlipError, document: CommitDocument, committed: Committed, target: DeltaTarget) -> str:
+    """Message about a commit whose rows may come from two logs.
+
+    Args:
+        error: What has changed.
+        document: The commit's document.
+        committed: The commit.
+        target: The table.
+    """
+    recreated = isinstance(error, TopicRecreatedError)
+    topics = error.topics if isinstance(error, TopicRecreatedError) else ()
+    splits = [split for split in document.splits if not recreated or split.topic_partition.topic in topics]
+    ranges = ", ".join(str(split) for split in splits[:_SHOWN_SPLITS])
+    more = "" if len(splits) <= _SHOWN_SPLITS else f" and {len(splits) - _SHOWN_SPLITS} more"
+    start = (
+        str(OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics}))
+        if recreated
+        else "earliest"
+    )
+    return (
+        f"{found(error)} This happened while version {committed.version} of {target} was read and written. Its rows "
+        f"of {ranges}{more} may come from either log. The commit stays; nothing more was read, and all runs of the "
+        f"stream stop until you decide. 1. RESTORE TABLE {target.identifier} TO VERSION AS OF {committed.version - 1} "
+        "removes the rows of that commit. Skip it only if you know that they come from the old log, which can't be "
+        "read again. 2. Make the next run read the new log from the beginning: "
+        f"{set_position(str(target), target.stream, to=start)}"
+    )

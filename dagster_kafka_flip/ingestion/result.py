@@ -9,6 +9,7 @@ from dagster_kafka_flip.formats.fields import together
 from dagster_kafka_flip.source.incident import lost_offsets
 from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.recorded_position import RecordedPosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,18 @@ class KnownPosition:
             target: The table and the stream.
         """
         return (self.stream, self.table) == (target.stream, target.identity)
+
+    def recorded(self, target: DeltaTarget) -> RecordedPosition | None:
+        """The position, for a look-up in the table; None if it is of another stream or table, or has no commit.
+
+        Args:
+            target: The table and the stream.
+        """
+        if not self.is_of(target) or self.anchor_version is None:
+            return None
+        return RecordedPosition(
+            self.state, self.table_version, self.anchor_version, self.transaction_version, self.dead_letters_owed
+        )
 
     def seen_in_log(self) -> tuple[int, int | None] | None:
         """The table's newest version and rows, from `standing_at`; None if unknown."""

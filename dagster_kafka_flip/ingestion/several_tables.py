@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.ingestion.shared_read import SharedRead
-from dagster_kafka_flip.ingestion.stream_run import stream_run
+from dagster_kafka_flip.ingestion.stream_run import StreamRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
+    from dagster_kafka_flip.ingestion.open_stream import OpenStream
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.ingestion.stream_run import StreamRun
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.split import Position, TopicPartition
@@ -74,17 +74,17 @@ def ingest_tables(
     """
     shared = SharedRead()
     runs = {
-        name: stream_run(
+        name: StreamRun(
             replace(table.spec, log=_OfTable(table.spec.log, {"table": name}), read=shared),
-            known=table.known,
-            starting_offsets=starting_offsets,
-            reported=table.reported,
+            table.known,
+            starting_offsets,
+            table.reported,
         )
         for name, table in tables.items()
     }
     results: dict[str, IngestResult] = {}
     for name, run in runs.items():
-        if (idle := run.idle(tables[name].known, verify_after)) is not None:
+        if (idle := run.idle(verify_after)) is not None:
             results[name] = idle
     busy = {name: run for name, run in runs.items() if name not in results}
     if not busy:
@@ -121,17 +121,19 @@ class TablesInStep:
     ) -> None:
         self.failures: dict[str, Exception] = {}
         self._runs = dict(runs)
+        self._streams: dict[str, OpenStream] = {}
         self._shared = shared
         self._log = log
         self._stop: Position = {}
 
     def open(self) -> None:
         """Reads each stream's position, and plans all of them to the first one's stop."""
-        for name, run in list(self._runs.items()):
+        for name, run in self._runs.items():
             if self._stop:
                 run.stop_at(self._stop)
-            if self._step(name, run.open) and not self._stop:
-                self._stop = {tp: run.plan.state.position[tp] for tp in run.plan.end_offsets}
+            if self._step(name, lambda name=name, run=run: self._streams.update({name: run.open()})) and not self._stop:
+                plan = self._streams[name].plan
+                self._stop = {tp: plan.state.position[tp] for tp in plan.end_offsets}
                 run.stop_at(self._stop)
 
     def land(self) -> None:
@@ -140,7 +142,7 @@ class TablesInStep:
             behind, until = groups[0], None
             if len(groups) > 1:
                 # Catches up with the next table, which waits until then.
-                mine, others = (self._position(self._runs[group[0]]) for group in groups[:2])
+                mine, others = (self._position(self._streams[group[0]]) for group in groups[:2])
                 until = {tp: max(offset, others[tp]) for tp, offset in mine.items()}
                 self._log.info("%s: behind %s, catching up first", ", ".join(behind), ", ".join(groups[1]))
             self._land(behind, until)
@@ -148,35 +150,35 @@ class TablesInStep:
     def finish(self) -> dict[str, IngestResult]:
         """The results by table."""
         results: dict[str, IngestResult] = {}
-        for name, run in list(self._runs.items()):
-            self._step(name, lambda name=name, run=run: results.update({name: run.finish()}))
+        for name, stream in list(self._streams.items()):
+            self._step(name, lambda name=name, stream=stream: results.update({name: stream.finish()}))
         return results
 
     def _groups(self) -> list[list[str]]:
         """Tables with unread records, grouped by equal offsets, from the furthest behind."""
         groups: dict[tuple[tuple[TopicPartition, int], ...], list[str]] = {}
-        for name, run in self._runs.items():
-            if run.has_more:
-                groups.setdefault(tuple(sorted(self._position(run).items())), []).append(name)
+        for name, stream in self._streams.items():
+            if stream.has_more:
+                groups.setdefault(tuple(sorted(self._position(stream).items())), []).append(name)
         return [groups[position] for position in sorted(groups, key=lambda at: sum(offset for _, offset in at))]
 
-    def _position(self, run: StreamRun) -> Position:
-        position = run.position
+    def _position(self, stream: OpenStream) -> Position:
+        position = stream.position
         return {tp: min(position.get(tp, stop), stop) for tp, stop in self._stop.items()}
 
     def _land(self, names: Sequence[str], until: Position | None) -> None:
         """Writes the next batch of tables at the same offsets."""
         if len(names) > 1:
             self._shared.keep()
-        first = self._runs[names[0]]
+        first = self._streams[names[0]]
         try:
             for name in names:
                 # Batch sizes depend on it, and only batches of equal size are identical.
-                self._runs[name].context.record_bytes = first.context.record_bytes
-                self._step(name, functools.partial(self._runs[name].assign, until))
+                self._streams[name].context.record_bytes = first.context.record_bytes
+                self._step(name, functools.partial(self._streams[name].assign, until))
             for name in names:
-                if name in self._runs:
-                    self._step(name, self._runs[name].land)
+                if name in self._streams:
+                    self._step(name, self._streams[name].land)
         finally:
             self._shared.release()
 
@@ -188,6 +190,6 @@ class TablesInStep:
             # Raised after the others are done.
             self._log.warning("%s: ended with %s; the other tables go on", name, type(error).__name__)
             self.failures[name] = error
-            del self._runs[name]
+            self._streams.pop(name, None)
             return False
         return True

@@ -51,6 +51,19 @@ class ReadPlan:
         """Whether there is nothing to read."""
         return not self.splits
 
+    def changes_nothing(self, state: EnumeratorState) -> bool:
+        """Whether there is nothing to read, and a stream's state stays as it is.
+
+        Args:
+            state: The state before the plan.
+        """
+        return (
+            self.is_empty
+            and dict(self.state.position) == dict(state.position)
+            and self.state.cluster_id == state.cluster_id
+            and dict(self.state.topic_ids) == dict(state.topic_ids)
+        )
+
     @property
     def offset_span(self) -> int:
         """Number of offsets in all splits, and so the maximum number of records."""

@@ -1,0 +1,94 @@
+"""Tells whether a run has nothing to do, without Spark: from a copy of the position and from the brokers."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError
+from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.source.log_line import facts
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.ingestion.result import KnownPosition
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import Source, SplitEnumeratorContext
+    from dagster_kafka_flip.source.plan import ReadPlan
+
+
+def plan_without_spark(
+    spec: RunSpec[Source],
+    source: Source,
+    context: SplitEnumeratorContext,
+    known: KnownPosition,
+    verify_after: timedelta,
+) -> tuple[ReadPlan, float] | None:
+    """Plans from a copy of the position.
+
+    Args:
+        spec: The run.
+        source: Its source.
+        context: Context of the run.
+        known: The copy.
+        verify_after: How long to trust it.
+
+    Returns:
+        The plan and the seconds that it took; None if the copy is not to be trusted.
+
+    Raises:
+        ClusterUnreachableError: No broker answered.
+    """
+    if known.dead_letters_owed or not known.is_of(spec.target) or not _is_fresh(spec, known, verify_after):
+        return None
+    clock = Clock()
+    try:
+        with contextlib.closing(source.restore_enumerator(context, known.state)) as enumerator:
+            return enumerator.start(), clock.lap()
+    except ClusterUnreachableError:
+        raise
+    except KafkaFlipError as error:
+        # The copy may be outdated. The table decides, and raises the same error if it agrees.
+        spec.log.info("the last known position does not match the log (%s); reading the table", type(error).__name__)
+        return None
+
+
+def _is_fresh(spec: RunSpec[Source], known: KnownPosition, verify_after: timedelta) -> bool:
+    """Whether a recorded position is recent enough to be trusted."""
+    now = datetime.now(tz=timezone.utc)
+    age = now - known.verified_at
+    if age < timedelta(0):
+        # A clock was wrong. Otherwise the record would be trusted as long as that clock was ahead.
+        spec.log.warning(
+            "the record of the position has the time %s, but the time is %s; reading the table",
+            known.verified_at.isoformat(timespec="seconds"),
+            now.isoformat(timespec="seconds"),
+        )
+        return False
+    return age < verify_after and (known.kept_until is None or now < known.kept_until)
+
+
+def idle_position(spec: RunSpec[Source], source: Source, known: KnownPosition, plan: ReadPlan) -> KnownPosition | None:
+    """Returns the position of a run that has nothing to do; None if it has, or if the table's log contradicts the copy.
+
+    If the log can't be read without Spark, the table's number of rows is unknown.
+
+    Args:
+        spec: The run.
+        source: Its source.
+        known: The copy of the position.
+        plan: From `plan_without_spark`.
+    """
+    if not plan.changes_nothing(known.state):
+        return None
+    confirmed = replace(known, table_rows=None)
+    if known.log is not None and known.anchor_version is not None:
+        seen = known.seen_in_log()
+        if seen is None:
+            spec.log.info("the log of %s does not confirm the recorded position; reading the table", spec.target)
+            return None
+        version, rows = seen
+        confirmed = replace(known, table_version=version, table_rows=rows)
+    spec.log.info("nothing new on %s, not starting Spark: %s", source, facts(topic_partitions=len(plan.end_offsets)))
+    return confirmed

@@ -1,0 +1,280 @@
+"""OpenStream: a stream whose position is read and whose splits are planned; lands them batch by batch.
+
+The order of steps makes it exactly once: read the position from the table, fix the plan, and write the rows and the new
+position in one Delta commit. Everything after the commit only reports.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, TypeVar
+
+from dagster_kafka_flip.errors import ConcurrentIngestionError, KafkaFlipError
+from dagster_kafka_flip.ingestion.conflicts import Conflicts
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation, doubtful_commit
+from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, KnownPosition
+from dagster_kafka_flip.ingestion.spark_start import start_spark
+from dagster_kafka_flip.ingestion.stopwatch import Clock
+from dagster_kafka_flip.ingestion.stream_batch import Landing
+from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
+from dagster_kafka_flip.ingestion.unreported import find_unreported
+from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
+from dagster_kafka_flip.table.history import Anchor
+from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.schema import comments, names_and_types
+from dagster_kafka_flip.table.spark_error import telling_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagster_kafka_flip.ingestion.incidents import Incidents
+    from dagster_kafka_flip.ingestion.run_source import RunSource
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import Position
+    from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.recorded_position import RecordedPosition
+    from dagster_kafka_flip.table.written import Committed
+
+_T = TypeVar("_T")
+
+
+class OpenStream:
+    """A stream with a plan. It starts Spark, reads the position from the table, and creates the table if needed.
+
+    Args:
+        spec: The run, with its reader schemas.
+        reads: What the run reads.
+        context: Context of the run.
+        record: A copy of the position, if it belongs to this stream and table.
+        incidents: Collects tolerated errors.
+        reported: The table's version up to which commits were reported; None if not tracked.
+
+    Attributes:
+        context: Context of the run.
+        plan: The first plan of the run.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec[Source],
+        reads: RunSource,
+        context: SplitEnumeratorContext,
+        record: RecordedPosition | None,
+        incidents: Incidents,
+        reported: int | None,
+    ) -> None:
+        self.context = context
+        self._spec = spec
+        self._reads = reads
+        self._incidents = incidents
+        session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
+        clock = Clock()
+        self._table = DeltaTable(session, spec.target, context.tolerated, record)
+        self._letters = None
+        if spec.dead_letters is not None:
+            self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
+        self._landing = Landing(spec, session, context, self._table, self._letters)
+        self._confirmation = LogConfirmation(spec.log, self._table, spec.run_id)
+        self._conflicts = Conflicts(spec.target, spec.log)
+        self._planner = StreamPlanner(
+            spec, session, context, self._table, self._landing.schema, self._letters, record, reads, incidents
+        )
+        spec.log.info("looking up the position of the stream %r in %s", spec.target.stream, spec.target)
+        self._planned = self._planner.plan(reads.first)
+        self._unreported = None
+        if reported is not None:
+            self._unreported = find_unreported(self._table, spec.target, self._planned.anchor, reported, spec.log)
+        self.plan = self._planned.plan
+        self._plan_seconds = clock.lap()
+        self._assigned: SplitAssignment | None = None
+        self._batches: list[BatchResult] = []
+        self._group_commit_failures = 0
+
+    @property
+    def position(self) -> Position:
+        """The stream's state once all assigned splits are committed."""
+        state = self._planned.enumerator.snapshot_state()
+        return {} if state is None else state.position
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the plan has unassigned splits."""
+        return (
+            self._planned.enumerator.has_pending
+            and self._planner.needs_commit(self._planned)
+            and len(self._batches) != self._spec.limits.max_batches
+        )
+
+    def assign(self, until: Position | None = None) -> bool:
+        """Assigns the next batch; returns whether there is one.
+
+        Args:
+            until: Offsets at which the batch stops if there is anything to read before them. Default: none.
+        """
+        self._assigned = self._planned.enumerator.assign(self._spec.limits, until) if self.has_more else None
+        return self._assigned is not None
+
+    def land(self) -> None:
+        """Writes the batch, if there is one.
+
+        After a conflict with another writer, nothing is written and the rest is planned again.
+        """
+        planned, assignment = self._planned, self._assigned
+        if assignment is None:
+            return
+        self._confirmation.ask_again()
+        try:
+            done = self._landing.land(
+                planned.anchor,
+                assignment,
+                overrides_start=self._reads.overriding is not None and not self._batches,
+                incidents=self._incidents.uncommitted,
+                confirm=self._confirm,
+            )
+        except (ForeignConflictError, *self.context.tolerated) as conflict:
+            self._conflicts.met(conflict, "the batch")
+            if isinstance(conflict, ConcurrentIngestionError):
+                self._incidents.add((incident_of(conflict, "The run planned again from there."),))
+            planned.enumerator.add_splits_back(assignment.plan.splits)
+            source = self._reads.source if self._batches else self._reads.first
+            self._planned = self._planner.plan_again(planned, source)
+            return
+        self._batches.append(done)
+        self._incidents.add(done.incidents)
+        if self._letters is not None:
+            self._incidents.add(self._letters.take_incidents())
+        self._conflicts.over()
+        self._incidents.commit()
+        self._group_commit_failures += self._notify(planned.enumerator)
+        if done.observed.records and done.observed.bytes is not None:
+            self.context.record_bytes = done.observed.bytes / done.observed.records
+        planned.anchor = Anchor(
+            table_version=done.committed.version,
+            version=done.committed.version,
+            state=assignment.plan.state,
+            table_rows=done.committed.table_rows,
+            other_streams=planned.anchor.other_streams,
+            committed_ms=int(time.time() * 1000),
+            transaction_version=planned.anchor.version,
+        )
+
+    def _confirm(self, document: CommitDocument, committed: Committed) -> None:
+        """Checks that the committed batch was read from the planned logs."""
+        planned = self._planned
+        batch = replace(planned.plan, splits=document.splits, state=document.state)
+        self._confirmation.confirm(
+            lambda: planned.enumerator.check_same_logs(batch),
+            lambda error: doubtful_commit(error, document, committed, self._spec.target),
+            document,
+            committed,
+        )
+
+    def finish(self) -> IngestResult:
+        """Returns the result and the new position.
+
+        Everything is committed: values that can't be read are omitted without an error.
+        """
+        try:
+            self._confirmation.finish()
+            if self._letters is not None:
+                self._letters.confirm()
+        finally:
+            self.close()
+        anchor = self._planned.anchor
+        if anchor.state is None:
+            target = self._spec.target
+            msg = f"the stream {target.stream!r} of {target} has no position after a run; this is a bug"
+            raise KafkaFlipError(msg)
+        letters = self._letters
+        dead_letters_owed = letters is not None and self._or_else(
+            True, "could not check for pending dead letters", letters.finish
+        )
+        table_rows = anchor.table_rows
+        if table_rows is None:
+            table_rows = self._or_else(None, "could not count the table's rows", self._table.count_rows)
+        # Without an answer, the next run reads the table.
+        now = datetime.now(tz=timezone.utc)
+        kept_until = self._or_else(
+            now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
+        )
+        location = self._or_else(self._spec.target.uri, "could not read the table's location", self._table.location)
+        is_seen = location is not None and (
+            standing_at(location, self._spec.target.stream, anchor.state, anchor.version, anchor.table_version, None)
+            is not None
+        )
+        return IngestResult(
+            plan=self._plan_of_the_run(),
+            batches=tuple(self._batches),
+            known=KnownPosition(
+                stream=self._spec.target.stream,
+                table=self._spec.target.identity,
+                state=anchor.state,
+                verified_at=datetime.now(tz=timezone.utc),
+                table_version=anchor.table_version,
+                table_rows=table_rows,
+                record_bytes=self.context.record_bytes,
+                kept_until=kept_until,
+                dead_letters_owed=dead_letters_owed,
+                anchor_version=anchor.version,
+                transaction_version=anchor.transaction_version,
+                log=location if is_seen else None,
+            ),
+            location=location,
+            columns=names_and_types(self._landing.columns),
+            comments=comments(self._landing.columns),
+            reader_schemas=self._spec.decoder.reader_schemas,
+            overrides_start=self._reads.overriding is not None,
+            started_spark=True,
+            group_commit_failures=self._group_commit_failures,
+            dead_letters=0 if self._letters is None else self._letters.landed,
+            dead_letter_table=None if self._letters is None else str(self._letters.target),
+            incidents=self._incidents.all,
+            unreported=self._unreported,
+            plan_seconds=self._plan_seconds,
+            spark_seconds=self._spark_seconds,
+            spark_ui=self._spark_ui,
+        )
+
+    def close(self) -> None:
+        """Closes the connections to Kafka and to schema registries."""
+        self._or_else(None, "could not close the source", self._planned.enumerator.close)
+        self._spec.decoder.close()
+
+    def _plan_of_the_run(self) -> ReadPlan:
+        """The logs as of the last planning, with the run's first start offsets.
+
+        After planning again, a run reads other offsets than first planned, and maybe other logs with the same names.
+        """
+        plan = self._planned.plan
+        starts = dict(plan.starting_position)
+        for batch in reversed(self._batches):
+            for split in batch.plan.splits:
+                tp = split.topic_partition
+                if tp in plan.end_offsets and is_same_log(tp, batch.plan.state, plan.state):
+                    starts[tp] = split.starting_offset
+        discovered = tuple(sorted(self._planner.discovered & plan.end_offsets.keys()))
+        return replace(plan, starting_position=starts, discovered=discovered)
+
+    def _or_else(self, otherwise: _T, what: str, ask: Callable[[], _T]) -> _T:
+        """Returns a function's result, or a default if it fails; logs the failure."""
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - nothing of what is asked for here may undo what is committed
+            self._spec.log.warning("%s; the run's commits are not affected: %s", what, telling_line(error))
+            return otherwise
+
+    def _notify(self, enumerator: SplitEnumerator) -> bool:
+        """Notifies the consumer group of a commit; returns whether this failed, which does not affect the commit."""
+        try:
+            enumerator.notify_checkpoint_complete()
+        except Exception as error:  # noqa: BLE001 - whatever fails in telling, the batch is committed
+            self._spec.log.warning("the batch is committed, but committing to the consumer group failed: %s", error)
+            return True
+        return False

@@ -1,0 +1,246 @@
+"""StreamPlanner: reads a stream's position from its table, and plans what to read from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
+from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.log_line import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+    from dagster_kafka_flip.ingestion.incidents import Incidents
+    from dagster_kafka_flip.ingestion.run_source import RunSource
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import Source, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.split import TopicPartition
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.delta_table import DeltaTable
+    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.recorded_position import RecordedPosition
+
+
+@dataclass
+class StreamPlan:
+    """The stream's position and the plan from it.
+
+    Attributes:
+        anchor: The position; advances with each commit.
+        source: The enumerator's source; a later stop replaces it.
+        enumerator: The enumerator, started from the anchor.
+        plan: The enumerator's plan.
+    """
+
+    anchor: Anchor
+    source: Source
+    enumerator: SplitEnumerator
+    plan: ReadPlan
+
+
+class StreamPlanner:
+    """Plans one run of one stream.
+
+    Args:
+        spec: The run, with its reader schemas.
+        session: The Spark session.
+        context: Context of the run.
+        table: The table; created if it does not exist.
+        schema: Returns the schema of the rows, for a new table.
+        letters: The dead-letter table, if there is one.
+        record: A copy of the position, if there is one.
+        reads: What the run reads.
+        incidents: Collects tolerated errors.
+
+    Attributes:
+        discovered: New topic partitions in all plans.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec[Source],
+        session: SparkSession,
+        context: SplitEnumeratorContext,
+        table: DeltaTable,
+        schema: Callable[[], StructType],
+        letters: DeadLetterTable | None,
+        record: RecordedPosition | None,
+        reads: RunSource,
+        incidents: Incidents,
+    ) -> None:
+        self.discovered: set[TopicPartition] = set()
+        self._spec = spec
+        self._session = session
+        self._context = context
+        self._table = table
+        self._schema = schema
+        self._letters = letters
+        self._record = record
+        self._reads = reads
+        self._incidents = incidents
+
+    def plan(self, source: Source) -> StreamPlan:
+        """Reads the position and plans from it; creates the table if needed.
+
+        Args:
+            source: What to read.
+        """
+        anchor = self._settled_anchor()
+        if anchor is None:
+            # Plans before creating the table, so that an unreadable source leaves no table behind.
+            enumerator, plan = self._begin_anew(source)
+            anchor = self._settled(self._table.made(self._schema()))
+            if anchor.state is None:
+                # A run of windows may have created it meanwhile.
+                self._table.check_takes_streams()
+                return self._checked(StreamPlan(anchor, source, enumerator, plan))
+        if anchor.state is None:
+            self._table.check_takes_streams()
+            enumerator, plan = self._begin_anew(source)
+        else:
+            enumerator = source.restore_enumerator(self._context, anchor.state)
+            plan = enumerator.start()
+        planned = self._checked(StreamPlan(anchor, source, enumerator, plan))
+        overriding = self._reads.overriding
+        if overriding is not None and source is overriding and anchor.state is not None:
+            self._log_override(overriding, anchor.state, planned.plan)
+        return planned
+
+    def plan_again(self, planned: StreamPlan, source: Source) -> StreamPlan:
+        """Plans again after a conflict.
+
+        If the position has not changed, the enumerator continues with the splits that it was given back.
+
+        Args:
+            planned: The plan with the conflict.
+            source: What to read.
+        """
+        anchor = self._settled_anchor()
+        state = planned.enumerator.snapshot_state()
+        if anchor is None or anchor.state != planned.anchor.state or state is None:
+            planned.enumerator.close()
+            return self.plan(source)
+        if anchor.state is None:
+            self._table.check_takes_streams()
+        enumerator = planned.enumerator
+        if planned.source is not source:
+            # Planned before the common stop of all tables was set. Its start is already fixed.
+            enumerator.close()
+            enumerator = self._reads.source.restore_enumerator(self._context, state)
+        return self._checked(StreamPlan(anchor, source, enumerator, enumerator.start()))
+
+    def needs_commit(self, planned: StreamPlan) -> bool:
+        """Whether a plan needs a commit: it reads records, moves the position, or renews it.
+
+        A plan without splits is also committed in these cases: the table has no position yet (a stream that starts at
+        "latest" must not start later next time); Delta will soon remove the commit with the position, because nothing
+        has arrived for long; an error about the table was tolerated (the next run need not tolerate it again); or only
+        a record still had the position.
+
+        Args:
+            planned: The plan.
+        """
+        anchor = planned.anchor
+        if (
+            anchor.state is None
+            or anchor.incidents
+            or anchor.is_recorded
+            or not planned.plan.changes_nothing(anchor.state)
+        ):
+            return True
+        kept_until = self._table.kept_until(anchor)
+        if kept_until is None or datetime.now(tz=timezone.utc) < kept_until:
+            return False
+        self._spec.log.info(
+            "the position's commit is older than half the log's retention of %s (since %s); committing it again",
+            self._spec.target,
+            kept_until.isoformat(timespec="seconds"),
+        )
+        return True
+
+    def _begin_anew(self, source: Source) -> tuple[SplitEnumerator, ReadPlan]:
+        """First plan of a stream without a position; checks that a former stream's records are not skipped."""
+        enumerator = source.create_enumerator(self._context)
+        plan = enumerator.start()
+        if self._record is not None and isinstance(source, KafkaSource):
+            if source is not self._reads.overriding:
+                check_nothing_is_skipped(self._record.state, plan, source.starting_offsets, self._spec.target)
+            self._spec.log.warning(
+                "%s holds no position of the stream %r, but the record of its last run had one: the table was dropped "
+                "or recreated. A new stream starts at %s",
+                self._spec.target,
+                self._spec.target.stream,
+                source.starting_offsets,
+            )
+        return enumerator, plan
+
+    def _settled_anchor(self) -> Anchor | None:
+        """Reads the position; first settles the last commit's pending dead letters."""
+        anchor = self._table.anchor()
+        return None if anchor is None else self._settled(anchor)
+
+    def _settled(self, anchor: Anchor) -> Anchor:
+        if anchor.routed is None:
+            return anchor
+        if self._letters is not None:
+            self._letters.settle_debt(anchor.routed)
+            incidents = self._letters.take_incidents()
+        else:
+            incidents = check_nothing_owed(
+                self._session, anchor.routed, self._table, self._spec.target, self._context.tolerated
+            )
+        # The next commit records that this was tolerated, and the new dead-letter table.
+        return replace(anchor, incidents=(*anchor.incidents, *incidents))
+
+    def _checked(self, planned: StreamPlan) -> StreamPlan:
+        """Checks a plan against the other streams of the table, and logs it."""
+        plan = planned.plan
+        self._incidents.add((*planned.anchor.incidents, *plan.incidents))
+        if planned.anchor.document is not None and not plan.is_empty:
+            self._spec.decoder.recall(planned.anchor.document.schemas)
+        self.discovered.update(plan.discovered)
+        self._table.check_overlap(planned.anchor, plan)
+        log = self._spec.log
+        for tp, offsets in sorted(plan.held_back.items()):
+            log.info("%s: an open transaction holds back %d offsets", tp, offsets)
+        if plan.paused:
+            log.info(
+                "%d topic partitions are ahead of the slowest by more than the maximum drift; %d of their offsets are "
+                "left for a later run",
+                len(plan.paused),
+                sum(plan.paused.values()),
+            )
+        if plan.removed:
+            log.warning(
+                "%s: no longer read, because they no longer exist or the source no longer lists them; their position "
+                "is kept",
+                ", ".join(map(str, plan.removed)),
+            )
+        log.info(
+            "planned %d split%s of %s: %s",
+            len(plan.splits),
+            "" if len(plan.splits) == 1 else "s",
+            planned.source,
+            facts(offsets=plan.offset_span, lag=sum(plan.lag_before.values()), topic_partitions=len(plan.end_offsets)),
+        )
+        return planned
+
+    def _log_override(self, source: KafkaSource, state: EnumeratorState, plan: ReadPlan) -> None:
+        moved = {tp: plan.starting_position[tp] - state.position[tp] for tp in plan.end_offsets if tp in state.position}
+        again = -sum(offsets for offsets in moved.values() if offsets < 0)
+        skipped = sum(offsets for offsets in moved.values() if offsets > 0)
+        self._spec.log.warning(
+            "this run starts at %s instead of the position: it reads up to %d records again and skips up to %d",
+            source.starting_offsets,
+            again,
+            skipped,
+        )
