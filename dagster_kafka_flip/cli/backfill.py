@@ -173,7 +173,7 @@ def plan_backfill(found: LandingAsset, span: Window, time_column: str | None = N
         )
         runs = tuple(RunRequest(each) for each in _per_run(keys, len(windows), found.partitions_per_run))
     irregular = partitions.irregularities(windows) if partitions is not None else []
-    notes = {_CUT_OFF: rules.repair, _RECORDED: rules.mode == "offset"}
+    notes = {_CUT_OFF: rules.repair, _RECORDED: rules.by_offset}
     return Backfill(
         asset=found.key.to_user_string(),
         span=span,

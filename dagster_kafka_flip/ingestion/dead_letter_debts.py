@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
 )
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import Incident, incident_of
+from dagster_kafka_flip.source.incident import Incident, tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -66,11 +66,11 @@ def check_nothing_owed(
     there = None if anchor is None else table.table_id()
     if anchor is None or there != batch.route.table_id:
         went_on = "The run continued; the pending dead letters are not written."
-        return (tolerable(missing(batch, target, main_target, there), tolerated, went_on),)
+        return (tolerate(missing(batch, target, main_target, there), tolerated, went_on),)
     check_whose(anchor, target, main.table_id(), main_target)
     incidents = list(anchor.incidents)
     if is_set_back(anchor, batch):
-        incidents.append(tolerable(set_back(table, anchor, batch, target, main_target), tolerated, _NOT_AGAIN))
+        incidents.append(tolerate(set_back(table, anchor, batch, target, main_target), tolerated, _NOT_AGAIN))
     settles = settlement(anchor)
     if (settles is not None and settles.version >= batch.version) or not owed(anchor, batch):
         return tuple(incidents)
@@ -84,23 +84,6 @@ def check_nothing_owed(
 
 
 _NOT_AGAIN = "The run continued; the dead letters that the table lost are not written again."
-
-
-def tolerable(
-    error: KafkaFlipError,
-    tolerated: Collection[type[KafkaFlipError]],
-    went_on: str,
-) -> Incident:
-    """Raises an error, unless it is tolerated. The number of lost dead letters is unknown.
-
-    Args:
-        error: The error.
-        tolerated: Errors that don't fail the run.
-        went_on: How the run continues, as a sentence.
-    """
-    if type(error) not in tolerated:
-        raise error
-    return incident_of(error, went_on, lost_offsets=None)
 
 
 def missing(

@@ -39,7 +39,6 @@ from dagster_kafka_flip.ingestion.dead_letter_debts import (
     owed,
     set_back,
     settlement,
-    tolerable,
     write_off,
 )
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
@@ -48,7 +47,7 @@ from dagster_kafka_flip.ingestion.observation import observed_metrics
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.reader.set_aside import set_aside
-from dagster_kafka_flip.source.incident import Incident, found, incident_of
+from dagster_kafka_flip.source.incident import Incident, found, incident_of, tolerate
 from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
@@ -416,7 +415,7 @@ class DeadLetterTable:
         if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
             error = set_back(self._table, anchor, batch, self.target, self._spec.target)
             went_on = "The run continued; the dead letters that the table lost are not written again."
-            incident = tolerable(error, self._context.tolerated, went_on)
+            incident = tolerate(error, self._context.tolerated, went_on)
             self._incidents.append(incident)
             anchor = replace(anchor, incidents=(*anchor.incidents, incident))
         settles = settlement(anchor)
@@ -449,7 +448,7 @@ class DeadLetterTable:
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
         error = missing(known, self.target, self._spec.target, there)
         went_on = f"The run continued with the current table; version {batch.version} is marked as settled in it."
-        self._incidents.append(tolerable(error, self._context.tolerated, went_on))
+        self._incidents.append(tolerate(error, self._context.tolerated, went_on))
         self._table_id = ""
 
     def _readable(

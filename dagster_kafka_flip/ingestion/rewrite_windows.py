@@ -195,9 +195,7 @@ class _Run:
         if self.rules.repair:
             self._table = RepairedTable(session, self.spec.target, self.context.tolerated)
         else:
-            self._table = WindowedTable(
-                session, self.spec.target, self.definition, is_tiled=self.rules.mode == "offset"
-            )
+            self._table = WindowedTable(session, self.spec.target, self.definition, by_offset=self.rules.by_offset)
         self._landing = WindowLanding(
             self.spec,
             session,

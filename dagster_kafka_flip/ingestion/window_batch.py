@@ -38,7 +38,7 @@ from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilter, record_set_by_producer
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.incident import found, incident_of
+from dagster_kafka_flip.source.incident import found, tolerate
 from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -254,10 +254,7 @@ class WindowLanding:
                 errors.append((error, "The run replaced these rows by what the log holds now."))
         if (error := self._compacted(plan, scoped)) is not None:
             errors.append((error, "The run landed what is left."))
-        for error, _ in errors:
-            if type(error) not in self._context.tolerated:
-                raise error
-        met = tuple(incident_of(error, went_on, lost_offsets=None) for error, went_on in errors)
+        met = tuple(tolerate(error, self._context.tolerated, went_on) for error, went_on in errors)
         return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
 
     def _windows_scope(self, look: WindowsLook, plan: WindowPlan) -> _Scoped:
@@ -424,7 +421,6 @@ class WindowLanding:
         letters.confirm()
 
     def _document(self, batch: _Batch, attempt: str) -> WindowsDocument:
-        is_tiled = self._rules.mode == "offset"
         look, plan, scope = batch.look, batch.plan, batch.scoped.scope
         replaced = None if scope is None or scope.topics is None else tuple(scope.topics)
         return WindowsDocument(
@@ -436,7 +432,7 @@ class WindowLanding:
             splits=plan.splits,
             state=plan.state if self._rules.repair else _carried(look.known, plan),
             incomplete=tuple(planned.window.key for planned in plan.windows if not planned.is_complete),
-            bounds=(plan.starts, *(planned.stops for planned in plan.windows)) if is_tiled else (),
+            bounds=(plan.starts, *(planned.stops for planned in plan.windows)) if self._rules.by_offset else (),
             topics=self._topics if self._rules.repair else replaced,
             repairs=self._table.repairs,
             incidents=plan.incidents,

@@ -47,9 +47,9 @@ class WindowFilter:
         self._plan = plan
         self._windows = [planned.window for planned in plan.windows]
         self._event_time = windows.event_time
-        self._is_tiled = windows.mode == "offset"
+        self._by_offset = windows.by_offset
         # A single window is read exactly between its offsets.
-        self._is_bounded = len(self._windows) > 1 and not self._is_tiled
+        self._is_bounded = len(self._windows) > 1 and not self._by_offset
         self._partitions = _PartitionNumbers(plan.stops)
 
     @property
@@ -68,7 +68,7 @@ class WindowFilter:
         records = self._refusing(records)
         topic, partition, offset = (f.col(CARRIED[name] if self.is_by_value else name) for name in LOG_FIELDS)
         log = self._partitions.number(topic, partition)
-        if self._is_tiled:
+        if self._by_offset:
             return records.withColumn(WINDOW, self._tile(log, offset))
         time = f.unix_millis(self._time(records))
         window = _step(time, self._windows)
@@ -97,7 +97,7 @@ class WindowFilter:
         """Metrics to observe on numbered records: late ones by window, stragglers, and records without a timestamp."""
         from pyspark.sql import functions as f
 
-        if self._is_tiled:
+        if self._by_offset:
             return []
         late = f.when(f.col(_LATE), f.col(WINDOW))
         return [
@@ -111,7 +111,7 @@ class WindowFilter:
         """The records that are in a window."""
         kept = numbered.where(f"{WINDOW} IS NOT NULL")
         return (
-            kept if self._is_tiled else kept.drop(*(f"{WINDOW}_{what}" for what in ("late", "straggler", "timeless")))
+            kept if self._by_offset else kept.drop(*(f"{WINDOW}_{what}" for what in ("late", "straggler", "timeless")))
         )
 
     def labelled(self, rows: DataFrame, column: str) -> DataFrame:

@@ -19,7 +19,6 @@ from dagster_kafka_flip.errors import (
     OffsetOutOfRangeError,
     RetentionOvertookPositionError,
     TopicNotFoundError,
-    TopicRecreatedError,
 )
 from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.api import SplitEnumerator
@@ -31,7 +30,7 @@ from dagster_kafka_flip.source.identity import (
     recreated_topics,
     topic_ids_of,
 )
-from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.log import Log, Times
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.partition_change import get_partition_change
@@ -258,17 +257,13 @@ class KafkaSourceEnumerator(SplitEnumerator):
         try:
             check_cluster(state, cluster_id)
         except ClusterChangedError as error:
-            if ClusterChangedError not in tolerated:
-                raise
             went_on = "The run read every log of the new cluster from its beginning."
-            return EnumeratorState({}, watermark=state.watermark), [incident_of(error, went_on, lost_offsets=None)]
+            return EnumeratorState({}, watermark=state.watermark), [tolerate(error, tolerated, went_on)]
         incidents: list[Incident] = []
         for topic, error in recreated_topics(state, topics, self._source.subscription).items():
-            if TopicRecreatedError not in tolerated:
-                raise error
-            state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})
             went_on = "The run read the new topic from its beginning; unread records of the old topic are lost."
-            incidents.append(incident_of(error, went_on, lost_offsets=None))
+            incidents.append(tolerate(error, tolerated, went_on))
+            state = replace(state, position={tp: at for tp, at in state.position.items() if tp.topic != topic})
         return state, incidents
 
     def _starts(
@@ -300,26 +295,23 @@ class KafkaSourceEnumerator(SplitEnumerator):
         try:
             _check_beginning(position, log)
         except RetentionOvertookPositionError as error:
-            if RetentionOvertookPositionError not in tolerated:
-                raise
             beginning = log.beginning_offsets(position)
             starts = {tp: max(offset, beginning[tp]) for tp, offset in position.items()}
             lost = sum(starts[tp] - offset for tp, offset in position.items())
-            incidents.append(incident_of(error, "The run continued at the beginning of the log.", lost_offsets=lost))
+            went_on = "The run continued at the beginning of the log."
+            incidents.append(tolerate(error, tolerated, went_on, lost_offsets=lost))
         try:
             _check_end(position, log)
         except EndBeforePositionError as error:
-            if EndBeforePositionError not in tolerated:
-                raise
-            beyond = [tp for tp, offset in position.items() if offset > log.high_watermarks[tp]]
-            # A truncated topic with the same id: its records were written. A different topic: none were.
-            truncated = [tp for tp in beyond if tp.topic in same_topics]
-            starts |= log.beginning_offsets(beyond) | log.end_offsets(truncated)
             went_on = (
                 "The run continued at the end of the log if the topic id is unchanged, and at the beginning if the id "
                 "is unknown. Records written since the truncation may be lost or duplicated."
             )
-            incidents.append(incident_of(error, went_on, lost_offsets=None))
+            incidents.append(tolerate(error, tolerated, went_on))
+            beyond = [tp for tp, offset in position.items() if offset > log.high_watermarks[tp]]
+            # A truncated topic with the same id: its records were written. A different topic: none were.
+            truncated = [tp for tp in beyond if tp.topic in same_topics]
+            starts |= log.beginning_offsets(beyond) | log.end_offsets(truncated)
         return starts, incidents
 
     def _initial_starts(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.source.log_line import total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from dagster_kafka_flip.errors import KafkaFlipError
 
@@ -50,6 +50,51 @@ def incident_of(error: KafkaFlipError, went_on: str, *, lost_offsets: int | None
     """
     message = f"{found(error)} {went_on}"
     return Incident(type(error).__name__, message, lost_offsets)
+
+
+def tolerate(
+    error: KafkaFlipError,
+    tolerated: Collection[type[KafkaFlipError]],
+    went_on: str,
+    *,
+    lost_offsets: int | None = None,
+) -> Incident:
+    """Raises an error, unless it is tolerated.
+
+    Args:
+        error: The error.
+        tolerated: Errors that don't fail the run.
+        went_on: How the run continues, as a sentence.
+        lost_offsets: Maximum number of records lost; None if unknown.
+    """
+    if type(error) not in tolerated:
+        raise error
+    return incident_of(error, went_on, lost_offsets=lost_offsets)
+
+
+class Tolerance:
+    """Raises the errors that a plan meets, but collects those that are tolerated.
+
+    Args:
+        tolerated: Errors that don't fail the run.
+
+    Attributes:
+        incidents: The tolerated ones.
+    """
+
+    def __init__(self, tolerated: Collection[type[KafkaFlipError]]) -> None:
+        self.incidents: list[Incident] = []
+        self._tolerated = tolerated
+
+    def meet(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> None:
+        """Raises an error, unless it is tolerated.
+
+        Args:
+            error: The error.
+            went_on: How the run continues, as a sentence.
+            lost_offsets: Maximum number of records lost; None if unknown.
+        """
+        self.incidents.append(tolerate(error, self._tolerated, went_on, lost_offsets=lost_offsets))
 
 
 def lost_offsets(incidents: Iterable[Incident]) -> int | None:

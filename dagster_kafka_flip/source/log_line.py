@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 def facts(**values: str | float | None) -> str:
@@ -28,6 +28,16 @@ def total(numbers: Iterable[int | None]) -> int | None:
     known = list(numbers)
     counted = [number for number in known if number is not None]
     return sum(counted) if len(counted) == len(known) else None
+
+
+def also_affects(met: Collection[object], what: str) -> str:
+    """Returns how many others a message is about that names the first; nothing if there are none.
+
+    Args:
+        met: All of them.
+        what: What they are, in the plural.
+    """
+    return f" (also affects {len(met) - 1} more {what})" if len(met) > 1 else ""
 
 
 def _text(value: str | float) -> str:

@@ -144,14 +144,19 @@ class Windows(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> Windows:
         checks: dict[str, Any] = {
-            "event_time requires mode exact": self.event_time is not None and self.mode == "offset",
-            "repair requires mode exact": self.repair and self.mode == "offset",
+            "event_time requires mode exact": self.event_time is not None and self.by_offset,
+            "repair requires mode exact": self.repair and self.by_offset,
             "time_column is only for repair; other windows use event_time": self.time_column and not self.repair,
         }
         wrong = [text for text, is_wrong in checks.items() if is_wrong]
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
+
+    @property
+    def by_offset(self) -> bool:
+        """Whether windows lie between fixed offsets (mode `offset`)."""
+        return self.mode == "offset"
 
     @property
     def lateness_ms(self) -> int | None:

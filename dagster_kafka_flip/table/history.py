@@ -22,7 +22,7 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     WindowsChangedError,
 )
-from dagster_kafka_flip.source.incident import incident_of
+from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.windows_document import WindowsDocument
@@ -437,7 +437,7 @@ class _Walk:
             )
             went_on = "The run continued from the position; the deleted rows are not written again."
             # Rows deleted by others are before the position; history does not show how many.
-            self._tolerate(TableReplacedError(msg), went_on, lost_offsets=None)
+            self._incidents.append(tolerate(TableReplacedError(msg), self._tolerated, went_on))
         # Stops here: each page of history costs a query, and a table may have thousands of commits.
         between = list(itertools.takewhile(lambda later: later.version > document.base_version, older))
         check_between(between, document, commit.version, self._table)
@@ -475,13 +475,9 @@ class _Walk:
             "know the last offsets of these rows, set the position: "
             f"{set_position(str(self._table), self._stream, topics=TOPIC)}"
         )
-        self._tolerate(ForeignRowsError(msg), "The run accepted the existing rows and began at starting_offsets.")
+        went_on = "The run accepted the existing rows and began at starting_offsets."
+        self._incidents.append(tolerate(ForeignRowsError(msg), self._tolerated, went_on, lost_offsets=0))
         return self._anchor(start, None, None)
-
-    def _tolerate(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = 0) -> None:
-        if type(error) not in self._tolerated:
-            raise error
-        self._incidents.append(incident_of(error, went_on, lost_offsets=lost_offsets))
 
     def _anchor(
         self,

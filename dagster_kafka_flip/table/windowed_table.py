@@ -138,17 +138,17 @@ class WindowedTable:
         spark: The Spark session.
         target: The table.
         definition: The window definition in the table property.
-        is_tiled: Whether windows begin where the previous one ended (offset mode).
+        by_offset: Whether windows begin where the previous one ended (offset mode).
     """
 
     repairs: str | None = None
 
-    def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str, *, is_tiled: bool) -> None:
+    def __init__(self, spark: SparkSession, target: DeltaTarget, definition: str, *, by_offset: bool) -> None:
         properties = {**target.properties, WINDOWS_PROPERTY: definition}
         self._target = target.model_copy(update={"properties": properties})
         self._spark = spark
         self._definition = definition
-        self._is_tiled = is_tiled
+        self._by_offset = by_offset
         self._table = DeltaTable(spark, self._target)
 
     def look(self) -> WindowsLook | None:
@@ -174,7 +174,7 @@ class WindowedTable:
         return WindowsLook(
             base_version=walked.newest,
             known=known if landed.topics or last is not None else None,
-            recorded=tuple(recorded) if self._is_tiled else (),
+            recorded=tuple(recorded) if self._by_offset else (),
             landed=landed,
             until_ms=None if last is None else last.until_ms,
             fence=walked.fence,
@@ -190,7 +190,7 @@ class WindowedTable:
             if document is not None:
                 walked.documents.append((commit.version, document))
                 # Each commit has the full state, except for offset windows, whose bounds are in their own commits.
-                if not self._is_tiled:
+                if not self._by_offset:
                     break
             elif stream is not None:
                 walked.stream = commit.version, stream.stream
@@ -202,7 +202,7 @@ class WindowedTable:
 
     def _restored_versions(self, restore: Commit, older: Sequence[Commit]) -> Sequence[int]:
         versions = self._table.restored_versions(restore, older)
-        if versions or not self._is_tiled:
+        if versions or not self._by_offset:
             return versions
         msg = (
             f"version {restore.version} of the table {self._target} is a RESTORE to a timestamp "
@@ -318,7 +318,7 @@ class WindowedTable:
             msg = "a rewrite without a predicate would replace the whole table; this is a bug"
             raise TableError(msg)
         writer = rows.writeTo(self._target.identifier).option("userMetadata", document.to_text())
-        if self._is_tiled:
+        if self._by_offset:
             # A window begins where the previous one ends: of two concurrent plans, only one may be written.
             writer = writer.option("txnAppId", f"{self._target.transaction_id}/windows")
             writer = writer.option("txnVersion", replacement.fence)
@@ -335,7 +335,7 @@ class WindowedTable:
             if own is not None and own.attempt == document.attempt:
                 self._check_between(written, document, commit.version, replacement)
                 return committed(commit, written, None)
-        if written.failure is None and not self._is_tiled:
+        if written.failure is None and not self._by_offset:
             return None
         if written.failure is None or is_fenced_out(written.failure):
             msg = f"another run wrote windows of {self._target} first"
@@ -357,7 +357,7 @@ class WindowedTable:
             stream, other = commit.document(), commit.windows()
             if stream is not None:
                 raise self._fed_by_a_stream(commit.version, stream.stream, has_windows=True)
-            if self._is_tiled and effect_of(commit) is Effect.RESTORES:
+            if self._by_offset and effect_of(commit) is Effect.RESTORES:
                 msg = (
                     f"version {commit.version} of the table {self._target} is a RESTORE between the planning of the "
                     f"windows (version {document.base_version}) and their commit (version {version}): they may not "
@@ -453,7 +453,7 @@ class RepairedTable(WindowedTable):
     """
 
     def __init__(self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]]) -> None:
-        super().__init__(spark, target, "", is_tiled=False)
+        super().__init__(spark, target, "", by_offset=False)
         self.repairs = target.stream
         self._table = DeltaTable(spark, target, tolerated)
 
