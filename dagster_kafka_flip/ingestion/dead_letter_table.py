@@ -8,25 +8,17 @@ pending batch, which the next run settles before planning.
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
-    ClusterChangedError,
     ConcurrentIngestionError,
     ConfigurationError,
-    DeadLetterDecoderError,
-    DeadLetterLostError,
-    EndBeforePositionError,
     KafkaFlipError,
-    RetentionOvertookPositionError,
-    TopicNotFoundError,
-    TopicRecreatedError,
     WriteFailedError,
 )
-from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
+from dagster_kafka_flip.formats.description import describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
 from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_debts import (
@@ -41,29 +33,30 @@ from dagster_kafka_flip.ingestion.dead_letter_debts import (
     settlement,
     write_off,
 )
-from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
+from dagster_kafka_flip.ingestion.dead_letter_rows import rejected_rows, without_existing
+from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
 from dagster_kafka_flip.ingestion.log_confirmation import LogConfirmation
 from dagster_kafka_flip.ingestion.observation import observed_metrics
+from dagster_kafka_flip.ingestion.pending_dead_letters import PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
-from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.reader.set_aside import set_aside
-from dagster_kafka_flip.source.incident import Incident, found, incident_of, tolerate
+from dagster_kafka_flip.source.incident import Tolerance, found
 from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumerator, SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import Source, SplitEnumeratorContext
+    from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -71,9 +64,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.written import Committed
 
 _SHOWN_SPLITS = 5
-
-# Reasons why pending records can't be read.
-_GONE = (TopicNotFoundError, TopicRecreatedError, ClusterChangedError, EndBeforePositionError)
 
 
 @dataclass(frozen=True)
@@ -166,7 +156,8 @@ class DeadLetterTable:
         self._settled: int | None = None
         self._unmarked: RoutedBatch | None = None
         self._counted: Observation | None = None
-        self._incidents: list[Incident] = []
+        self._tolerance = Tolerance(context.tolerated)
+        self._pending = PendingDeadLetters(spec, context, self.target, self._tolerance)
 
     def route(self) -> DeadLetterRoute:
         """The route for the stream's next commit."""
@@ -180,8 +171,7 @@ class DeadLetterTable:
 
     def take_incidents(self) -> tuple[Incident, ...]:
         """Errors that were tolerated since the last call."""
-        incidents, self._incidents = tuple(self._incidents), []
-        return incidents
+        return self._tolerance.take()
 
     def settle_debt(self, batch: RoutedBatch) -> None:
         """Writes the pending dead letters of the stream's last commit, if any.
@@ -198,7 +188,7 @@ class DeadLetterTable:
         """
         if not self._is_of(batch.route):
             incidents = check_nothing_owed(self._session, batch, self._main, self._spec.target, self._context.tolerated)
-            self._incidents.extend(incidents)
+            self._tolerance.incidents.extend(incidents)
             return
         self._table_id = self._table_id or batch.route.table_id
         known_to_owe_nothing = self._unmarked is not None and self._unmarked.version == batch.version
@@ -335,7 +325,7 @@ class DeadLetterTable:
             # tolerated once.
             if (is_settled or not notes) and not moved and not anchor.incidents:
                 return None
-            splits = () if is_settled or not reads else self._readable(owed(anchor, batch), batch, moved=moved)
+            splits = () if is_settled or not reads else self._pending.readable(owed(anchor, batch), batch, moved=moved)
             return _Letters(batch, splits, batch.version)
 
         self._land_letters(letters, batch)
@@ -360,7 +350,7 @@ class DeadLetterTable:
                 incident = set_aside(error, self._spec.source, self._context, wanted.splits)
                 if incident is None:
                     raise
-                self._incidents.append(incident)
+                self._tolerance.incidents.append(incident)
                 continue
             if done.plan is not None:
                 self._confirm(done.plan, batch, done.document, done.committed)
@@ -370,8 +360,7 @@ class DeadLetterTable:
         """Checks that the committed dead letters belong to the batch, which was read again for them."""
 
         def ask() -> None:
-            with contextlib.closing(self._enumerator(batch)) as enumerator:
-                enumerator.check_same_logs(plan)
+            self._pending.check_same_logs(batch, plan)
 
         def tell(error: KafkaFlipError) -> str:
             ranges = ", ".join(str(split) for split in plan.splits[:_SHOWN_SPLITS])
@@ -411,12 +400,11 @@ class DeadLetterTable:
         if not self._is_open or anchor.document is None:
             self._check_which(batch)
         check_whose(anchor, self.target, self._main_id, self._spec.target)
-        self._incidents.extend(anchor.incidents)
+        self._tolerance.incidents.extend(anchor.incidents)
         if batch is not None and is_set_back(anchor, batch) and batch.route.table_id == self._table_id:
             error = set_back(self._table, anchor, batch, self.target, self._spec.target)
             went_on = "The run continued; the dead letters that the table lost are not written again."
-            incident = tolerate(error, self._context.tolerated, went_on)
-            self._incidents.append(incident)
+            incident = self._tolerance.meet(error, went_on)
             anchor = replace(anchor, incidents=(*anchor.incidents, incident))
         settles = settlement(anchor)
         self._settled = None if settles is None else settles.version
@@ -448,89 +436,8 @@ class DeadLetterTable:
         known = replace(batch, route=replace(batch.route, table_id=self._table_id))
         error = missing(known, self.target, self._spec.target, there)
         went_on = f"The run continued with the current table; version {batch.version} is marked as settled in it."
-        self._incidents.append(tolerate(error, self._context.tolerated, went_on))
+        self._tolerance.meet(error, went_on)
         self._table_id = ""
-
-    def _readable(
-        self, splits: tuple[KafkaPartitionSplit, ...], batch: RoutedBatch, *, moved: bool
-    ) -> tuple[KafkaPartitionSplit, ...]:
-        """Returns the pending splits that the logs still have; missing ones are an error, unless tolerated."""
-        if not splits:
-            return ()
-        try:
-            self._replay(batch, splits)
-        except (RetentionOvertookPositionError, *_GONE) as error:
-            if isinstance(error, RetentionOvertookPositionError) and type(error) not in self._context.tolerated:
-                raise self._lost(splits, batch, error) from error
-            self._spec.log.info("some pending dead letters of %s can't be read; checking which", self.target)
-        else:
-            return splits
-        there: list[KafkaPartitionSplit] = []
-        for split in splits:
-            try:
-                self._replay(batch, (split,))
-            except RetentionOvertookPositionError as error:
-                begins = error.log_start_offsets[split.topic_partition]
-                self._give_up(split, batch, error, f"{split}: the dead letters before offset {begins} are skipped.")
-                if begins < split.stopping_offset:
-                    there.append(replace(split, starting_offset=begins))
-                continue
-            except _GONE as error:
-                if moved:
-                    self._spec.log.warning(
-                        "%s: the log no longer holds its dead letters; continuing without them", split
-                    )
-                else:
-                    self._give_up(split, batch, error, f"{split}: its dead letters are skipped.")
-                continue
-            there.append(split)
-        return tuple(there)
-
-    def _replay(self, batch: RoutedBatch, splits: tuple[KafkaPartitionSplit, ...]) -> SplitAssignment:
-        with contextlib.closing(self._enumerator(batch)) as enumerator:
-            return enumerator.replay(splits)
-
-    def _give_up(self, split: KafkaPartitionSplit, batch: RoutedBatch, error: KafkaFlipError, went_on: str) -> None:
-        """Continues without dead letters that can no longer be read, if this is tolerated."""
-        if type(error) not in self._context.tolerated:
-            raise self._lost((split,), batch, error) from error
-        self._incidents.append(incident_of(error, went_on, lost_offsets=None))
-
-    def _lost(
-        self, splits: Sequence[KafkaPartitionSplit], batch: RoutedBatch, error: KafkaFlipError
-    ) -> DeadLetterLostError:
-        # The readable ones of these topics are still written.
-        ways_on = write_off(self.target, splits, "earliest")
-        if isinstance(error, RetentionOvertookPositionError):
-            begins = error.log_start_offsets
-            lost = [split for split in splits if split.starting_offset < begins[split.topic_partition]]
-            gone = sum(
-                min(split.stopping_offset, begins[split.topic_partition]) - split.starting_offset for split in lost
-            )
-            first = lost[0]
-            others = "" if len(lost) == 1 else f" (also affects {len(lost) - 1} more topic partitions)"
-            what = (
-                f"{first.topic_partition}: retention has overtaken dead letters. The rejected records in "
-                f"[{first.starting_offset}, {first.stopping_offset}) were not written yet, but the log begins at "
-                f"{begins[first.topic_partition]}{others}: up to {gone} records are gone in total"
-            )
-        else:
-            what = f"dead letters can no longer be read: {str(error).partition(' Nothing was ')[0].rstrip('.')}"
-        if isinstance(error, TopicNotFoundError):
-            ways_on = (
-                "If this client may not describe the topic, grant DESCRIBE. If the topic was deleted, its dead "
-                "letters are gone too: tolerate TopicNotFoundError in one run to continue without them"
-            )
-        elif isinstance(error, ClusterChangedError):
-            ways_on = f"If this is the wrong cluster, correct bootstrap_servers. {ways_on}"
-        msg = (
-            f"{what}. They were excluded from version {batch.version} of {self._spec.target} and are pending for "
-            f"{self.target}. Nothing was written, and the stream does not continue. {ways_on}"
-        )
-        return DeadLetterLostError(msg)
-
-    def _enumerator(self, batch: RoutedBatch) -> SplitEnumerator:
-        return self._spec.source.restore_enumerator(self._context, batch.state)
 
     def _commit(self, anchor: Anchor, letters: _Letters, attempt: str) -> _Landed:
         """Writes dead letters; a retry is the same attempt."""
@@ -539,10 +446,12 @@ class DeadLetterTable:
         plan: ReadPlan | None = None
         if letters.splits:
             self._confirmation.ask_again()
-            assignment = self._replay(batch, letters.splits)
+            assignment = self._pending.replay(batch, letters.splits)
             plan = assignment.plan
             state = _identified(assignment.plan.state, batch.state)
-            rows = self._rejected(assignment, batch, state)
+            rows, self._counted = rejected_rows(
+                self._spec, self._session, assignment, batch, state, self._main_id, self.target
+            )
             if letters.splits != batch.splits:
                 # A partial count would look like a full one.
                 self._counted = None
@@ -550,7 +459,8 @@ class DeadLetterTable:
                 rows = letters.select(rows)
             compared = letters.splits if not letters.moves_on else maybe_landed(anchor, state, letters.splits)
             if compared:
-                rows = self._without_existing(rows, compared)
+                there = self._session.table(self.target.identifier)
+                rows = without_existing(rows, there, compared, self._main_id, self._spec.target.stream)
         before = settlement(anchor)
         document = CommitDocument(
             stream=self.target.stream,
@@ -582,75 +492,6 @@ class DeadLetterTable:
             )
         return _Landed(document, committed, plan)
 
-    def _rejected(self, assignment: SplitAssignment, batch: RoutedBatch, state: EnumeratorState) -> DataFrame:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        decoder = decoder_of(batch.route.decoder, self._spec.decoder)
-        if decoder is None:
-            msg = (
-                f"the dead letters of version {batch.version} of {self._spec.target} were rejected by another decoder "
-                "than this run's, and it can't be rebuilt from the description in the commit: "
-                f"{dict(batch.route.decoder)}. Nothing was written. Run once with that decoder. "
-                + write_off(self.target, batch.splits, "latest")
-            )
-            raise DeadLetterDecoderError(msg)
-        counted = self._counted = Observation()
-        staged = decoder.stage(read(self._spec.source, self._session, assignment))
-        fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
-        return (
-            staged.select(*fields, decoder.problem().alias("error"), *decoder.schema_texts())
-            # The observation also prevents Spark from moving filters past it, so each record is parsed once.
-            .observe(counted, f.count("error").alias("rejected"))
-            .where("error IS NOT NULL")
-            .withColumns(
-                {
-                    "stream": f.lit(self._spec.target.stream),
-                    "target_table": f.lit(str(self._spec.target)),
-                    "run_id": f.lit(batch.run_id),
-                    "attempt": f.lit(batch.attempt),
-                    "landed_at": f.current_timestamp(),
-                    "kafka_cluster_id": f.lit(state.cluster_id).cast("string"),
-                    "kafka_topic_id": _by_topic(state, assignment),
-                    "target_table_id": f.lit(self._main_id),
-                }
-            )
-        )
-
-    def _without_existing(self, rows: DataFrame, splits: Sequence[KafkaPartitionSplit]) -> DataFrame:
-        """Returns the dead letters that the table does not have yet; only compares rows of these splits."""
-        from pyspark.sql import functions as f
-
-        ranges = " OR ".join(
-            f"(kafka_topic = {literal(split.topic_partition.topic)} AND kafka_partition = "
-            f"{split.topic_partition.partition} AND kafka_offset >= {split.starting_offset} AND kafka_offset < "
-            f"{split.stopping_offset})"
-            for split in splits
-        )
-        there = (
-            self._session.table(self.target.identifier)
-            .where(
-                f"target_table_id = {literal(self._main_id)} AND stream = {literal(self._spec.target.stream)} "
-                f"AND ({ranges})"
-            )
-            .alias("there")
-        )
-        return rows.alias("new").join(there, f.expr(SAME_LETTER), "left_anti")
-
-
-# An offset identifies a record only within one topic of one cluster. If ids are unknown, the record's content
-# identifies it, because it never changes.
-SAME_LETTER = """
-new.kafka_topic = there.kafka_topic AND new.kafka_partition = there.kafka_partition
-AND new.kafka_offset = there.kafka_offset
-AND coalesce(new.kafka_cluster_id = there.kafka_cluster_id, true)
-AND coalesce(
-    new.kafka_topic_id = there.kafka_topic_id,
-    new.kafka_timestamp <=> there.kafka_timestamp AND new.kafka_key <=> there.kafka_key
-    AND new.kafka_value <=> there.kafka_value
-)
-"""
-
 
 def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:
     """The range, with all known ids of cluster and topics."""
@@ -659,14 +500,3 @@ def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorSt
         cluster_id=read.cluster_id or planned.cluster_id,
         topic_ids={**planned.topic_ids, **read.topic_ids},
     )
-
-
-def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
-    """Each record's topic id, null if unknown."""
-    from pyspark.sql import functions as f
-
-    topics = {split.topic_partition.topic for split in assignment.plan.splits}
-    column = f.lit(None).cast("string")
-    for topic in sorted(topics & state.topic_ids.keys()):
-        column = f.when(f.col("kafka_topic") == topic, f.lit(state.topic_ids[topic])).otherwise(column)
-    return column

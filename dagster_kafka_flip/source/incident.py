@@ -86,7 +86,12 @@ class Tolerance:
         self.incidents: list[Incident] = []
         self._tolerated = tolerated
 
-    def meet(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> None:
+    def take(self) -> tuple[Incident, ...]:
+        """The tolerated ones since the last call."""
+        incidents, self.incidents = tuple(self.incidents), []
+        return incidents
+
+    def meet(self, error: KafkaFlipError, went_on: str, *, lost_offsets: int | None = None) -> Incident:
         """Raises an error, unless it is tolerated.
 
         Args:
@@ -94,7 +99,9 @@ class Tolerance:
             went_on: How the run continues, as a sentence.
             lost_offsets: Maximum number of records lost; None if unknown.
         """
-        self.incidents.append(tolerate(error, self._tolerated, went_on, lost_offsets=lost_offsets))
+        incident = tolerate(error, self._tolerated, went_on, lost_offsets=lost_offsets)
+        self.incidents.append(incident)
+        return incident
 
 
 def lost_offsets(incidents: Iterable[Incident]) -> int | None:

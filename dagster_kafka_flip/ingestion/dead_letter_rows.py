@@ -1,0 +1,134 @@
+"""The rows of a dead-letter table: the rejected records of a batch, each once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import DeadLetterDecoderError
+from dagster_kafka_flip.formats.description import decoder_of
+from dagster_kafka_flip.ingestion.dead_letter_debts import write_off
+from dagster_kafka_flip.ingestion.dead_letters import RECORD_COLUMNS
+from dagster_kafka_flip.reader.read import read
+from dagster_kafka_flip.table.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+    from dagster_kafka_flip.ingestion.run_spec import RunSpec
+    from dagster_kafka_flip.source.api import Source, SplitAssignment
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+
+def rejected_rows(
+    spec: RunSpec[Source],
+    session: SparkSession,
+    assignment: SplitAssignment,
+    batch: RoutedBatch,
+    state: EnumeratorState,
+    table_id: str,
+    target: DeltaTarget,
+) -> tuple[DataFrame, Observation]:
+    """Returns the rejected records of a batch as rows, and an observation with their number (`rejected`).
+
+    Args:
+        spec: The run.
+        session: The Spark session.
+        assignment: What to read.
+        batch: The batch.
+        state: Cluster and topics of what is read.
+        table_id: Id of the stream's table.
+        target: The dead-letter table.
+
+    Raises:
+        DeadLetterDecoderError: The decoder that rejected them can't be rebuilt.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    decoder = decoder_of(batch.route.decoder, spec.decoder)
+    if decoder is None:
+        msg = (
+            f"the dead letters of version {batch.version} of {spec.target} were rejected by another decoder "
+            "than this run's, and it can't be rebuilt from the description in the commit: "
+            f"{dict(batch.route.decoder)}. Nothing was written. Run once with that decoder. "
+            + write_off(target, batch.splits, "latest")
+        )
+        raise DeadLetterDecoderError(msg)
+    counted = Observation()
+    staged = decoder.stage(read(spec.source, session, assignment))
+    fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
+    rows = (
+        staged.select(*fields, decoder.problem().alias("error"), *decoder.schema_texts())
+        # The observation also prevents Spark from moving filters past it, so each record is parsed once.
+        .observe(counted, f.count("error").alias("rejected"))
+        .where("error IS NOT NULL")
+        .withColumns(
+            {
+                "stream": f.lit(spec.target.stream),
+                "target_table": f.lit(str(spec.target)),
+                "run_id": f.lit(batch.run_id),
+                "attempt": f.lit(batch.attempt),
+                "landed_at": f.current_timestamp(),
+                "kafka_cluster_id": f.lit(state.cluster_id).cast("string"),
+                "kafka_topic_id": _by_topic(state, assignment),
+                "target_table_id": f.lit(table_id),
+            }
+        )
+    )
+    return rows, counted
+
+
+def without_existing(
+    rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str, stream: str
+) -> DataFrame:
+    """Returns the dead letters that the table does not have yet; only compares rows of these splits.
+
+    Args:
+        rows: The dead letters.
+        there: The dead-letter table.
+        splits: The splits.
+        table_id: Id of the stream's table.
+        stream: The stream.
+    """
+    from pyspark.sql import functions as f
+
+    ranges = " OR ".join(
+        f"(kafka_topic = {literal(split.topic_partition.topic)} AND kafka_partition = "
+        f"{split.topic_partition.partition} AND kafka_offset >= {split.starting_offset} AND kafka_offset < "
+        f"{split.stopping_offset})"
+        for split in splits
+    )
+    known = there.where(f"target_table_id = {literal(table_id)} AND stream = {literal(stream)} AND ({ranges})").alias(
+        "there"
+    )
+    return rows.alias("new").join(known, f.expr(SAME_LETTER), "left_anti")
+
+
+# An offset identifies a record only within one topic of one cluster. If ids are unknown, the record's content
+# identifies it, because it never changes.
+SAME_LETTER = """
+new.kafka_topic = there.kafka_topic AND new.kafka_partition = there.kafka_partition
+AND new.kafka_offset = there.kafka_offset
+AND coalesce(new.kafka_cluster_id = there.kafka_cluster_id, true)
+AND coalesce(
+    new.kafka_topic_id = there.kafka_topic_id,
+    new.kafka_timestamp <=> there.kafka_timestamp AND new.kafka_key <=> there.kafka_key
+    AND new.kafka_value <=> there.kafka_value
+)
+"""
+
+
+def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
+    """Each record's topic id, null if unknown."""
+    from pyspark.sql import functions as f
+
+    topics = {split.topic_partition.topic for split in assignment.plan.splits}
+    column = f.lit(None).cast("string")
+    for topic in sorted(topics & state.topic_ids.keys()):
+        column = f.when(f.col("kafka_topic") == topic, f.lit(state.topic_ids[topic])).otherwise(column)
+    return column
