@@ -66,9 +66,9 @@ class AvroFormat(RegisteredFormat):
     Args:
         schema: The reader schema, as JSON or as a Python object. Required without a registry. Default: the subject's
             latest.
-        registry: See RegisteredFormat.
-        subject: See RegisteredFormat.
-        schema_id_in: See RegisteredFormat.
+        registry: See FramedFormat.
+        subject: See FramedFormat.
+        schema_id_in: See FramedFormat.
         on_error: See Format.
 
     Attributes:

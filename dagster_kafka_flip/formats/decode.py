@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.fields import FieldWatch
 from dagster_kafka_flip.formats.format import Format
+from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.registered import RegisteredFormat
@@ -82,7 +83,7 @@ class Decoder:
         from pyspark.sql import functions as f
 
         key, value = (
-            form.framed(f.col(side), f.col("headers")) if isinstance(form, RegisteredFormat) else f.col(side)
+            form.framed(f.col(side), f.col("headers")) if isinstance(form, FramedFormat) else f.col(side)
             for side, form in (("key", self.key_format), ("value", self.value_format))
         )
         return key, value
@@ -94,19 +95,22 @@ class Decoder:
         key, value = self._framed()
         found: list[Column] = []
         for name, form, data in (("key_schema", self.key_format, key), ("value_schema", self.value_format, value)):
-            text = form.schema_text(data) if isinstance(form, RegisteredFormat) else None
+            text = form.schema_text(data) if isinstance(form, FramedFormat) else None
             found.append((f.lit(None) if text is None else text).cast("string").alias(name))
         return found
 
     @property
-    def registered(self) -> dict[str, RegisteredFormat]:
-        """The formats whose schemas are in a registry, by `key` and `value`."""
+    def registered(self) -> dict[str, FramedFormat]:
+        """The formats with a registry, by `key` and `value`."""
         formats = {"key": self.key_format, "value": self.value_format}
         return {
-            side: form
-            for side, form in formats.items()
-            if isinstance(form, RegisteredFormat) and form.registry is not None
+            side: form for side, form in formats.items() if isinstance(form, FramedFormat) and form.registry is not None
         }
+
+    @property
+    def with_books(self) -> dict[str, RegisteredFormat]:
+        """Those of them that need the schema that a record was written with, by `key` and `value`."""
+        return {side: form for side, form in self.registered.items() if isinstance(form, RegisteredFormat)}
 
     @property
     def registry_keys(self) -> set[str]:
@@ -155,7 +159,7 @@ class Decoder:
     @property
     def schemas(self) -> dict[str, list[str]]:
         """The schemas that records were met with, as frames by `key` and `value`; kept in commits."""
-        return {side: form.book.frames for side, form in self.registered.items()}
+        return {side: form.book.frames for side, form in self.with_books.items()}
 
     def recall(self, schemas: Mapping[str, Sequence[str]]) -> None:
         """Asks the registries for schemas that earlier runs met, so that a batch need not be read twice.
@@ -166,12 +170,12 @@ class Decoder:
         Raises:
             SchemaRegistryError: A registry does not answer, or refuses.
         """
-        for side, form in self.registered.items():
+        for side, form in self.with_books.items():
             form.book.learn(schemas.get(side, ()))
 
     def close(self) -> None:
         """Closes the connections of a run's decoder to its registries."""
-        for form in self.registered.values():
+        for form in self.with_books.values():
             form.book.close()
 
     @property

@@ -71,7 +71,7 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> bool:
     from pyspark.sql import functions as f
 
     is_new = False
-    for side, form in decoder.registered.items():
+    for side, form in decoder.with_books.items():
         frame = form.frame(form.framed(f.col(side), f.col("headers")))
         unknown = frame.isNotNull() & ~frame.isin(["", *form.book.known])
         found = records.where(unknown).select(frame).distinct().limit(_MOST_SCHEMAS + 1).collect()

@@ -1,88 +1,33 @@
-"""RegisteredFormat: base class of formats whose records name their schema by an id in a schema registry."""
+"""RegisteredFormat: base class of formats whose records are decoded with the schema that they were written with."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydantic import PrivateAttr, field_validator
+from pydantic import PrivateAttr
 
-from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.format import Format
-from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, framed, has_frame, header_name
+from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.schema_book import SchemaBook
-from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from pyspark.sql import Column
     from typing_extensions import Self
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 UNKNOWN_SCHEMA = "[dagster-kafka-flip: schema not asked for yet]"
 """Marks Spark's error as ours: a record names a schema that the driver has not asked the registry for."""
 
-_TOPIC = "{topic}"
 
+class RegisteredFormat(FramedFormat):
+    """A format that needs the schema that a record was written with, which is in a registry.
 
-class RegisteredFormat(Format):
-    """A format whose records may name their schema in a registry.
-
-    Attributes:
-        registry: The registry; in Dagster also the key of a SchemaRegistryResource. None if the bytes name no schema.
-        subject: The subject whose latest schema is the reader schema, if none is given. `{topic}` in it stands for the
-            source's topic. Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy.
-        schema_id_in: Where records name their schema: `payload` (default; a magic byte and an id before the content) or
-            `headers` (Confluent's HeaderSchemaIdSerializer; records without such a header are read as with `payload`).
+    A run collects these schemas in its book, by the ids that records have.
     """
 
-    registry: SchemaRegistry | str | None = None
-    subject: str | None = None
-    schema_id_in: SchemaIdIn = "payload"
     _book: SchemaBook | None = PrivateAttr(default=None)
-    _is_key: bool = PrivateAttr(default=False)
-
-    @field_validator("registry", mode="before")
-    @classmethod
-    def _check_registry(cls, registry: Any) -> Any:
-        if isinstance(registry, str) and "://" in registry:
-            msg = (
-                f"a {cls.__name__}'s registry is a SchemaRegistry or the key of a SchemaRegistryResource; for an "
-                "address, write SchemaRegistry(url=...)"
-            )
-            raise ConfigurationError(msg)
-        return registry
-
-    @field_validator("subject")
-    @classmethod
-    def _check_subject(cls, subject: str | None) -> str | None:
-        if subject is not None and (not subject or {"{", "}"} & set(subject.replace(_TOPIC, ""))):
-            msg = f"a {cls.__name__}'s subject is a name such as 'orders-value', or has {_TOPIC} in it; not {subject!r}"
-            raise ConfigurationError(msg)
-        return subject
-
-    @property
-    @abstractmethod
-    def has_reader(self) -> bool:
-        """Whether the reader schema is known."""
-
-    @abstractmethod
-    def read_with(self, registered: RegisteredSchema) -> Self:
-        """The format with a registered schema as its reader schema.
-
-        Args:
-            registered: The schema.
-
-        Raises:
-            ConfigurationError: The schema is of another kind, or its records can't be turned into columns.
-        """
-
-    @property
-    def registry_key(self) -> str | None:
-        """The key of the Dagster resource with the registry, if it is one."""
-        return self.registry if isinstance(self.registry, str) else None
 
     @property
     def book(self) -> SchemaBook:
@@ -95,91 +40,21 @@ class RegisteredFormat(Format):
             raise self.not_bound()
         return self._book
 
-    def not_bound(self) -> ConfigurationError:
-        """The error of a format that is used without a run."""
-        return ConfigurationError(
-            f"this {type(self).__name__} has not asked its registry for schemas: it is used outside of a run"
-        )
+    @property
+    def is_bound(self) -> bool:
+        """Whether it has a run's book of schemas."""
+        return self._book is not None
 
     @property
-    @abstractmethod
-    def pinned(self) -> RegisteredSchema | None:
-        """The registered schema that a run reads records as; None if the schema was given."""
+    def known_schemas(self) -> Mapping[str, RegisteredSchema | None]:
+        """The schemas in the book, by their frames; None for a frame that the registry does not know."""
+        return {} if self._book is None else self._book.known
 
-    def with_registry(self, registry: SchemaRegistry) -> Self:
-        """The format with the registry in place of a resource's key.
-
-        Args:
-            registry: The registry.
-        """
-        return self.model_copy(update={"registry": registry})
-
-    def bound(self, topics: Collection[str] | None, *, is_key: bool) -> Self:
-        """The format for a run: with a book of schemas, and with its reader schema.
-
-        Args:
-            topics: The source's topics; None if only the brokers know them.
-            is_key: Whether it decodes keys.
-
-        Raises:
-            ConfigurationError: The registry is the key of a resource; or the reader schema is unknown or unusable.
-            SchemaRegistryError: The registry does not answer, or has no such subject.
-        """
-        if self._book is not None or self.registry is None:
-            return self
-        if isinstance(self.registry, str):
-            msg = (
-                f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "
-                f"of it, write {type(self).__name__}(registry=SchemaRegistry(url=...))"
-            )
-            raise ConfigurationError(msg)
-        schemas = self.registry.schemas()
-        bound = self if self.has_reader else self.read_with(schemas.latest(self._subject(topics, is_key=is_key)))
-        bound = bound.model_copy()
+    def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:
+        """The format with the reader schema, and with a book that asks the registry during the run."""
+        schemas = registry.schemas()
+        bound = self
+        if not self.has_reader:
+            bound = self.read_with(schemas.latest(self.reader_subject(topics, is_key=self._is_key)))
         bound._book = SchemaBook(schemas)  # noqa: SLF001
-        bound._is_key = is_key  # noqa: SLF001
         return bound
-
-    def _subject(self, topics: Collection[str] | None, *, is_key: bool) -> str:
-        side = "key" if is_key else "value"
-        subject = self.subject or f"{_TOPIC}-{side}"
-        if _TOPIC not in subject:
-            return subject
-        if topics is None or len(topics) != 1:
-            which = "the topics are not known here" if topics is None else f"there are {len(topics)} topics"
-            msg = (
-                f"{side}_format: {which}, so the reader schema can't be the latest of {subject!r}. "
-                "Name one subject without {topic}, or give the schema"
-            )
-            raise ConfigurationError(msg)
-        return subject.replace(_TOPIC, next(iter(topics)))
-
-    def framed(self, data: Column, headers: Column) -> Column:
-        """Key or value behind its frame.
-
-        Args:
-            data: Key or value.
-            headers: The record's headers.
-        """
-        if self.schema_id_in == "payload" or self._book is None:
-            return data
-        return framed(data, headers, header_name(is_key=self._is_key))
-
-    def schema_text(self, data: Column) -> Column | None:
-        """The text of the schema that a record names, null if the registry does not have it; None if none is known.
-
-        Args:
-            data: The framed key or value.
-        """
-        from pyspark.sql import functions as f
-
-        found = None
-        for digits, schema in () if self._book is None else self._book.known.items():
-            if schema is not None:
-                is_so = has_frame(data, digits)
-                found = f.when(is_so, schema.text) if found is None else found.when(is_so, schema.text)
-        return found
-
-    def frame(self, data: Column) -> Column:
-        """The frame of a framed payload; null if it has none."""
-        return frame(data)

@@ -435,11 +435,11 @@ def test_options_that_are_refused(options):
 
 def test_the_subject_of_the_reader_schema():
     form = AvroFormat(registry="registry")
-    assert form._subject({"orders"}, is_key=False) == "orders-value"
-    assert form._subject({"orders"}, is_key=True) == "orders-key"
+    assert form.reader_subject({"orders"}, is_key=False) == "orders-value"
+    assert form.reader_subject({"orders"}, is_key=True) == "orders-key"
     named = AvroFormat(registry="registry", subject="{topic}-shop.Order")
-    assert named._subject({"orders"}, is_key=False) == "orders-shop.Order"
-    assert AvroFormat(registry="registry", subject="shop.Order")._subject(None, is_key=False) == "shop.Order"
+    assert named.reader_subject({"orders"}, is_key=False) == "orders-shop.Order"
+    assert AvroFormat(registry="registry", subject="shop.Order").reader_subject(None, is_key=False) == "shop.Order"
     for topics in (None, {"one", "two"}):
         with pytest.raises(ConfigurationError, match="value_format: the"):
-            form._subject(topics, is_key=False)
+            form.reader_subject(topics, is_key=False)
