@@ -50,7 +50,7 @@ def refusal(**files: str) -> str:
             "value_format: orc",
             "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro) below it",
         ),
-        ("value_format: {type: json}", "attributes.value_format.schema: missing"),
+        ("value_format: {type: json}", "attributes.value_format: JsonFormat needs a schema, or a registry"),
         (
             "value_format: {type: json, schema: 'id strin'}",
             "attributes.value_format: schema: id: 'strin' is not a Spark type; did you mean STRING?",
@@ -61,7 +61,7 @@ def refusal(**files: str) -> str:
         ),
         (
             "value_format: {type: json, schema: {id: INT}}",
-            "attributes.value_format.schema: expected a string, got a mapping",
+            "attributes.value_format: the JsonFormat's JSON Schema: its values can't be columns",
         ),
         (
             "value_format: {type: json, schema: 'id INT', on_eror: fail}",

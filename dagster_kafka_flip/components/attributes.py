@@ -371,11 +371,24 @@ class StringFormatAttributes(Model):
 
 
 class JsonFormatAttributes(Model):
-    """A JSON object with declared fields."""
+    """A JSON object with declared fields, with a schema registry or without."""
 
     type: Literal["json"]
-    declared: str = Field(
-        alias="schema", description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`."
+    declared: str | dict[str, Any] | None = Field(
+        default=None,
+        alias="schema",
+        description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`, or a JSON Schema, as JSON or as "
+        "YAML. Default: the subject's latest.",
+    )
+    registry: str | None = Field(
+        default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."
+    )
+    subject: str | None = Field(
+        default=None,
+        description="The subject of the reader schema. Default: the topic's, such as `orders-value`.",
+    )
+    schema_id_in: Literal["payload", "headers"] = Field(
+        default="payload", description="Where records name their schema."
     )
     on_error: OnError | Template = "fail"
     show_values: bool | Template = Field(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import PrivateAttr, field_validator, model_validator
+from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.formats.avro_checks import (
@@ -76,7 +76,6 @@ class AvroFormat(RegisteredFormat):
     """
 
     declared: str | None
-    _pinned: RegisteredSchema | None = PrivateAttr(default=None)
 
     @check_arguments
     def __init__(
@@ -109,19 +108,6 @@ class AvroFormat(RegisteredFormat):
         AvroSchema.of(declared).check_columns("the AvroFormat's schema")
         return declared
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if self.registry is None and self.declared is None:
-            msg = "an AvroFormat needs a schema, or a registry: AvroFormat(registry=SchemaRegistry(url=...))"
-            raise ConfigurationError(msg)
-        if self.registry is None and (self.subject is not None or self.schema_id_in != "payload"):
-            msg = "an AvroFormat's subject and schema_id_in are for one with a registry"
-            raise ConfigurationError(msg)
-        if self.subject is not None and self.declared is not None:
-            msg = "an AvroFormat's subject gives the reader schema, and so does its schema: leave one out"
-            raise ConfigurationError(msg)
-        return self
-
     @property
     def has_reader(self) -> bool:
         """Whether the reader schema is known."""
@@ -142,11 +128,6 @@ class AvroFormat(RegisteredFormat):
         read = self.model_copy(update={"declared": reader.text})
         read._pinned = registered  # noqa: SLF001
         return read
-
-    @property
-    def pinned(self) -> RegisteredSchema | None:
-        """The registered schema that records are read as; None if one was given."""
-        return self._pinned
 
     @property
     def reader(self) -> AvroSchema:

@@ -42,6 +42,18 @@ class DeclaredFormat(Format):
     @field_validator("declared")
     @classmethod
     def _check_declared(cls, declared: Any) -> Any:
+        return cls.check_declared(declared)
+
+    @classmethod
+    def check_declared(cls, declared: Any) -> Any:
+        """Returns the schema to keep.
+
+        Args:
+            declared: The schema, as it was given.
+
+        Raises:
+            ConfigurationError: It is no schema, or a field has an unsupported type.
+        """
         if isinstance(declared, str):
             if not declared.strip():
                 msg = f"a {cls.__name__} needs a schema, such as 'carrier STRING NOT NULL, flight INT'"

@@ -189,17 +189,18 @@ class Decoder:
 
         return f.coalesce(f.col(_VALUE_PROBLEM), f.col(_KEY_PROBLEM))
 
-    EXPLAINS: ClassVar[tuple[str, ...]] = ("key", "value", _KEY_PROBLEM, _VALUE_PROBLEM)
+    EXPLAINS: ClassVar[tuple[str, ...]] = ("key", "value", "headers", _KEY_PROBLEM, _VALUE_PROBLEM)
     """Columns of a staged DataFrame that `explained` needs."""
 
     def explained(self) -> Column:
         """As `problem`, with more detail. It is slow: only for the few records in a message."""
         from pyspark.sql import functions as f
 
+        key, value = self._framed()
         key_problem = f.substr(f.col(_KEY_PROBLEM), f.lit(len(_OF_KEY) + 1))
         return f.coalesce(
-            self.value_format.explain(f.col("value"), f.col(_VALUE_PROBLEM)),
-            f.concat(f.lit(_OF_KEY), self.key_format.explain(f.col("key"), key_problem)),
+            self.value_format.explain(value, f.col(_VALUE_PROBLEM)),
+            f.concat(f.lit(_OF_KEY), self.key_format.explain(key, key_problem)),
         )
 
     def fields(self, span: int) -> list[FieldWatch]:
@@ -211,13 +212,14 @@ class Decoder:
         from pyspark.sql import functions as f
 
         watches: list[FieldWatch] = []
+        key, value = self._framed()
         for form, data, parsed, problem, prefix in (
-            (self.value_format, "value", _VALUE, _VALUE_PROBLEM, ""),
-            (self.key_format, "key", _KEY, _KEY_PROBLEM, "key."),
+            (self.value_format, value, _VALUE, _VALUE_PROBLEM, ""),
+            (self.key_format, key, _KEY, _KEY_PROBLEM, "key."),
         ):
             if fields := form.fields(f.col(parsed)):
-                is_decoded = f.col(data).isNotNull() & f.col(problem).isNull()
-                watches.append(FieldWatch(fields, form.undeclared(f.col(data)), is_decoded, span, prefix))
+                is_decoded = data.isNotNull() & f.col(problem).isNull()
+                watches.append(FieldWatch(fields, form.undeclared(data), is_decoded, span, prefix))
         return watches
 
     def finish(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.declared import DeclaredFormat
+from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
@@ -72,7 +73,12 @@ def _describe(described: Format) -> dict[str, Any]:
         return {"format": "avro", **described.description()}
     kind = type(described)
     own_id = next((name for name, built_in in _BUILT_IN.items() if built_in is kind), None)
-    settings = {name: _plain(value) for name, value in described if name not in _OTHER_SETTINGS}
+    others = _OTHER_SETTINGS
+    if kind is JsonFormat or (isinstance(described, FramedFormat) and described.registry is None):
+        others |= FramedFormat.model_fields.keys()
+    settings = {name: _plain(value) for name, value in described if name not in others}
+    if isinstance(described, JsonFormat) and kind is JsonFormat and described.is_framed:
+        settings["frame"] = described.frame_settings
     return {"format": own_id or f"{kind.__module__}.{kind.__qualname__}", **settings}
 
 
@@ -150,10 +156,14 @@ def _make(description: Mapping[str, Any]) -> Format | None:
     settings = {name: description[name] for name in kind.model_fields if name in description}
     if not issubclass(kind, DeclaredFormat):
         return kind(**settings)
-    declaring = cast("Callable[..., DeclaredFormat]", kind)
     declared = settings.pop("declared")
-    if isinstance(declared, str):
-        return declaring(declared, **settings)
-    from pyspark.sql.types import StructType
+    if declared is None:
+        # It was described outside of a run, and the schema that it would have read is not known.
+        return None
+    if not isinstance(declared, str):
+        from pyspark.sql.types import StructType
 
-    return declaring(StructType.fromJson(declared), **settings)
+        declared = StructType.fromJson(declared)
+    made = cast("Callable[..., DeclaredFormat]", kind)(declared, **settings)
+    frame = description.get("frame")
+    return made.as_framed(**frame) if isinstance(made, JsonFormat) and frame is not None else made

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from pydantic import PrivateAttr, field_validator
+from pydantic import PrivateAttr, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import Format
-from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, framed, has_frame, header_name
+from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, framed, frames_of, has_frame, header_name
+from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from typing_extensions import Self
-
-    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 
 _TOPIC = "{topic}"
 
@@ -37,6 +36,7 @@ class FramedFormat(Format):
     registry: SchemaRegistry | str | None = None
     subject: str | None = None
     schema_id_in: SchemaIdIn = "payload"
+    _pinned: RegisteredSchema | None = PrivateAttr(default=None)
     _is_bound: bool = PrivateAttr(default=False)
     _is_key: bool = PrivateAttr(default=False)
 
@@ -58,6 +58,20 @@ class FramedFormat(Format):
             msg = f"a {cls.__name__}'s subject is a name such as 'orders-value', or has {_TOPIC} in it; not {subject!r}"
             raise ConfigurationError(msg)
         return subject
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        name = type(self).__name__
+        if self.registry is None and not self.has_reader:
+            msg = f"{name} needs a schema, or a registry: {name}(registry=SchemaRegistry(url=...))"
+            raise ConfigurationError(msg)
+        if self.registry is None and (self.subject is not None or self.schema_id_in != "payload"):
+            msg = f"{name}: subject and schema_id_in need a registry"
+            raise ConfigurationError(msg)
+        if self.subject is not None and self.has_reader:
+            msg = f"{name}: the subject gives the reader schema, and so does the schema: leave one out"
+            raise ConfigurationError(msg)
+        return self
 
     @property
     @abstractmethod
@@ -87,9 +101,9 @@ class FramedFormat(Format):
         )
 
     @property
-    @abstractmethod
     def pinned(self) -> RegisteredSchema | None:
         """The registered schema that a run reads records as; None if the schema was given."""
+        return self._pinned
 
     def with_registry(self, registry: SchemaRegistry) -> Self:
         """The format with the registry in place of a resource's key.
@@ -177,7 +191,7 @@ class FramedFormat(Format):
     @property
     def known_schemas(self) -> Mapping[str, RegisteredSchema | None]:
         """The schemas that are known, by their frames; None for a frame that the registry does not know."""
-        return {}
+        return {} if self._pinned is None else dict.fromkeys(frames_of(self._pinned), self._pinned)
 
     def schema_text(self, data: Column) -> Column | None:
         """The text of the schema that a record names, null if the registry does not have it; None if none is known.

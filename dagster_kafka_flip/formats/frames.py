@@ -9,8 +9,12 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Literal
 
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 
 SchemaIdIn = Literal["payload", "headers"]
 
@@ -49,6 +53,36 @@ def frame(data: Column) -> Column:
     return f.when(
         (first == f.lit(_NUMBER)) & (size >= f.lit(_NUMBER_BYTES)), f.hex(f.substring(data, 1, _NUMBER_BYTES))
     ).when((first == f.lit(_GUID)) & (size >= f.lit(_GUID_BYTES)), f.hex(f.substring(data, 1, _GUID_BYTES)))
+
+
+def content(data: Column) -> Column:
+    """The payload without its frame; null if it has none.
+
+    Args:
+        data: The framed payload.
+    """
+    from pyspark.sql import functions as f
+
+    first, size = f.substring(data, 1, 1), f.octet_length(data)
+    found = [
+        ((first == f.lit(magic)) & (size >= f.lit(length)), f.substring(data, length + 1, 2**31 - 1))
+        for magic, length in ((_NUMBER, _NUMBER_BYTES), (_GUID, _GUID_BYTES))
+    ]
+    return f.when(*found[0]).when(*found[1])
+
+
+def frames_of(schema: RegisteredSchema) -> list[str]:
+    """The frames that name a schema, as hexadecimal digits.
+
+    Args:
+        schema: The schema.
+    """
+    found: list[bytes] = []
+    if schema.schema_id != UNKNOWN_ID:
+        found.append(_NUMBER + schema.schema_id.to_bytes(4, "big"))
+    if schema.guid is not None:
+        found.append(_GUID + uuid.UUID(schema.guid).bytes)
+    return [each.hex().upper() for each in found]
 
 
 def without_frame(data: Column, digits: str) -> Column:

@@ -1,13 +1,19 @@
-"""JsonFormat: a JSON object as typed columns."""
+"""JsonFormat: a JSON object as typed columns, with a schema registry or without."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.framed import FramedFormat
+from dagster_kafka_flip.formats.frames import SchemaIdIn, content, without_frame_problem
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.settings import check_arguments
 
@@ -16,6 +22,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
+    from typing_extensions import Self
+
+    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 
 # Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
@@ -32,10 +42,13 @@ _LONGEST_VALUE = 40
 _OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
 
 
-class JsonFormat(DeclaredFormat):
+class JsonFormat(FramedFormat, DeclaredFormat):
     """Decodes a JSON object into columns with declared types.
 
     As a value format its fields become columns of their own; as a key format it is one STRUCT column.
+
+    With a registry, a schema's id stands before the JSON, and is taken off. JSON needs no writer's schema to be read,
+    so the registry is only asked for the subject's latest, and not at all if a schema is given.
 
     Strict: a record is rejected if it is no UTF-8, no JSON object, holds a value that does not fit its field's type, or
     lacks a field that is declared NOT NULL. A value that Spark would change does not fit: a number with more digits
@@ -44,32 +57,135 @@ class JsonFormat(DeclaredFormat):
     unparsed. Text behind the object's closing brace is not looked at.
 
     Args:
-        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType.
+        schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, as a StructType, or as a JSON Schema
+            (JSON text that begins with a brace, or a mapping). Required without a registry. Default: the subject's
+            latest, which is a JSON Schema.
+        registry: See FramedFormat.
+        subject: See FramedFormat.
+        schema_id_in: See FramedFormat.
         on_error: See Format.
         show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
             field, 40 characters at most. Default: no, since more people read logs than tables.
 
     Attributes:
-        declared: The schema, as it was given.
+        declared: The schema as DDL, that of a JSON Schema too, or as a StructType; None for the subject's latest.
     """
 
     show_values: bool = False
 
     @check_arguments
-    def __init__(self, schema: str | StructType, *, on_error: OnError = "fail", show_values: bool = False) -> None:
-        super().__init__(declared=schema, on_error=on_error, show_values=show_values)  # pyright: ignore[reportCallIssue]
+    def __init__(
+        self,
+        schema: str | StructType | Mapping[str, Any] | None = None,
+        *,
+        registry: SchemaRegistry | str | None = None,
+        subject: str | None = None,
+        schema_id_in: SchemaIdIn = "payload",
+        on_error: OnError = "fail",
+        show_values: bool = False,
+    ) -> None:
+        super().__init__(
+            declared=schema,  # pyright: ignore[reportCallIssue]
+            registry=registry,
+            subject=subject,
+            schema_id_in=schema_id_in,
+            on_error=on_error,
+            show_values=show_values,  # pyright: ignore[reportCallIssue]
+        )
+
+    @classmethod
+    def check_declared(cls, declared: Any) -> Any:
+        """Returns the schema to keep: that of a JSON Schema as DDL."""
+        if declared is None:
+            return None
+        if isinstance(declared, Mapping):
+            try:
+                declared = json.dumps(declared)
+            except (TypeError, ValueError) as error:
+                msg = f"the JSON Schema of a {cls.__name__} is not JSON: {error}"
+                raise ConfigurationError(msg) from None
+        if isinstance(declared, str) and declared.lstrip().startswith("{"):
+            declared = columns_of(declared, what=f"the {cls.__name__}'s JSON Schema")
+        return super().check_declared(declared)
 
     @classmethod
     def check_types(cls, schema: str | StructType) -> None:
         """Refuses types that Spark can't read from JSON."""
         check_json_types(schema)
 
+    @property
+    def has_reader(self) -> bool:
+        """Whether the fields are known."""
+        return self.declared is not None
+
+    def read_with(self, registered: RegisteredSchema) -> Self:
+        """The format with the fields of a registered JSON Schema.
+
+        Raises:
+            ConfigurationError: It is no JSON Schema, or its objects can't be turned into columns.
+        """
+        what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
+        if registered.kind != "JSON":
+            msg = f"{what}, is of the kind {registered.kind}, and JsonFormat reads JSON"
+            raise ConfigurationError(msg)
+        columns = columns_of(registered.text, registered.references, what=what)
+        read = self.model_copy(update={"declared": super().check_declared(columns)})
+        read._pinned = registered  # noqa: SLF001
+        return read
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether a schema's id stands before the JSON."""
+        return self.registry is not None or self.is_bound
+
+    @property
+    def frame_settings(self) -> dict[str, Any]:
+        """The arguments of `as_framed`."""
+        return {"schema_id_in": self.schema_id_in, "is_key": self._is_key}
+
+    def as_framed(self, schema_id_in: SchemaIdIn, *, is_key: bool) -> Self:
+        """The format for records with a schema's id, which needs no registry.
+
+        Args:
+            schema_id_in: See FramedFormat.
+            is_key: Whether it decodes keys.
+        """
+        read = self.model_copy(update={"schema_id_in": schema_id_in})
+        read._is_bound = True  # noqa: SLF001
+        read._is_key = is_key  # noqa: SLF001
+        return read
+
+    @property
+    def column_names(self) -> Sequence[str] | None:
+        """The names of the fields; None if the registry has not been asked for them yet."""
+        return None if self.declared is None else super().column_names
+
+    def struct(self) -> StructType:
+        """The fields as a StructType."""
+        if self.declared is None:
+            raise self.not_bound()
+        return super().struct()
+
+    def _json(self, data: Column) -> Column:
+        """The JSON in a key or a value; null if it should stand behind an id and does not."""
+        return content(data) if self.is_framed else data
+
     def parse(self, data: Column) -> Column:
         """The parsed struct, with the text of what could not be parsed in a field of its own."""
-        return _parsed(data, with_room(self.struct()).fields)
+        return _parsed(self._json(data), with_room(self.struct()).fields)
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """The first rule that the record breaks."""
+        from pyspark.sql import functions as f
+
+        if not self.is_framed:
+            return self._problem(data, parsed)
+        has_none = data.isNotNull() & self.frame(data).isNull()
+        return f.when(has_none, without_frame_problem(data, self.schema_id_in)).otherwise(
+            self._problem(self._json(data), parsed)
+        )
+
+    def _problem(self, data: Column, parsed: Column) -> Column:
         from pyspark.sql import functions as f
 
         text = data.cast("string")
@@ -99,7 +215,7 @@ class JsonFormat(DeclaredFormat):
         from pyspark.sql import functions as f
         from pyspark.sql.types import StringType, StructField
 
-        struct = self.struct()
+        struct, data = self.struct(), self._json(data)
         fits = [
             f.when(_is_corrupt(_parsed(data, [field])), self._misfit(data, declared))
             for field, declared in zip(with_room(struct).fields, struct.fields, strict=True)
@@ -130,7 +246,7 @@ class JsonFormat(DeclaredFormat):
         from pyspark.sql import functions as f
 
         declared = f.array(*map(f.lit, self.struct().names))
-        return f.array_except(f.json_object_keys(data.cast("string")), declared)
+        return f.array_except(f.json_object_keys(self._json(data).cast("string")), declared)
 
     def column(self, field: StructField, parsed: Column) -> Column:
         """The field, without the digits that were added to find out about rounding."""

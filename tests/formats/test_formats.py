@@ -228,8 +228,12 @@ def test_a_schema_that_is_none_is_refused_without_spark():
             JsonFormat(schema)
         assert str(error.value) == "a JsonFormat needs a schema, such as 'carrier STRING NOT NULL, flight INT'"
     with pytest.raises(ConfigurationError) as error:
-        JsonFormat({"carrier": "STRING"})  # pyright: ignore[reportArgumentType]
-    assert str(error.value) == "a JsonFormat's schema is DDL text or a StructType, not dict"
+        JsonFormat(["carrier STRING"])  # pyright: ignore[reportArgumentType]
+    assert str(error.value) == "a JsonFormat's schema is DDL text or a StructType, not list"
+    with pytest.raises(ConfigurationError, match="the JsonFormat's JSON Schema: its values can't be columns"):
+        JsonFormat({"carrier": "STRING"})
+    with pytest.raises(ConfigurationError, match="JsonFormat needs a schema, or a registry"):
+        JsonFormat()
     with pytest.raises(ConfigurationError, match=r"must be 'fail' or 'null'"):
         JsonFormat("a INT", on_error="drop")  # pyright: ignore[reportArgumentType]
 

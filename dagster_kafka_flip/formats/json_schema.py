@@ -1,0 +1,263 @@
+"""Turns a JSON Schema into columns: drafts 4 to 2020-12, without Spark.
+
+A schema says which values are valid. Columns need one type for each field, so this reads from it what values look like:
+a shape. Where schemas are combined, shapes are: `allOf` leaves what both allow, `oneOf` and `anyOf` what any allows.
+Whether values are valid (`minLength`, `pattern`, `not`) is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.json_references import References
+from dagster_kafka_flip.formats.json_shapes import ANY, NEVER, NULL, ArrayOf, Members, Shape, ddl, join, meet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from dagster_kafka_flip.formats.json_references import Resource
+
+# References can be used several times, each of which makes columns.
+_MOST_PARTS = 20_000
+
+_TEXTS = {"date": "DATE", "date-time": "TIMESTAMP_LTZ"}
+
+# What Kafka Connect says besides.
+_WHOLE = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT"}
+_BROKEN = {"float32": "FLOAT"}
+
+_TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+_ABOUT_OBJECTS = frozenset({"properties", "required", "additionalProperties", "patternProperties"})
+_ABOUT_ARRAYS = frozenset({"items", "prefixItems", "additionalItems"})
+
+
+def columns_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: str) -> str:
+    """The columns of the objects that a JSON Schema describes, as DDL.
+
+    Args:
+        text: The schema as JSON.
+        references: Names and texts of the schemas that it refers to.
+        what: Name of the schema in an error.
+
+    Raises:
+        ConfigurationError: It is no JSON Schema, or its values can't be turned into columns.
+    """
+    try:
+        return ddl(_root(text, references))
+    except ValueError as error:
+        problem = str(error)
+    except RecursionError:
+        problem = "it is nested too deeply"
+    msg = f"{what}: {problem}"
+    raise ConfigurationError(msg)
+
+
+def _root(text: str, references: Iterable[tuple[str, str]]) -> Members:
+    root = _parsed(text)
+    found = References(root, {name: _parsed(referenced) for name, referenced in references})
+    kind = _Reading(found).shape(root, _Place(found.root)).kind
+    if not isinstance(kind, Members) or not kind.fields:
+        msg = (
+            "its values can't be columns: it is not an object with properties. Give the columns as DDL (schema=), or "
+            "land the text with StringFormat"
+        )
+        raise ValueError(msg)
+    return kind
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        msg = f"invalid JSON: {error}"
+        raise ValueError(msg) from None
+
+
+class _Place(NamedTuple):
+    """Where a part of a schema stands.
+
+    Attributes:
+        resource: What its references are relative to.
+        path: The field, for errors.
+        around: The schemas that it is a part of.
+    """
+
+    resource: Resource
+    path: str = ""
+    around: tuple[int, ...] = ()
+
+    def deeper(self, path: str) -> _Place:
+        return self._replace(path=f"{self.path}{path}".lstrip("."))
+
+
+class _Reading:
+    """Reads the shape of values from a schema.
+
+    Args:
+        references: Finds what the schema refers to.
+    """
+
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._parts = 0
+
+    def shape(self, schema: Any, at: _Place) -> Shape:
+        """The shape of a schema's values.
+
+        Args:
+            schema: The schema, or a part of one.
+            at: Where it stands.
+        """
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            msg = f"it has more than {_MOST_PARTS} parts. Give the columns as DDL (schema=)"
+            raise ValueError(msg)
+        if isinstance(schema, bool):
+            return ANY if schema else NEVER
+        if not isinstance(schema, dict):
+            raise _malformed(at.path, f"a schema is an object, true or false, and not {_short(schema)}")
+        if id(schema) in at.around:
+            msg = (
+                f"{at.path or 'the root'} holds itself, and columns can't. Give the columns as DDL (schema=): a STRING "
+                "takes any JSON as its text"
+            )
+            raise ValueError(msg)
+        schema = cast("dict[str, Any]", schema)
+        at = at._replace(resource=at.resource.inside(schema), around=(*at.around, id(schema)))
+        shape = meet(self._own(schema, at), self._referred(schema, at))
+        for part in _list(schema, "allOf", at.path):
+            shape = meet(shape, self.shape(part, at))
+        for branches in self._choices(schema, at):
+            shape = reduce(join, (meet(shape, branch) for branch in branches), NEVER).commented(shape.comment)
+        return shape
+
+    def _referred(self, schema: Mapping[str, Any], at: _Place) -> Shape:
+        for name in ("$dynamicRef", "$recursiveRef"):
+            if name in schema:
+                raise _malformed(at.path, f"{name} is not supported. Give the columns as DDL (schema=)")
+        if "$ref" not in schema:
+            return ANY
+        referred, there = self._references.find(schema["$ref"], at.resource, at.path)
+        return self.shape(referred, at._replace(resource=there))
+
+    def _choices(self, schema: Mapping[str, Any], at: _Place) -> Iterator[list[Shape]]:
+        """Shapes of which values have one."""
+        for name in ("oneOf", "anyOf"):
+            if name in schema:
+                yield [self.shape(branch, at) for branch in _list(schema, name, at.path)]
+        if "if" in schema:
+            yield [self.shape(schema.get(name, True), at) for name in ("then", "else")]
+        for name in ("dependentSchemas", "dependencies"):
+            for part in _object(schema, name, at.path).values():
+                # A list has names of fields.
+                if not isinstance(part, list):
+                    yield [ANY, self.shape(part, at)]
+
+    def _own(self, schema: Mapping[str, Any], at: _Place) -> Shape:
+        """The shape that the schema's own keywords give."""
+        comment = schema.get("description")
+        comment = comment if isinstance(comment, str) and comment else None
+        if "type" in schema:
+            types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+            for each in types:
+                if each not in _TYPES:
+                    raise _malformed(at.path, f"there is no type {_short(each)}")
+            return reduce(join, (self._typed(each, schema, at) for each in types), NEVER).commented(comment)
+        if "const" in schema or "enum" in schema:
+            values = [schema["const"]] if "const" in schema else _list(schema, "enum", at.path)
+            return reduce(join, map(_shape_of_value, values), NEVER).commented(comment)
+        # Without a type, these are only about the objects and the arrays among the values.
+        hints = [
+            self._typed(name, schema, at)
+            for name, about in (("object", _ABOUT_OBJECTS), ("array", _ABOUT_ARRAYS))
+            if about & schema.keys()
+        ]
+        if len(hints) == 1:
+            return Shape(hints[0].kind, is_null=True, is_hint=True, comment=comment)
+        return ANY.commented(comment)
+
+    def _typed(self, name: str, schema: Mapping[str, Any], at: _Place) -> Shape:
+        """The shape of the values of one type."""
+        if name == "array":
+            return Shape(ArrayOf(self._element(schema, at.deeper("[]"))))
+        if name == "object":
+            return Shape(self._members(schema, at))
+        return NULL if name == "null" else Shape(_scalar(name, schema))
+
+    def _element(self, schema: Mapping[str, Any], at: _Place) -> Shape:
+        listed, rest = _list(schema, "prefixItems", at.path), schema.get("items", True)
+        if isinstance(rest, list):
+            listed, rest = cast("list[Any]", rest), schema.get("additionalItems", True)
+        return reduce(join, (self.shape(each, at) for each in (*listed, rest)))
+
+    def _members(self, schema: Mapping[str, Any], at: _Place) -> Members:
+        required = _list(schema, "required", at.path)
+        for name in required:
+            if not isinstance(name, str):
+                raise _malformed(at.path, f"required has the names of fields, not {_short(name)}")
+        fields: dict[str, Shape] = {}
+        for name, part in _object(schema, "properties", at.path).items():
+            _check_name(name, at.path)
+            fields[name] = self.shape(part, at.deeper(f".{name}"))
+        others = schema.get("additionalProperties", True)
+        values = None
+        # Next to properties, other fields are left out; with patterns, there are several kinds of them.
+        if not isinstance(others, bool) and not fields and "patternProperties" not in schema:
+            values = self.shape(others, at.deeper("{}"))
+        is_closed = others is False and "patternProperties" not in schema
+        return Members(fields, frozenset(required), values, is_closed=is_closed)
+
+
+def _scalar(name: str, schema: Mapping[str, Any]) -> str:
+    found = schema.get("format" if name == "string" else "connect.type")
+    found = found if isinstance(found, str) else ""
+    if name == "string":
+        return _TEXTS.get(found, "STRING")
+    if name == "integer":
+        return _WHOLE.get(found, "BIGINT")
+    return "BOOLEAN" if name == "boolean" else _BROKEN.get(found, "DOUBLE")
+
+
+def _shape_of_value(value: Any) -> Shape:
+    if value is None:
+        return NULL
+    kinds: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING"}
+    found = kinds.get(type(value))
+    return ANY if found is None else Shape(found)
+
+
+def _check_name(name: str, path: str) -> None:
+    if not name:
+        raise _malformed(
+            path, "a property has an empty name, and a column needs one. Give the columns as DDL (schema=)"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise _malformed(path, "a property's name has half of a surrogate pair") from None
+
+
+def _list(schema: Mapping[str, Any], name: str, path: str) -> list[Any]:
+    found = schema.get(name, [])
+    if not isinstance(found, list):
+        raise _malformed(path, f"{name} is a list, not {_short(found)}")
+    return cast("list[Any]", found)
+
+
+def _object(schema: Mapping[str, Any], name: str, path: str) -> dict[str, Any]:
+    found = schema.get(name, {})
+    if not isinstance(found, dict):
+        raise _malformed(path, f"{name} is an object, not {_short(found)}")
+    return cast("dict[str, Any]", found)
+
+
+def _malformed(path: str, what: str) -> ValueError:
+    return ValueError(f"{path}: {what}" if path else what)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."  # noqa: PLR2004
