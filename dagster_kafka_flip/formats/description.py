@@ -37,6 +37,9 @@ _BUILT_IN: dict[str, type[Format]] = {
     "csv": CsvFormat,
 }
 
+# They have more that decides than their settings: the schemas of a registry.
+_DESCRIBE_THEMSELVES: dict[str, type[AvroFormat]] = {"avro": AvroFormat}
+
 # Settings that do not affect which records are rejected.
 _OTHER_SETTINGS = frozenset({"on_error", "show_values"})
 
@@ -69,8 +72,9 @@ def decoder_of(description: Mapping[str, Any], current: Decoder) -> Decoder | No
 
 
 def _describe(described: Format) -> dict[str, Any]:
-    if isinstance(described, AvroFormat):
-        return {"format": "avro", **described.description()}
+    for name, own in _DESCRIBE_THEMSELVES.items():
+        if isinstance(described, own):
+            return {"format": name, **described.description()}
     kind = type(described)
     own_id = next((name for name, built_in in _BUILT_IN.items() if built_in is kind), None)
     others = _OTHER_SETTINGS
@@ -148,8 +152,8 @@ def _format_of(description: Mapping[str, Any], current: Format) -> Format | None
 
 
 def _make(description: Mapping[str, Any]) -> Format | None:
-    if description["format"] == "avro":
-        return AvroFormat.described(description)
+    if (own := _DESCRIBE_THEMSELVES.get(description["format"])) is not None:
+        return own.described(description)
     kind = _BUILT_IN.get(description["format"])
     if kind is None:
         return None
