@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.formats.protobuf import ProtobufFormat
     from dagster_kafka_flip.formats.raw import RawFormat
     from dagster_kafka_flip.formats.string import StringFormat
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, decode_dead_letters
@@ -78,6 +79,7 @@ _HOMES = {
     "LocalBroker": "broker.local_broker",
     "OffsetResetStrategy": "source.offsets",
     "OffsetsInitializer": "source.offsets",
+    "ProtobufFormat": "formats.protobuf",
     "RawFormat": "formats.raw",
     "ReadPlan": "source.plan",
     "SchemaRegistry": "registry.schema_registry",
@@ -133,6 +135,7 @@ __all__ = [
     "LocalBroker",
     "OffsetResetStrategy",
     "OffsetsInitializer",
+    "ProtobufFormat",
     "RawFormat",
     "ReadPlan",
     "SchemaRegistry",

@@ -57,7 +57,15 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SchemaRegistryResource", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection", "KafkaTableOptions"),
     "The schema registry": ("SchemaRegistry",),
-    "Formats and columns": ("RawFormat", "StringFormat", "JsonFormat", "CsvFormat", "AvroFormat", "KafkaColumns"),
+    "Formats and columns": (
+        "RawFormat",
+        "StringFormat",
+        "JsonFormat",
+        "CsvFormat",
+        "AvroFormat",
+        "ProtobufFormat",
+        "KafkaColumns",
+    ),
     "Tables": ("DeltaTarget", "DeadLetters", "Limits", "Windows"),
     "Without Dagster": ("ingest", "rewrite_windows", "build_session", "LocalBroker"),
 }

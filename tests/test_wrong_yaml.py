@@ -48,7 +48,7 @@ def refusal(**files: str) -> str:
         ("stream: [a]", "attributes.stream: expected a string, got a list"),
         (
             "value_format: orc",
-            "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro) below it",
+            "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro, protobuf) b",
         ),
         ("value_format: {type: json}", "attributes.value_format: JsonFormat needs a schema, or a registry"),
         (

@@ -57,6 +57,7 @@ from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
@@ -440,12 +441,37 @@ class AvroFormatAttributes(Model):
     on_error: OnError | Template = "fail"
 
 
+class ProtobufFormatAttributes(Model):
+    """Protobuf's binary encoding, with a schema registry or without."""
+
+    type: Literal["protobuf"]
+    descriptor_set: str | None = Field(
+        default=None,
+        description="The path of a descriptor set, made by protoc. Default: the subject's latest schema.",
+    )
+    message: str | None = Field(
+        default=None, description="The full name of the message, such as `shop.Order`. Default: the schema's only one."
+    )
+    registry: str | None = Field(
+        default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."
+    )
+    subject: str | None = Field(
+        default=None,
+        description="The subject of the reader schema. Default: the topic's, such as `orders-value`.",
+    )
+    schema_id_in: Literal["payload", "headers"] = Field(
+        default="payload", description="Where records name their schema."
+    )
+    on_error: OnError | Template = "fail"
+
+
 _FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
     "raw": RawFormat,
     "string": StringFormat,
     "json": JsonFormat,
     "csv": CsvFormat,
     "avro": AvroFormat,
+    "protobuf": ProtobufFormat,
 }
 
 
@@ -666,7 +692,8 @@ else:
         | StringFormatAttributes
         | JsonFormatAttributes
         | CsvFormatAttributes
-        | AvroFormatAttributes,
+        | AvroFormatAttributes
+        | ProtobufFormatAttributes,
         Field(discriminator="type"),
     ]
     _WINDOWS = model_of(Windows, max_lateness=str | float | None)

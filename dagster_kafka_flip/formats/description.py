@@ -20,6 +20,7 @@ from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 
@@ -38,7 +39,7 @@ _BUILT_IN: dict[str, type[Format]] = {
 }
 
 # They have more that decides than their settings: the schemas of a registry.
-_DESCRIBE_THEMSELVES: dict[str, type[AvroFormat]] = {"avro": AvroFormat}
+_DESCRIBE_THEMSELVES: dict[str, type[AvroFormat | ProtobufFormat]] = {"avro": AvroFormat, "protobuf": ProtobufFormat}
 
 # Settings that do not affect which records are rejected.
 _OTHER_SETTINGS = frozenset({"on_error", "show_values"})

@@ -1,0 +1,356 @@
+"""ProtobufFormat: Protobuf's binary encoding as typed columns, with a schema registry or without."""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, schema_id, without_frame_problem
+from dagster_kafka_flip.formats.protobuf_compiler import check_packages, compiled
+from dagster_kafka_flip.formats.protobuf_schema import schema_of
+from dagster_kafka_flip.formats.protobuf_types import MisfitError, check_columns, plan, struct
+from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
+from dagster_kafka_flip.formats.schema_book import SchemaBook
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
+from dagster_kafka_flip.settings import check_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from google.protobuf.descriptor import Descriptor
+    from pyspark.sql import Column
+    from typing_extensions import Self
+
+    from dagster_kafka_flip.formats.protobuf_decoding import Messages
+    from dagster_kafka_flip.formats.protobuf_schema import ProtobufSchema
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+
+# Behind each framed payload: how many of its first bytes were in a header.
+_LENGTH_BYTES = 4
+
+
+class ProtobufFormat(RegisteredFormat):
+    """Decodes Protobuf's binary encoding into columns, with the package protobuf on Spark's executors.
+
+    As a value format the fields of the message become columns of their own. A key is one column.
+
+    With a registry, each record is decoded with the schema and the message that it was written with, and read as the
+    reader's message: that of the given descriptor set, or of the subject's latest schema when the run starts. Fields
+    are matched by number. Without a registry, all records were written with the given message, and nothing stands
+    before them.
+
+    Strict: a record is rejected if it can't be parsed, if a text is not UTF-8, if a required field is missing, if a
+    timestamp or duration is out of range, if the registry does not have its schema, if it holds another message, or if
+    a field of its message has another type than the reader's.
+
+    Args:
+        descriptor_set: A FileDescriptorSet or the path of one, from `protoc --include_imports --include_source_info
+            --descriptor_set_out=<file>`, with one .proto file given. Required without a registry. Default: the
+            subject's latest schema.
+        message: The full name of the message, such as `shop.Order`. Default: the schema's only message.
+        registry: See RegisteredFormat.
+        subject: See RegisteredFormat.
+        schema_id_in: See RegisteredFormat.
+        on_error: See Format.
+
+    Attributes:
+        declared: The descriptor set; None for the subject's latest.
+    """
+
+    declared: bytes | None = Field(default=None, repr=False)
+    message: str | None = None
+    _pinned: RegisteredSchema | None = PrivateAttr(default=None)
+
+    @check_arguments
+    def __init__(
+        self,
+        descriptor_set: bytes | str | Path | None = None,
+        *,
+        message: str | None = None,
+        registry: SchemaRegistry | str | None = None,
+        subject: str | None = None,
+        schema_id_in: SchemaIdIn = "payload",
+        on_error: OnError = "fail",
+    ) -> None:
+        super().__init__(
+            declared=descriptor_set,  # pyright: ignore[reportCallIssue]
+            message=message,  # pyright: ignore[reportCallIssue]
+            registry=registry,
+            subject=subject,
+            schema_id_in=schema_id_in,
+            on_error=on_error,
+        )
+
+    @field_validator("declared", mode="before")
+    @classmethod
+    def _check_declared(cls, declared: Any) -> bytes | None:
+        if isinstance(declared, (str, Path)):
+            try:
+                return Path(declared).read_bytes()
+            except (OSError, ValueError) as error:
+                msg = f"a ProtobufFormat's descriptor_set: {declared} can't be read ({error})"
+                raise ConfigurationError(msg) from None
+        if declared is not None and not isinstance(declared, bytes):
+            msg = f"a ProtobufFormat's descriptor_set is bytes or the path of a file, not {type(declared).__name__}"
+            raise ConfigurationError(msg)
+        return declared
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.registry is None and self.declared is None:
+            msg = (
+                "a ProtobufFormat needs a descriptor_set, or a registry: "
+                "ProtobufFormat(registry=SchemaRegistry(url=...))"
+            )
+            raise ConfigurationError(msg)
+        if self.registry is None and (self.subject is not None or self.schema_id_in != "payload"):
+            msg = "a ProtobufFormat's subject and schema_id_in are for one with a registry"
+            raise ConfigurationError(msg)
+        if self.subject is not None and self.declared is not None:
+            msg = "a ProtobufFormat's subject gives the reader schema, and so does its descriptor_set: leave one out"
+            raise ConfigurationError(msg)
+        if self.declared is not None:
+            check_columns(self.reader, "the ProtobufFormat's descriptor_set")
+        return self
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether the reader's message is known."""
+        return self.declared is not None
+
+    def read_with(self, registered: RegisteredSchema) -> Self:
+        """The format with a registered schema as its reader schema.
+
+        Raises:
+            ConfigurationError: It is no Protobuf schema, or its message can't be turned into columns.
+        """
+        what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
+        if registered.kind != "PROTOBUF":
+            msg = f"{what}, is a {registered.kind} schema, and ProtobufFormat reads Protobuf"
+            raise ConfigurationError(msg)
+        try:
+            descriptor_set = compiled(registered.text, registered.references)
+            message = _message(schema_of(descriptor_set), self.message)
+        except ValueError as error:
+            msg = f"{what}: {error}"
+            raise ConfigurationError(msg) from None
+        check_columns(message, what)
+        read = self.model_copy(update={"declared": descriptor_set, "message": message.full_name})
+        read._pinned = registered  # noqa: SLF001
+        return read
+
+    @property
+    def pinned(self) -> RegisteredSchema | None:
+        """The registered schema that records are read as; None if one was given."""
+        return self._pinned
+
+    @property
+    def reader(self) -> Descriptor:
+        """The reader's message.
+
+        Raises:
+            ConfigurationError: There is no such message; or it is the subject's latest, and the registry has not been
+                asked for it.
+        """
+        try:
+            return _message(self._schema, self.message)
+        except ValueError as error:
+            msg = f"the ProtobufFormat's descriptor_set: {error}"
+            raise ConfigurationError(msg) from None
+
+    @property
+    def _schema(self) -> ProtobufSchema:
+        if self.declared is None:
+            raise self.not_bound()
+        return schema_of(self.declared)
+
+    @property
+    def column_names(self) -> Sequence[str] | None:
+        """The names of the message's fields; None if the registry has not been asked for them yet."""
+        return None if self.declared is None else [field.name for field in self.reader.fields]
+
+    def description(self) -> dict[str, Any]:
+        """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
+        writers = None
+        if self._book is not None:
+            writers = {
+                digits: None if found is None else [found.kind, found.text, *map(list, found.references)]
+                for digits, found in sorted(self._book.known.items())
+            }
+        return {
+            "descriptor_set": None if self.declared is None else base64.b64encode(self.declared).decode(),
+            "message": self.message if self.declared is None else self.reader.full_name,
+            "has_registry": self._is_framed,
+            "schema_id_in": self.schema_id_in,
+            "is_key": self._is_key,
+            "writers": writers,
+        }
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> ProtobufFormat | None:
+        """The format of a description, which needs no registry; None if a run's schemas are missing.
+
+        Args:
+            description: From `description`.
+        """
+        declared, writers = description["descriptor_set"], description["writers"]
+        if declared is None or (description["has_registry"] and writers is None):
+            return None
+        made = cls(base64.b64decode(declared), message=description["message"])
+        if description["has_registry"]:
+            made = made.model_copy(update={"schema_id_in": description["schema_id_in"]})
+            made._is_key = description["is_key"]  # noqa: SLF001
+            known = {digits: _registered(digits, found) for digits, found in writers.items()}
+            made._book = SchemaBook(None, known)  # noqa: SLF001
+        return made
+
+    @property
+    def _is_framed(self) -> bool:
+        return self.registry is not None or self._book is not None
+
+    def framed(self, data: Column, headers: Column) -> Column:
+        """Key or value behind its frame, with the number of bytes that came from a header behind it.
+
+        The message indexes stand in the header too. Without the number, indexes that are cut would go on in the
+        content.
+        """
+        from pyspark.sql import functions as f
+
+        if not self._is_framed:
+            return data
+        whole = super().framed(data, headers)
+        in_header = f.octet_length(whole) - f.octet_length(data)
+        return f.concat(whole, f.unhex(f.lpad(f.hex(in_header), 2 * _LENGTH_BYTES, "0")))
+
+    def frame(self, data: Column) -> Column:
+        """The frame of a framed payload; null if it has none."""
+        return frame(_without_length(data))
+
+    def parse(self, data: Column) -> Column:
+        """The decoded message and the reason why there is none; it is decoded once, in Python."""
+        from pyspark import cloudpickle
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        from dagster_kafka_flip.formats import protobuf_decoding
+
+        # Executors don't have this package.
+        cloudpickle.register_pickle_by_value(protobuf_decoding)
+        result = StructType([StructField("content", struct(self.reader)), StructField("problem", StringType())])
+        if self._is_framed:
+            decode = protobuf_decoding.decoding(self._schemas(), None, UNKNOWN_SCHEMA)
+        else:
+            own = (self._schema.for_decoding, self.reader.full_name, plan(self.reader, self.reader))
+            decode = protobuf_decoding.decoding(None, own, UNKNOWN_SCHEMA)
+        # Not by Arrow: on its way through pandas a NaN becomes null. And Spark decodes a record twice if it may.
+        return f.udf(decode, result, useArrow=False).asNondeterministic()(data)
+
+    def _schemas(self) -> dict[bytes, tuple[str, Messages | str]]:
+        """How to decode records, by frame; a text if they can't be decoded."""
+        check_packages(with_compiler=True)
+        declared, name = self.declared or b"", self.reader.full_name
+        return {
+            bytes.fromhex(digits): (f"schema {schema_id(digits)}", _messages_of(digits, found, declared, name))
+            for digits, found in self.book.known.items()
+        }
+
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """Why a record can't be decoded."""
+        from pyspark.sql import functions as f
+
+        problem = parsed.getField("problem")
+        if not self._is_framed:
+            return problem
+        own = _without_length(data)
+        return (
+            f.when(data.isNull() | problem.isNull(), f.lit(None).cast("string"))
+            .when(frame(own).isNull(), without_frame_problem(own, self.schema_id_in))
+            .when(problem.startswith(UNKNOWN_SCHEMA), f.raise_error(problem).cast("string"))
+            .otherwise(problem)
+        )
+
+    def as_one(self, parsed: Column) -> Column:
+        """The message as one STRUCT."""
+        return parsed.getField("content")
+
+    def comments(self) -> Mapping[str, str]:
+        """The comment of each field."""
+        return self._schema.comments(self.reader.full_name)
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """One column for each field of the message."""
+        content = self.as_one(parsed)
+        return [(field.name, content.getField(field.name)) for field in self.reader.fields]
+
+
+def _without_length(data: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.substr(data, f.lit(1), f.octet_length(data) - f.lit(_LENGTH_BYTES))
+
+
+def _message(schema: ProtobufSchema, name: str | None) -> Descriptor:
+    """The message with a name, or the only one.
+
+    Raises:
+        ValueError: There is no such message, or there are several.
+    """
+    names = schema.messages
+    if name is None and len(names) != 1:
+        msg = f"it has {len(names)} messages ({', '.join(names)}). Name one: message={names[0] if names else '...'!r}"
+        raise ValueError(msg)
+    try:
+        return schema.message(names[0] if name is None else name)
+    except KeyError:
+        msg = f"it has no message {name!r}; it has {', '.join(names)}"
+        raise ValueError(msg) from None
+
+
+@lru_cache(maxsize=1024)
+def _messages_of(digits: str, found: RegisteredSchema | None, declared: bytes, name: str) -> Messages | str:
+    """How to decode the records of a schema; a text if they can't be decoded."""
+    what = f"schema {schema_id(digits)}"
+    if found is None:
+        return f"the registry has no {what}"
+    if found.kind != "PROTOBUF":
+        return f"{what} is a {found.kind} schema, and ProtobufFormat reads Protobuf"
+    try:
+        schema = schema_of(compiled(found.text, found.references))
+    except ValueError as error:
+        return f"{what}: {error}"
+    reader = schema_of(declared).message(name)
+    return schema.for_decoding, {
+        indexes: _readable(schema, written, reader) for indexes, written in schema.by_indexes().items()
+    }
+
+
+def _readable(schema: ProtobufSchema, name: str | None, reader: Descriptor) -> Any:
+    """The name of a written message and how to read it; a text if it can't be read."""
+    if name is None:
+        return (
+            "has message indexes here that mean two messages: Confluent's clients count messages behind a map or a "
+            "group differently"
+        )
+    if name != reader.full_name:
+        return f"holds a {name} here, and the reader schema is {reader.full_name}"
+    try:
+        return name, plan(schema.message(name), reader)
+    except MisfitError as error:
+        return f"can't be read as the reader schema: {error}"
+
+
+def _registered(digits: str, found: Sequence[Any] | None) -> RegisteredSchema | None:
+    """A schema of a description."""
+    if found is None:
+        return None
+    kind, text, *references = found
+    number = schema_id(digits)
+    return RegisteredSchema(
+        number if isinstance(number, int) else UNKNOWN_ID, kind, text, tuple(map(tuple, references))
+    )

@@ -1,0 +1,185 @@
+"""ProtobufSchema: a descriptor set, and what is in its last file."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.formats.protobuf_compiler import check_packages, with_known_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from google.protobuf.descriptor import Descriptor
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+
+# What FileDescriptorProto and DescriptorProto call their messages, in the paths of comments.
+_FILES_MESSAGES, _MESSAGES, _FIELDS = 4, 3, 2
+
+_GROUP, _ENUM, _INT32 = 10, 14, 5
+
+
+class ProtobufSchema:
+    """The messages of a descriptor set. It has a pool of its own, so that its names meet no others.
+
+    Args:
+        descriptor_set: A FileDescriptorSet, the file of the schema last.
+
+    Raises:
+        ValueError: It is none, or lacks a file that is imported.
+        ConfigurationError: The package protobuf is missing.
+    """
+
+    def __init__(self, descriptor_set: bytes) -> None:
+        check_packages(with_compiler=False)
+        from google.protobuf import descriptor_pool
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+        from google.protobuf.message import DecodeError
+
+        try:
+            given = FileDescriptorSet.FromString(descriptor_set)
+        except DecodeError:
+            msg = "it is no FileDescriptorSet: make one with protoc --include_imports --descriptor_set_out=<file>"
+            raise ValueError(msg) from None
+        if not given.file:
+            msg = "it has no files"
+            raise ValueError(msg)
+        last = given.file[-1].name
+        self._set = with_known_files(given)
+        self._file = next(file for file in self._set.file if file.name == last)
+        self._pool = descriptor_pool.DescriptorPool()
+        for file in self._set.file:
+            try:
+                self._pool.AddSerializedFile(file.SerializeToString())
+            except (TypeError, ValueError) as error:  # noqa: PERF203 -- a schema has few files
+                msg = f"its file {file.name} can't be used: {error}"
+                raise ValueError(msg) from None
+
+    @property
+    def messages(self) -> list[str]:
+        """The full names of the messages at the top of the file."""
+        return [f"{self._prefix}{message.name}" for message in self._file.message_type]
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self._file.package}." if self._file.package else ""
+
+    def message(self, name: str) -> Descriptor:
+        """The message with a full name.
+
+        Args:
+            name: The name, with its package.
+
+        Raises:
+            KeyError: There is no such message.
+        """
+        return self._pool.FindMessageTypeByName(name)
+
+    def by_indexes(self) -> dict[tuple[int, ...], str | None]:
+        """The full names of the file's messages by message indexes; None if the indexes have two meanings.
+
+        Confluent's clients don't agree on what counts: its Java client passes over the entries of maps and over groups,
+        its Python client does not.
+        """
+        found: dict[tuple[int, ...], str | None] = {}
+        for made_count in (True, False):
+            for indexes, name in _indexed(self._file.message_type, self._prefix, (), made_count=made_count):
+                found[indexes] = name if found.get(indexes, name) == name else None
+        return found
+
+    def comments(self, name: str) -> dict[str, str]:
+        """The comments of a message's fields that have one, if the descriptor set has comments.
+
+        Args:
+            name: The message's full name.
+        """
+        for file in self._set.file:
+            for path, full_name, message in _with_paths(file):
+                if full_name == name:
+                    return _comments(file, path, message)
+        return {}
+
+    @cached_property
+    def for_decoding(self) -> bytes:
+        """The descriptor set with numbers for enums, and without what decoding does not need.
+
+        A number that a closed enum does not have would become an unknown field, and be lost.
+        """
+        from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+        plain = FileDescriptorSet()
+        plain.CopyFrom(self._set)
+        for file in plain.file:
+            for unneeded in ("source_code_info", "service", "extension"):
+                file.ClearField(unneeded)
+            for message in file.message_type:
+                _without_enums(message)
+        return plain.SerializeToString(deterministic=True)
+
+
+@lru_cache(maxsize=256)
+def schema_of(descriptor_set: bytes) -> ProtobufSchema:
+    """The schema of a descriptor set. It is kept, because a run asks several times.
+
+    Args:
+        descriptor_set: A FileDescriptorSet.
+
+    Raises:
+        ValueError: It is none, or lacks a file that is imported.
+        ConfigurationError: The package protobuf is missing.
+    """
+    return ProtobufSchema(descriptor_set)
+
+
+def is_entry(message: Any) -> bool:
+    """Whether a message is the entry of a map.
+
+    Args:
+        message: Its descriptor.
+    """
+    return message.GetOptions().map_entry
+
+
+def _indexed(
+    messages: Any, prefix: str, above: tuple[int, ...], *, made_count: bool, groups: frozenset[str] = frozenset()
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    index = 0
+    for message in messages:
+        is_made = message.options.map_entry or f".{prefix}{message.name}" in groups
+        if not is_made:
+            yield (*above, index), f"{prefix}{message.name}"
+            of_groups = frozenset(field.type_name for field in message.field if field.type == _GROUP)
+            inner = f"{prefix}{message.name}."
+            yield from _indexed(message.nested_type, inner, (*above, index), made_count=made_count, groups=of_groups)
+        index += made_count or not is_made
+
+
+def _with_paths(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str, DescriptorProto]]:
+    def inside(messages: Any, prefix: str, path: tuple[int, ...], number: int) -> Iterator[Any]:
+        for index, message in enumerate(messages):
+            at, name = (*path, number, index), f"{prefix}{message.name}"
+            yield at, name, message
+            yield from inside(message.nested_type, f"{name}.", at, _MESSAGES)
+
+    yield from inside(file.message_type, f"{file.package}." if file.package else "", (), _FILES_MESSAGES)
+
+
+def _comments(file: FileDescriptorProto, path: tuple[int, ...], message: DescriptorProto) -> dict[str, str]:
+    texts: Mapping[tuple[int, ...], str] = {
+        tuple(location.path): inspect.cleandoc(location.leading_comments or location.trailing_comments)
+        for location in file.source_code_info.location
+    }
+    found = {field.name: texts.get((*path, _FIELDS, index), "") for index, field in enumerate(message.field)}
+    return {name: text for name, text in found.items() if text}
+
+
+def _without_enums(message: DescriptorProto) -> None:
+    message.ClearField("extension")
+    for field in message.field:
+        if field.type == _ENUM:
+            field.type = _INT32  # pyright: ignore[reportAttributeAccessIssue]
+            field.ClearField("type_name")
+            field.ClearField("default_value")
+    for inner in message.nested_type:
+        _without_enums(inner)

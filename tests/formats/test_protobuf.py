@@ -1,0 +1,689 @@
+"""ProtobufFormat on real Spark: what the package protobuf writes is landed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import struct
+import subprocess
+import sys
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.protobuf import ProtobufFormat
+from dagster_kafka_flip.formats.protobuf_compiler import compiled
+from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
+from dagster_kafka_flip.formats.schema_book import SchemaBook
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+
+spark_test = pytest.mark.spark
+
+ALL = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/any.proto";
+import "google/protobuf/duration.proto";
+import "google/protobuf/empty.proto";
+import "google/protobuf/field_mask.proto";
+import "google/protobuf/struct.proto";
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message All {
+  // The first.
+  int32 a_int32 = 1;
+  sint32 a_sint32 = 2;
+  sfixed32 a_sfixed32 = 3;
+  int64 a_int64 = 4;
+  sint64 a_sint64 = 5;
+  sfixed64 a_sfixed64 = 6;
+  uint32 a_uint32 = 7;
+  fixed32 a_fixed32 = 8;
+  uint64 a_uint64 = 9;
+  fixed64 a_fixed64 = 10;
+  float a_float = 11;
+  double a_double = 12;
+  bool a_bool = 13;
+  string a_string = 14;
+  bytes a_bytes = 15;
+  Color a_color = 16;
+  optional int64 maybe = 17;
+  Inner inner = 18;
+  repeated int64 numbers = 19;
+  repeated Inner inners = 20;
+  map<int64, double> doubles = 21;
+  map<string, Inner> by_name = 22;
+  oneof choice {
+    string text = 23;
+    Inner other = 24;
+    google.protobuf.Empty nothing = 25;
+  }
+  google.protobuf.Timestamp at = 26;
+  google.protobuf.Duration took = 27;
+  google.protobuf.Int64Value wrapped = 28;
+  google.protobuf.Struct document = 29;
+  google.protobuf.Value any_value = 30;
+  google.protobuf.Any any = 31;
+  google.protobuf.FieldMask mask = 32;
+  repeated Color colors = 33;
+  map<string, google.protobuf.Timestamp> times = 34;
+  message Inner {
+    optional double d = 1;
+    repeated string words = 2;
+  }
+  enum Color { RED = 0; GREEN = 1; }
+}
+"""
+V1 = 'syntax = "proto3"; package shop; message Order { int64 id = 1; string note = 2; }'
+V2 = 'syntax = "proto3"; package shop; message Order { int64 id = 1; optional string text = 2; int32 n = 3; }'
+
+
+def _class(text, name, references=()):
+    pool = descriptor_pool.DescriptorPool()
+    for file in FileDescriptorSet.FromString(compiled(text, references)).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def _format(text, **options):
+    return ProtobufFormat(compiled(text), **options)
+
+
+def _frame(number):
+    return b"\x00" + struct.pack(">I", number)
+
+
+def _of_a_run(reader, known, **options):
+    """The format as it is in a run that knows these schemas; None for one that the registry does not have."""
+    form = ProtobufFormat(
+        compiled(reader), registry="registry", schema_id_in=options.pop("where", "payload"), **options
+    )
+    form = form.model_copy()
+    form._book = SchemaBook(
+        None,
+        {
+            (_frame(number) if isinstance(number, int) else number).hex().upper(): None
+            if text is None
+            else RegisteredSchema(number if isinstance(number, int) else -1, "PROTOBUF", text)
+            for number, text in known.items()
+        },
+    )
+    return form
+
+
+def _records(spark, values, headers=None):
+    rows = [
+        (None, None if value is None else bytearray(value), "t", 0, offset, None, 0, headers)
+        for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, RECORD_SCHEMA)
+
+
+def _landed(spark, form, values, headers=None):
+    """The decoded columns and the error of each value."""
+    decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
+    rows = decoder.finish(decoder.stage(_records(spark, values, headers))).orderBy("kafka_offset").collect()
+    return [({name: _plain(row[name]) for name in form.column_names}, row["kafka_error"]) for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "asDict"):
+        return {name: _plain(each) for name, each in value.asDict().items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+# --- before anything runs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (ProtobufFormat, "needs a descriptor_set, or a registry"),
+        (lambda: ProtobufFormat(b"nonsense"), "it is no FileDescriptorSet"),
+        (lambda: ProtobufFormat(b""), "it has no files"),
+        (lambda: ProtobufFormat("/no/such/file"), "/no/such/file can't be read"),
+        (lambda: ProtobufFormat(5), "bytes or the path of a file, not int"),  # pyright: ignore[reportArgumentType]
+        (lambda: _format(V1, message="shop.Nothing"), "it has no message 'shop.Nothing'; it has shop.Order"),
+        (lambda: _format(V1 + "message B {}"), r"it has 2 messages \(shop.Order, shop.B\). Name one"),
+        (lambda: _format(V1, subject="orders-value"), "subject and schema_id_in are for one with a registry"),
+        (lambda: _format(V1, subject="orders-value", registry="r"), "leave one out"),
+        (lambda: _format(V1, registry="http://localhost:8081"), "SchemaRegistry\\(url=...\\)"),
+        (lambda: _format('syntax="proto3"; message A {}'), "the message A has no fields"),
+        (
+            lambda: _format('syntax="proto3"; message A { int32 a = 1; repeated A more = 2; }'),
+            r"the message A holds itself \(A.more\)",
+        ),
+        (
+            lambda: _format('syntax="proto3"; message A { map<string, A.B> m = 1; message B { A back = 1; } }'),
+            r"the message A holds itself \(A.m.back\)",
+        ),
+        (lambda: _format('syntax="proto2"; message A { optional int32 a = 1; optional int32 A = 2; }'), "a and A"),
+        (
+            lambda: _format(
+                'syntax="proto3";'
+                + "".join(
+                    f"message M{n} {{ {''.join(f'M{n + 1} f{i} = {i + 1};' for i in range(9))} }}" for n in range(6)
+                )
+                + "message M6 { int32 a = 1; }",
+                message="M0",
+            ),
+            "would be more than 10000 fields",
+        ),
+    ],
+)
+def test_what_can_be_no_columns_is_told_before_anything_runs(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_a_set_without_its_imports_is_told():
+    imports = 'syntax="proto3"; import "b.proto"; message A { B b = 1; }'
+    whole = FileDescriptorSet.FromString(
+        compiled(imports, (("b.proto", 'syntax="proto3"; message B { int32 a = 1; }'),))
+    )
+    del whole.file[0]
+    with pytest.raises(ConfigurationError, match="can't be used"):
+        ProtobufFormat(whole.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("text", "references", "message"),
+    [
+        ("nonsense!", (), "schema:1:"),
+        ('syntax="proto3"; import "b.proto"; message A {}', (), "b.proto: File not found"),
+        ('syntax="proto3"; import "/etc/passwd"; message A {}', (), "/etc/passwd: File not found"),
+        ('syntax="proto3"; import "../b.proto"; message A {}', (), "b.proto"),
+        (V1, (("../b.proto", V1),), "no path of a .proto file"),
+        (V1, (("/tmp/b.proto", V1),), "no path of a .proto file"),
+        (V1, (("grpc_tools/protoc.py", "import os"),), "no path of a .proto file"),
+        (V1, (("a/../../b.proto", V1),), "no path of a .proto file"),
+    ],
+)
+def test_a_text_that_is_none_or_reaches_for_other_files_is_refused(text, references, message):
+    with pytest.raises(ValueError, match=message):
+        compiled(text, references)
+
+
+def test_texts_and_descriptors_in_base64_refer_to_each_other():
+    import base64
+
+    def descriptor(text):
+        file = FileDescriptorSet.FromString(compiled(text)).file[-1]
+        return base64.b64encode(file.SerializeToString()).decode()
+
+    inner = 'syntax="proto3"; package r; '
+    inner += 'import "google/protobuf/timestamp.proto"; message B { google.protobuf.Timestamp t = 1; }'
+    outer = 'syntax="proto3"; import "dir/b.proto";'
+    outer += ' import "google/type/date.proto"; message A { r.B b = 1; google.type.Date d = 2; }'
+    whole = FileDescriptorSet.FromString(compiled(outer, (("dir/b.proto", inner),)))
+    encoded = base64.b64encode(whole.file[-1].SerializeToString()).decode()
+    for text in (outer, encoded):
+        for reference in (inner, descriptor(inner)):
+            form = ProtobufFormat(compiled(text, (("dir/b.proto", reference),)))
+            assert form.column_names == ["b", "d"]
+
+
+def test_comments_describe_columns():
+    form = _format(ALL)
+    assert form.comments() == {"a_int32": "The first."}
+
+
+def test_a_description_makes_the_format_again():
+    for form in (_format(V1), _of_a_run(V2, {1: V1, 2: None})):
+        decoder = Decoder.of(None, form, None)
+        described = json.loads(json.dumps(describe_decoder(decoder)))
+        again = decoder_of(described, Decoder.of(None, _format(ALL), None))
+        assert again is not None
+        assert describe_decoder(again) == described
+
+
+# --- on Spark -----------------------------------------------------------------------------------------------------
+
+
+@spark_test
+def test_every_type_becomes_its_column(spark):
+    form, kind = _format(ALL), _class(ALL, "shop.All")
+    low: Any = kind(
+        a_int32=-(2**31),
+        a_sint32=-(2**31),
+        a_sfixed32=-(2**31),
+        a_int64=-(2**63),
+        a_sint64=2**53 + 1,
+        a_sfixed64=-(2**63),
+        a_uint32=2**32 - 1,
+        a_fixed32=2**32 - 1,
+        a_uint64=2**64 - 1,
+        a_fixed64=2**64 - 1,
+        a_float=0.5,
+        a_double=math.nan,
+        a_bool=True,
+        a_string="ü\0🙂",
+        a_bytes=b"\xff\x00",
+        a_color=7,
+        maybe=0,
+        inner={"d": 0.0, "words": ["", "x"]},
+        numbers=[2**63 - 1, -1],
+        inners=[{}, {"d": -math.inf}],
+        doubles={-1: math.nan},
+        by_name={"k": {"words": ["w"]}},
+        nothing={},
+        wrapped={"value": 0},
+        mask={"paths": ["a_b"]},
+        any={"type_url": "t/x", "value": b"\x01"},
+        colors=[0, 1, 9],
+    )
+    low.at.FromJsonString("1700-01-01T00:00:00Z")
+    low.took.FromNanoseconds(-1_500_000_001)
+    low.times["x"].FromJsonString("2900-12-31T23:59:59.999999999Z")
+    low.document.update({"b": [1, None, 1.5], "a": {"ü": True}})
+    low.any_value.null_value = 0
+    (full, none, empty) = _landed(spark, form, [low.SerializeToString(), None, b""])
+    row, problem = full
+    assert problem is None
+    assert math.isnan(row.pop("a_double"))
+    assert math.isnan(row.pop("doubles")[-1])
+    assert {name: value for name, value in row.items() if name not in {"at", "times"}} == {
+        "a_int32": -(2**31),
+        "a_sint32": -(2**31),
+        "a_sfixed32": -(2**31),
+        "a_int64": -(2**63),
+        "a_sint64": 2**53 + 1,
+        "a_sfixed64": -(2**63),
+        "a_uint32": 2**32 - 1,
+        "a_fixed32": 2**32 - 1,
+        "a_uint64": Decimal(2**64 - 1),
+        "a_fixed64": Decimal(2**64 - 1),
+        "a_float": 0.5,
+        "a_bool": True,
+        "a_string": "ü\0🙂",
+        "a_bytes": b"\xff\x00",
+        "a_color": "7",
+        "maybe": 0,
+        "inner": {"d": 0.0, "words": ["", "x"]},
+        "numbers": [2**63 - 1, -1],
+        "inners": [{"d": None, "words": []}, {"d": -math.inf, "words": []}],
+        "by_name": {"k": {"d": None, "words": ["w"]}},
+        "text": None,
+        "other": None,
+        "nothing": True,
+        "took": Decimal("-1.500000001"),
+        "wrapped": 0,
+        "document": '{"a": {"ü": true}, "b": [1, null, 1.5]}',
+        "any_value": "null",
+        "any": {"type_url": "t/x", "value": b"\x01"},
+        "mask": {"paths": ["a_b"]},
+        "colors": ["RED", "GREEN", "9"],
+    }
+    assert none == (dict.fromkeys(form.column_names or ()), None)
+    row, problem = empty
+    assert problem is None
+    assert [row[name] for name in ("a_int64", "a_uint64", "a_string", "a_color", "numbers", "doubles")] == [
+        0,
+        Decimal(0),
+        "",
+        "RED",
+        [],
+        {},
+    ]
+    assert [row[name] for name in ("maybe", "inner", "text", "nothing", "at", "wrapped", "document")] == [None] * 7
+
+
+@spark_test
+def test_timestamps_are_cut_to_microseconds_and_no_further(spark):
+    form = _format(
+        'syntax="proto3"; import "google/protobuf/timestamp.proto"; message T { google.protobuf.Timestamp at = 1; }'
+    )
+    kind = _class(
+        'syntax="proto3"; import "google/protobuf/timestamp.proto"; message T { google.protobuf.Timestamp at = 1; }',
+        "T",
+    )
+    given_at = [(-62135596800, 0), (-1, 999_999_999), (0, 1_999), (253402300799, 999_999_999)]
+    wrong = [(-62135596801, 0), (253402300800, 0), (0, -1), (0, 1_000_000_000)]
+    values = [kind(at={"seconds": s, "nanos": n}).SerializeToString() for s, n in [*given_at, *wrong]]
+    decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
+    rows = (
+        decoder.finish(decoder.stage(_records(spark, values)))
+        .orderBy("kafka_offset")
+        .selectExpr("unix_micros(at)", "kafka_error")
+        .collect()
+    )
+    assert [tuple(row) for row in rows] == [
+        *[(s * 1_000_000 + n // 1000, None) for s, n in given_at],
+        *[(None, "a google.protobuf.Timestamp in it is out of range")] * 4,
+    ]
+
+
+@spark_test
+def test_proto2_and_editions(spark):
+    two = """syntax="proto2"; message A {
+        required int32 id = 1; optional string s = 2 [default = "x"]; optional E e = 3 [default = Y];
+        repeated E es = 4 [packed = true]; optional group Part = 5 { optional int32 n = 1; }
+        extensions 100 to 200; enum E { X = 1; Y = 2; } } extend A { optional int32 more = 100; }"""
+    kind = _class(two, "A")
+    whole = kind(id=1, e=1, part={"n": 3}).SerializeToString()
+    # 7 is no number of the closed enum: protobuf itself makes an unknown field of it.
+    odd = b"\x08\x01\x18\x07\x22\x02\x01\x07\xa0\x06\x05"
+    rows = _landed(spark, _format(two), [whole, kind(id=2).SerializeToString(), odd, b"", b"\x08\x01\x12\x01\xff"])
+    assert rows[:3] == [
+        ({"id": 1, "s": None, "e": "X", "es": [], "part": {"n": 3}}, None),
+        ({"id": 2, "s": None, "e": None, "es": [], "part": None}, None),
+        ({"id": 1, "s": None, "e": "7", "es": ["X", "7"], "part": None}, None),
+    ]
+    assert [problem for _, problem in rows[3:]] == [
+        "the required field id is missing",
+        "a text in it is not valid UTF-8",
+    ]
+    edition = (
+        'edition="2023"; message A { int32 a = 1; int32 b = 2 [features.field_presence = IMPLICIT]; '
+        "message G { int32 n = 1; } G g = 3 [features.message_encoding = DELIMITED]; }"
+    )
+    made = _class(edition, "A")(g={"n": 4}).SerializeToString()
+    assert _landed(spark, _format(edition), [made]) == [({"a": None, "b": 0, "g": {"n": 4}}, None)]
+
+
+@spark_test
+def test_records_of_several_schemas_are_read_as_one(spark):
+    old, new = _class(V1, "shop.Order"), _class(V2, "shop.Order")
+    form = _of_a_run(V2, {1: V1, 2: V2, 3: None, 4: "nonsense", 5: V1.replace("int64 id", "string id")})
+    values = [
+        _frame(1) + b"\x00" + old(id=0, note="").SerializeToString(),
+        _frame(2) + b"\x02\x00" + new(id=2, n=5).SerializeToString(),
+        _frame(2) + b"\x00",
+        _frame(3) + b"\x00",
+        _frame(4) + b"\x00",
+        _frame(5) + b"\x00",
+        b"",
+        b"\x00\x01",
+        b"\x05abcdef",
+        _frame(1),
+        _frame(1) + b"\x02",
+        _frame(1) + b"\x02\x02",
+        _frame(1) + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80",
+        _frame(1) + b"\xfe\xff\xff\xff\x0f\x00",
+        _frame(1) + b"\x01",
+        _frame(1) + b"\x00\x0a\xff\xff\xff\xff\x07",
+        None,
+    ]
+    rows = _landed(spark, form, values)
+    # A field that the writer's schema does not have is unknown, and an empty text of the old schema is one.
+    assert rows[:3] == [
+        ({"id": 0, "text": "", "n": None}, None),
+        ({"id": 2, "text": None, "n": 5}, None),
+        ({"id": 0, "text": None, "n": 0}, None),
+    ]
+    nothing = {"id": None, "text": None, "n": None}
+    assert rows[-1] == (nothing, None)
+    assert all(row == nothing for row, _ in rows[3:])
+    problems = [problem for _, problem in rows[3:-1]]
+    assert problems[0] == "the registry has no schema 3"
+    assert problems[1].startswith("schema 4: schema:1:1: ")
+    assert problems[2:] == [
+        "schema 5 can't be read as the reader schema: the field Order.id (1) is string and not int64",
+        "it is empty",
+        "its 2 bytes are too few for a schema id (5)",
+        "its first byte is 0x05, not the magic byte 0x00 of a schema registry's serializer",
+        "schema 1: its message indexes are cut",
+        "schema 1: its message indexes are cut",
+        "schema 1: its message indexes [1] are those of no message in it",
+        "schema 1: its message indexes are no numbers",
+        "schema 1: it claims 2147483647 message indexes",
+        "schema 1: it claims -1 message indexes",
+        "schema 1: it is no shop.Order, is truncated, or a text in it is not valid UTF-8",
+    ]
+
+
+@spark_test
+def test_an_id_that_was_not_asked_for_stops_the_read(spark):
+    with pytest.raises(Exception, match="0000000009") as caught:
+        _landed(spark, _of_a_run(V1, {1: V1}), [_frame(9) + b"\x00"])
+    assert UNKNOWN_SCHEMA in str(caught.value)
+
+
+@spark_test
+def test_message_indexes_name_the_message(spark):
+    text = """syntax="proto3"; package shop;
+        message A { int32 a = 1; message Inner { int32 x = 1; message Deep { int64 y = 1; } } }
+        message B { map<string, int32> m = 1; message First { int32 a = 1; } message Second { int32 a = 1; } }
+        message C { int32 c = 1; }"""
+    deep = _class(text, "shop.A.Inner.Deep")(y=5).SerializeToString()
+    form = _of_a_run(text, {1: text}, message="shop.A.Inner.Deep")
+    rows = _landed(spark, form, [_frame(1) + b"\x06\x00\x00\x00" + deep, _frame(1) + b"\x00", _frame(1) + b"\x02\x04"])
+    assert rows[0] == ({"y": 5}, None)
+    assert [problem for _, problem in rows[1:]] == [
+        "schema 1 holds a shop.A here, and the reader schema is shop.A.Inner.Deep",
+        "schema 1 holds a shop.C here, and the reader schema is shop.A.Inner.Deep",
+    ]
+    # To Confluent's Java client [1, 1] is Second, to its Python client it is First.
+    form = _of_a_run(text, {1: text}, message="shop.B.Second")
+    content = b"\x08\x05"
+    rows = _landed(spark, form, [_frame(1) + bytes([4, 2, index * 2]) + content for index in (0, 1, 2)])
+    assert rows[0][1] == "schema 1 holds a shop.B.First here, and the reader schema is shop.B.Second"
+    assert "that mean two messages" in str(rows[1][1])
+    assert rows[2] == ({"a": 5}, None)
+
+
+@spark_test
+def test_ids_and_indexes_in_headers(spark):
+    guid = uuid.UUID("12345678-1234-1234-1234-123456789abc")
+    frame = b"\x01" + guid.bytes
+    content = _class(V1, "shop.Order")(id=7, note="x").SerializeToString()
+    form = _of_a_run(V1, {frame: V1, 1: V1}, where="headers")
+
+    def headers(value):
+        return [("__value_schema_id", bytearray(value))]
+
+    whole = ({"id": 7, "note": "x"}, None)
+    assert _landed(spark, form, [content], headers(frame + b"\x00")) == [whole]
+    assert _landed(spark, form, [content], headers(frame + b"\x02\x00")) == [whole]
+    assert _landed(spark, form, [content], headers(_frame(1) + b"\x00")) == [whole]
+    assert _landed(spark, form, [b""], headers(frame + b"\x00")) == [({"id": 0, "note": ""}, None)]
+    assert _landed(spark, form, [_frame(1) + b"\x00" + content]) == [whole]
+    # The content is never taken for what its header lacks.
+    for header, problem in (
+        (frame, f"schema {guid}: its message indexes are cut"),
+        (frame + b"\x02", f"schema {guid}: its message indexes are cut"),
+        (frame + b"\x00\x00", f"schema {guid}: bytes are left over behind the message indexes in its header"),
+        (b"\x09", "its first byte is 0x09"),
+    ):
+        ((row, found),) = _landed(spark, form, [content], headers(header))
+        assert row == {"id": None, "note": None}
+        assert str(found).startswith(problem)
+
+
+@spark_test
+def test_an_asset_fails_on_a_wrong_record_and_decodes_each_once(spark):
+    form = _format(V1)
+    decoder = Decoder.of(None, form, KafkaColumns(fields=("offset",)))
+    rows = decoder.finish(decoder.stage(_records(spark, [b"\x08"])))
+    with pytest.raises(Exception, match=r"t-0 offset 0: it is no shop\.Order"):
+        rows.collect()
+    java: Any = rows._jdf
+    plan = java.queryExecution().toString().partition("== Physical Plan ==")[2]
+    assert plan.count("BatchEvalPython") == 1
+
+
+@spark_test
+def test_a_key_is_one_column(spark):
+    records = _records(spark, [None]).selectExpr("X'0805' AS key", "* EXCEPT (key)")
+    decoder = Decoder.of(_format(V1), None, KafkaColumns(fields=("key", "offset")))
+    (row,) = decoder.finish(decoder.stage(records)).collect()
+    assert row["kafka_key"].asDict() == {"id": 5, "note": ""}
+
+
+def _messages():
+    numbers = st.integers(-(2**63), 2**63 - 1)
+    inner = st.fixed_dictionaries({}, optional={"d": st.floats(), "words": st.lists(st.text(), max_size=2)})
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "a_int32": st.integers(-(2**31), 2**31 - 1),
+            "a_sint64": numbers,
+            "a_uint64": st.integers(0, 2**64 - 1),
+            "a_fixed32": st.integers(0, 2**32 - 1),
+            "a_float": st.floats(width=32),
+            "a_double": st.floats(),
+            "a_string": st.text(),
+            "a_bytes": st.binary(max_size=5),
+            "a_color": st.integers(-(2**31), 2**31 - 1),
+            "maybe": numbers,
+            "inner": inner,
+            "numbers": st.lists(numbers, max_size=3),
+            "inners": st.lists(inner, max_size=2),
+            "doubles": st.dictionaries(numbers, st.floats(), max_size=2),
+            "by_name": st.dictionaries(st.text(max_size=2), inner, max_size=2),
+            "text": st.text(max_size=3),
+        },
+    )
+
+
+def _expected(message):
+    """A message as protobuf itself reads it, as a column's STRUCT."""
+    found = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.has_presence and not message.HasField(field.name):
+            found[field.name] = None
+        elif field.name == "a_color":
+            found[field.name] = {0: "RED", 1: "GREEN"}.get(value, str(value))
+        elif field.message_type is not None and field.message_type.GetOptions().map_entry:
+            found[field.name] = {
+                key: _expected(each) if hasattr(each, "DESCRIPTOR") else each for key, each in value.items()
+            }
+        elif field.is_repeated:
+            found[field.name] = [_expected(each) if hasattr(each, "DESCRIPTOR") else each for each in value]
+        else:
+            found[field.name] = _expected(value) if hasattr(value, "DESCRIPTOR") else value
+    return found
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else (math.copysign(1, value), value)
+    if isinstance(value, dict):
+        return {name: _comparable(each) for name, each in value.items()}
+    return [_comparable(each) for each in value] if isinstance(value, list) else value
+
+
+@spark_test
+@settings(max_examples=20)
+@given(made=st.lists(_messages(), min_size=1, max_size=20))
+def test_what_protobuf_writes_is_landed(spark, made):
+    kind = _class(ALL, "shop.All")
+    messages = [kind(**each) for each in made]
+    rows = _landed(spark, _format(ALL), [message.SerializeToString() for message in messages])
+    assert [problem for _, problem in rows] == [None] * len(rows)
+    assert _comparable([row for row, _ in rows]) == _comparable([_expected(message) for message in messages])
+
+
+@spark_test
+@settings(max_examples=15)
+@given(made=st.lists(_messages(), min_size=1, max_size=5), data=st.data())
+def test_broken_bytes_are_rejected_or_read_as_protobuf_reads_them(spark, made, data):
+    kind = _class(ALL, "shop.All")
+    values = []
+    for each in made:
+        whole = kind(**each).SerializeToString()
+        at = data.draw(st.integers(0, len(whole)))
+        values += [whole[:at], whole[:at] + data.draw(st.binary(max_size=4)) + whole[at:], data.draw(st.binary())]
+    rows = _landed(spark, _format(ALL), values)
+    for value, (row, problem) in zip(values, rows, strict=True):
+        try:
+            message = kind.FromString(value)
+        except DecodeError:
+            assert problem is not None
+            assert set(row.values()) == {None}
+            continue
+        if problem is None:
+            known = {name for name in row if name not in {"at", "took", "document", "any_value", "wrapped", "times"}}
+            expected = _expected(message)
+            for name in known - {"colors", "nothing"}:
+                assert _comparable(row[name]) == _comparable(expected[name])
+        else:
+            assert "google.protobuf" in problem
+
+
+@spark_test
+def test_deep_and_huge_claims_are_rejected(spark):
+    text = 'syntax="proto3"; import "google/protobuf/struct.proto"; '
+    text += "message A { google.protobuf.Value v = 1; bytes b = 2; repeated int32 n = 3; }"
+    value = b""
+    for _ in range(3000):
+        inner = b"\x0a" + _length(value) + value
+        value = b"\x32" + _length(inner) + inner
+    deep = b"\x0a" + _length(value) + value
+    huge = [b"\x12\xff\xff\xff\xff\x07x", b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01"]
+    rows = _landed(spark, _format(text), [deep, *huge, b"\x0a\x00", b"\x0a\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f"])
+    assert [problem for _, problem in rows] == [
+        *["it is no A, is truncated, or a text in it is not valid UTF-8"] * 3,
+        "a google.protobuf.Value in it has no value",
+        "a google.protobuf.Value in it is no number of JSON (NaN or infinite)",
+    ]
+
+
+def _length(data):
+    number, out = len(data), b""
+    while number > 0x7F:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+_ON_AN_EXECUTOR = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from dagster_kafka_flip.formats.protobuf import ProtobufFormat
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+form = ProtobufFormat(Path(sys.argv[1]))
+records = spark.sql("SELECT X'0805' AS v")
+print(records.select(form.parse(records["v"]).alias("p")).collect())
+"""
+
+
+@spark_test
+@pytest.mark.slow
+@pytest.mark.parametrize(("lacks", "says"), [("dagster_kafka_flip", "id=5"), ("google.protobuf", "lack the Python")])
+def test_executors_need_protobuf_and_not_this_package(tmp_path, lacks, says):
+    (tmp_path / "set").write_bytes(compiled(V1))
+    # What a worker's Python runs first: to it, the package is not there.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Lacks:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {lacks!r} or name.startswith({lacks + '.'!r}):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Lacks())\n"
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_AN_EXECUTOR, str(tmp_path / "set")],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert says in done.stdout + done.stderr

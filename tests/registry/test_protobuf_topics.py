@@ -1,0 +1,233 @@
+"""Topics in Protobuf with a real registry: from confluent-kafka's serializer to the table."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    header_schema_id_serializer,
+    prefix_schema_id_serializer,
+)
+from confluent_kafka.schema_registry.common.protobuf import (
+    _create_index_array,  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
+)
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.schema_registry.serde import SchemaId
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.protobuf import ProtobufFormat
+from dagster_kafka_flip.formats.protobuf_compiler import compiled
+from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+OFFSET = KafkaColumns(fields=("topic", "partition", "offset"))
+HEAD = 'syntax = "proto3"; package shop; '
+V1 = HEAD + "message Order { int64 id = 1; }"
+V2 = HEAD + "message Order { int64 id = 1; optional string note = 2; }"
+V3 = HEAD + "message Order { int64 id = 1; optional string note = 2; map<string, int32> n = 3; }"
+
+
+def pool_of(text, references=()):
+    """The files of a text, each in a pool of its own as producers are processes of their own."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in FileDescriptorSet.FromString(compiled(text, references)).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+def class_of(text, name="shop.Order", references=()):
+    return message_factory.GetMessageClass(pool_of(text, references).FindMessageTypeByName(name))
+
+
+@pytest.fixture
+def client(registry):
+    with SchemaRegistryClient({"url": registry.url}) as producer:
+        yield producer
+
+
+@pytest.fixture
+def serialized(client, topic):
+    """What a producer with a schema writes, framed by Confluent's own functions.
+
+    Their serializer itself takes a schema from a registry in Base64 alone, which this one does not give for a text.
+    """
+
+    def of(text, *orders, name="shop.Order", references=(), side=MessageField.VALUE, headers=None, subject=None):
+        is_key = side == MessageField.KEY
+        refers = [SchemaReference(file, f"{topic}-{file}", 1) for file, _ in references]
+        number = client.register_schema(
+            subject or f"{topic}-{'key' if is_key else 'value'}", Schema(text, "PROTOBUF", refers)
+        )
+        kind: Any = class_of(text, name, references)
+        schema_id = SchemaId("PROTOBUF", number, str(uuid.uuid4()), _create_index_array(kind.DESCRIPTOR))
+        frame = prefix_schema_id_serializer if headers is None else header_schema_id_serializer
+        context = SerializationContext(topic, side, headers)
+        return [frame(kind(**order).SerializeToString(), context, schema_id) for order in orders]
+
+    return of
+
+
+@pytest.fixture
+def run(registry, connection, spark_of, topic, table):
+    """Lands what is new."""
+
+    def ingest_it(form=None, **options):
+        return ingest(
+            KafkaSource(topics=(topic,)),
+            options.pop("target", DeltaTarget(table=table, schema_evolution=True)),
+            spark=spark_of,
+            connection=connection,
+            value_format=form or ProtobufFormat(registry=registry),
+            columns=options.pop("columns", OFFSET),
+            **options,
+        )
+
+    return ingest_it
+
+
+def produce(kafka, topic, values, **more):
+    kafka.produce(topic, [(None, value) for value in values], **more)
+
+
+def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, serialized, run):
+    kafka.create(topic, partitions=2)
+    produce(kafka, topic, serialized(V1, {"id": 1}, {"id": 2}))
+    assert run().rows == 2
+    produce(kafka, topic, serialized(V2, {"id": 3, "note": "x"}))
+    produce(kafka, topic, serialized(V1, {"id": 0}))
+    produce(kafka, topic, serialized(V3, {"id": 5, "n": {"a": 7}}), partition=1)
+    result = run()
+    assert (result.rows, result.records, result.known.table_rows) == (3, 3, 5)
+    assert landed.rows(table, "id", "note", "n") == [
+        (0, None, None),
+        (1, None, None),
+        (2, None, None),
+        (3, "x", None),
+        (5, None, [("a", 7)]),
+    ]
+    document = json.loads(landed.history(table, 1)[0]["userMetadata"])
+    assert len(document["schemas"]["value"]) == 3
+
+
+def test_references_nested_messages_keys_and_tombstones(kafka, topic, table, client, serialized, registry, run):
+    money = 'syntax = "proto3"; package money; message Amount { int64 units = 1; }'
+    client.register_schema(f"{topic}-common/money.proto", Schema(money, "PROTOBUF"))
+    text = (
+        HEAD
+        + 'import "common/money.proto"; import "google/protobuf/timestamp.proto"; message Other { int32 a = 1; } '
+        + "message Order { message Line { money.Amount price = 1; google.protobuf.Timestamp at = 2; } }"
+    )
+    references = (("common/money.proto", money),)
+    (value,) = serialized(
+        text, {"price": {"units": 7}, "at": {"seconds": 1}}, name="shop.Order.Line", references=references
+    )
+    # The count and the indexes of the message, behind the id.
+    assert value[5:8] == b"\x04\x02\x00"
+    (key,) = serialized(V1, {"id": 5}, side=MessageField.KEY)
+    kafka.create(topic)
+    kafka.produce(topic, [(key, value), (key, None)])
+    with pytest.raises(ConfigurationError, match="it has 2 messages"):
+        run()
+    run(
+        ProtobufFormat(registry=registry, message="shop.Order.Line"),
+        key_format=ProtobufFormat(registry=registry),
+        columns=KafkaColumns(fields=("key", "offset")),
+    )
+    columns = ("kafka_offset", "price", "at", "kafka_key")
+    assert landed.rows(table, *columns) == [
+        (0, {"units": 7}, datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc), {"id": 5}),
+        (1, None, None, {"id": 5}),
+    ]
+
+
+def test_ids_in_headers(kafka, topic, table, serialized, registry, run):
+    kafka.create(topic)
+    headers: list[Any] = []
+    (value,) = serialized(V2, {"id": 3, "note": "x"}, headers=headers)
+    ((name, frame),) = headers
+    assert name == "__value_schema_id"
+    # The message indexes stand in the header too, and nothing but the content in the payload.
+    assert frame[0] == 1
+    assert frame[17:] == b"\x00"
+    assert value == class_of(V2)(id=3, note="x").SerializeToString()
+    # This registry knows no guids. An id may stand in the header as well.
+    (framed,) = serialized(V2, {"id": 3})
+    headers = [(name, framed[:6])]
+    kafka.produce(topic, [(None, value), (None, value)], headers=headers)
+    kafka.produce(topic, [(None, value)], headers=[(name, framed[:5])])
+    assert run(ProtobufFormat(registry=registry, schema_id_in="headers"), dead_letter=f"{table}-bad").rows == 2
+    assert landed.rows(table, "id", "note") == [(3, "x"), (3, "x")]
+    ((error,),) = landed.rows(f"{table}-bad", "error")
+    assert error.endswith(": its message indexes are cut")
+
+
+def test_records_that_can_not_be_read_become_dead_letters(
+    kafka, topic, table, spark, client, serialized, registry, run
+):
+    kafka.create(topic)
+    (whole,) = serialized(V1, {"id": 1})
+    (other,) = serialized(HEAD + "message Refund { string id = 1; }", {"id": "x"}, name="shop.Refund", subject="other")
+    (misfit,) = serialized(HEAD + "message Order { string id = 1; }", {"id": "x"}, subject=f"{topic}-misfit")
+    number, of_other, of_whole = (int.from_bytes(each[1:5], "big") for each in (misfit, other, whole))
+    bad = [b"\x00\x7f\xff\xff\xff\x00", b"", whole + b"\xff", other, misfit]
+    produce(kafka, topic, [whole, *bad])
+    with pytest.raises(RecordsRejectedError, match="5 records can't be decoded") as caught:
+        run()
+    assert f"{topic}-0 offset 1: the registry has no schema 2147483647" in str(caught.value)
+    result = run(dead_letter=f"{table}-rejected")
+    assert (result.rows, result.dead_letters) == (1, 5)
+    assert landed.rows(table, "id") == [(1,)]
+    assert sorted(landed.rows(f"{table}-rejected", "kafka_offset", "error")) == [
+        (1, "the registry has no schema 2147483647"),
+        (2, "it is empty"),
+        (
+            3,
+            f"schema {of_whole}: it is no shop.Order, is truncated, or a text in it is not valid UTF-8",
+        ),
+        (4, f"schema {of_other} holds a shop.Refund here, and the reader schema is shop.Order"),
+        (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string and not int64"),
+    ]
+    letters = spark.read.format("delta").load(f"{table}-rejected")
+    again = decode_dead_letters(letters, value_format=ProtobufFormat(compiled(V1), registry=registry, on_error="null"))
+    assert again.where("kafka_error IS NOT NULL").count() == 5
+
+
+def test_a_kept_record_has_nulls_and_its_bytes(kafka, topic, table, serialized, registry, run):
+    kafka.create(topic)
+    (whole,) = serialized(V2, {"id": 1, "note": "x"})
+    produce(kafka, topic, [whole, whole[:-1]])
+    assert run(ProtobufFormat(registry=registry, on_error="null")).rows == 2
+    rows = landed.rows(table, "kafka_offset", "id", "note", "kafka_rejected_value")
+    assert rows == [(0, 1, "x", None), (1, None, None, whole[:-1])]
+
+
+def test_what_confluents_python_client_registers_by_itself(kafka, topic, table, client, run):
+    kafka.create(topic)
+    kind = class_of(V2)
+    make: Any = ProtobufSerializer
+    try:
+        value = make(kind, client)(kind(id=4, note="x"), SerializationContext(topic, MessageField.VALUE))
+    finally:
+        latest = client.get_latest_version(f"{topic}-value").schema.schema_str
+    # A descriptor in Base64.
+    assert base64.b64decode(latest, validate=True)
+    produce(kafka, topic, [value])
+    assert run().rows == 1
+    assert landed.rows(table, "id", "note") == [(4, "x")]
