@@ -17,6 +17,7 @@ from dagster_kafka_flip.broker.local_registry import LocalRegistry
 from dagster_kafka_flip.errors import RecordsRejectedError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
@@ -94,6 +95,7 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
     }
     seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
     seen["avro"] = _land_avro(kafka, f"{topic}-avro", f"{table}-avro", session, connection)
+    seen["protobuf"] = _land_protobuf(kafka, f"{topic}-protobuf", f"{table}-protobuf", session, connection)
     kafka.close()
     print(json.dumps(seen))
 
@@ -138,6 +140,32 @@ def _land_avro(
         session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "note", "kafka_error").collect()
     )
     return [[result.rows], *map(list, rows), [newer]]
+
+
+def _land_protobuf(
+    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection
+) -> list[list[object]]:
+    """Lands records of two schemas, of which the second is met while reading, and one that is cut; rows and error."""
+    head = 'syntax = "proto3"; message Order { int64 id = 1; '
+    texts = [head + "}", head + "optional double price = 2; }"]
+    kafka.create(topic)
+    with tempfile.TemporaryDirectory() as folder, LocalRegistry(Path(folder)) as local:
+        with SchemaRegistryClient({"url": local.url}) as client:
+            older, newer = (client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF")) for text in texts)
+        first, second = (b"\x00" + number.to_bytes(4, "big") + b"\x00" for number in (older, newer))
+        price = b"\x11\x00\x00\x00\x00\x00\x00\xf8\x3f"
+        kafka.produce(topic, [(None, first + b"\x08\x01"), (None, second + price), (None, second + price[:-1])])
+        ingest(
+            KafkaSource(topics=(topic,)),
+            table,
+            spark=lambda: session,
+            connection=connection,
+            value_format=ProtobufFormat(registry=SchemaRegistry(url=local.url), on_error="null"),
+        )
+    rows = (
+        session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "price", "kafka_error").collect()
+    )
+    return [*map(list, rows), [newer]]
 
 
 def _land_unreadable(

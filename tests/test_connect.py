@@ -74,3 +74,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
     assert count == [3]
     assert orders[:2] == [[1, None, None], [2, "x", None]]
     assert orders[2] == [None, None, f"schema {newer}: it does not fit the schema, or is truncated"]
+    *orders, (newer,) = seen["protobuf"]
+    assert orders[:2] == [[1, None, None], [0, 1.5, None]]
+    assert orders[2][:2] == [None, None]
+    assert orders[2][2].startswith(f"schema {newer}: it is no Order, is truncated")
