@@ -248,7 +248,7 @@ class ProtobufFormat(RegisteredFormat):
         else:
             own = (self._schema.for_decoding, self.reader.full_name, plan(self.reader, self.reader))
             decode = protobuf_decoding.decoding(None, own, UNKNOWN_SCHEMA)
-        # Not by Arrow: on its way through pandas a NaN becomes null. And Spark decodes a record twice if it may.
+        # Not by Arrow, on whose way a NaN becomes null. And Spark decodes a record twice if it may.
         return f.udf(decode, result, useArrow=False).asNondeterministic()(data)
 
     def _schemas(self) -> dict[bytes, tuple[str, Messages | str]]:
