@@ -29,7 +29,6 @@ from dagster_kafka_flip.formats.frames import (
 )
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
 from dagster_kafka_flip.formats.schema_book import SchemaBook
-from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
 from dagster_kafka_flip.settings import check_arguments
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from dagster_kafka_flip.formats.avro_schema import AvroType
+    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 # Behind each record, and read with it. Spark makes a struct of nulls of what it can't decode, and does not notice bytes
@@ -149,18 +149,12 @@ class AvroFormat(RegisteredFormat):
 
     def description(self) -> dict[str, Any]:
         """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
-        writers = None
-        if self._book is not None:
-            writers = {
-                digits: None if found is None else [found.kind, found.text, *map(list, found.references)]
-                for digits, found in sorted(self._book.known.items())
-            }
         return {
             "schema": self.declared,
             "has_registry": self._is_framed,
             "schema_id_in": self.schema_id_in,
             "is_key": self._is_key,
-            "writers": writers,
+            "writers": None if self._book is None else self._book.description(),
         }
 
     @classmethod
@@ -176,8 +170,7 @@ class AvroFormat(RegisteredFormat):
         if description["has_registry"]:
             made = made.model_copy(update={"schema_id_in": description["schema_id_in"]})
             made._is_key = description["is_key"]  # noqa: SLF001
-            known = {digits: _registered(digits, found) for digits, found in description["writers"].items()}
-            made._book = SchemaBook(None, known)  # noqa: SLF001
+            made._book = SchemaBook.described(description["writers"])  # noqa: SLF001
         return made
 
     @property
@@ -201,18 +194,18 @@ class AvroFormat(RegisteredFormat):
         if not self._is_framed:
             return _from_avro(data, own, change(own))
         decoded = None
-        for digits, found in self._schemas.items():
-            if isinstance(found, _Schemas):
+        for digits, found in self._resolutions.items():
+            if isinstance(found, _Resolution):
                 branch = _from_avro(without_frame(data, digits), found.writer.root, change(found.reader.root))
                 is_so = has_frame(data, digits)
                 decoded = f.when(is_so, branch) if decoded is None else decoded.when(is_so, branch)
         return _from_avro(f.lit(None).cast("binary"), own, change(own)) if decoded is None else decoded
 
     @property
-    def _schemas(self) -> dict[str, _Schemas | str]:
+    def _resolutions(self) -> dict[str, _Resolution | str]:
         """How to decode records, by frame; a text if they can't be decoded."""
         reader = self.reader.text
-        return {digits: _schemas_of(digits, found, reader) for digits, found in self.book.known.items()}
+        return {digits: _resolution_of(digits, found, reader) for digits, found in self.book.known.items()}
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """Why a record can't be decoded."""
@@ -244,7 +237,7 @@ class AvroFormat(RegisteredFormat):
             return misfit
         frame = self.frame(data)
         reason = f.when(frame.isNull(), without_frame_problem(data, self.schema_id_in))
-        for digits, found in self._schemas.items():
+        for digits, found in self._resolutions.items():
             named = f.lit(f"schema {schema_id(digits)}: ")
             text = f.lit(found) if isinstance(found, str) else f.concat(named, misfit)
             reason = reason.when(frame == f.lit(digits), text)
@@ -265,7 +258,7 @@ class AvroFormat(RegisteredFormat):
         return None if fields is None else [(field["name"], content.getField(field["name"])) for field in fields]
 
 
-class _Schemas(NamedTuple):
+class _Resolution(NamedTuple):
     """A writer's schema, and the reader schema for its records."""
 
     writer: AvroSchema
@@ -279,7 +272,7 @@ def _schema(text: str, references: tuple[tuple[str, str], ...] = ()) -> AvroSche
 
 
 @lru_cache(maxsize=1024)
-def _schemas_of(digits: str, found: RegisteredSchema | None, reader: str) -> _Schemas | str:
+def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> _Resolution | str:
     """How to decode the records of a schema; a text if they can't be decoded."""
     name = f"schema {schema_id(digits)}"
     if found is None:
@@ -293,18 +286,7 @@ def _schemas_of(digits: str, found: RegisteredSchema | None, reader: str) -> _Sc
     read_as = fitted(writer, _schema(reader))
     if isinstance(read_as, str):
         return f"{name} can't be read as the reader schema: {read_as}"
-    return _Schemas(writer, read_as)
-
-
-def _registered(digits: str, found: Sequence[Any] | None) -> RegisteredSchema | None:
-    """A schema of a description."""
-    if found is None:
-        return None
-    kind, text, *references = found
-    number = schema_id(digits)
-    return RegisteredSchema(
-        number if isinstance(number, int) else UNKNOWN_ID, kind, text, tuple(map(tuple, references))
-    )
+    return _Resolution(writer, read_as)
 
 
 def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:

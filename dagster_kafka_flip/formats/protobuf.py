@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
@@ -17,7 +17,6 @@ from dagster_kafka_flip.formats.protobuf_schema import schema_of
 from dagster_kafka_flip.formats.protobuf_types import MisfitError, check_columns, plan, struct
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
 from dagster_kafka_flip.formats.schema_book import SchemaBook
-from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
 from dagster_kafka_flip.settings import check_arguments
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.protobuf_decoding import Messages
     from dagster_kafka_flip.formats.protobuf_schema import ProtobufSchema
+    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 # Behind each framed payload: how many of its first bytes were in a header.
@@ -54,9 +54,9 @@ class ProtobufFormat(RegisteredFormat):
             --descriptor_set_out=<file>`, with one .proto file given. Required without a registry. Default: the
             subject's latest schema.
         message: The full name of the message, such as `shop.Order`. Default: the schema's only message.
-        registry: See RegisteredFormat.
-        subject: See RegisteredFormat.
-        schema_id_in: See RegisteredFormat.
+        registry: See FramedFormat.
+        subject: See FramedFormat.
+        schema_id_in: See FramedFormat.
         on_error: See Format.
 
     Attributes:
@@ -65,7 +65,6 @@ class ProtobufFormat(RegisteredFormat):
 
     declared: bytes | None = Field(default=None, repr=False)
     message: str | None = None
-    _pinned: RegisteredSchema | None = PrivateAttr(default=None)
 
     @check_arguments
     def __init__(
@@ -102,19 +101,7 @@ class ProtobufFormat(RegisteredFormat):
         return declared
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
-        if self.registry is None and self.declared is None:
-            msg = (
-                "a ProtobufFormat needs a descriptor_set, or a registry: "
-                "ProtobufFormat(registry=SchemaRegistry(url=...))"
-            )
-            raise ConfigurationError(msg)
-        if self.registry is None and (self.subject is not None or self.schema_id_in != "payload"):
-            msg = "a ProtobufFormat's subject and schema_id_in are for one with a registry"
-            raise ConfigurationError(msg)
-        if self.subject is not None and self.declared is not None:
-            msg = "a ProtobufFormat's subject gives the reader schema, and so does its descriptor_set: leave one out"
-            raise ConfigurationError(msg)
+    def _check_columns(self) -> Self:
         if self.declared is not None:
             check_columns(self.reader, "the ProtobufFormat's descriptor_set")
         return self
@@ -146,11 +133,6 @@ class ProtobufFormat(RegisteredFormat):
         return read
 
     @property
-    def pinned(self) -> RegisteredSchema | None:
-        """The registered schema that records are read as; None if one was given."""
-        return self._pinned
-
-    @property
     def reader(self) -> Descriptor:
         """The reader's message.
 
@@ -177,19 +159,13 @@ class ProtobufFormat(RegisteredFormat):
 
     def description(self) -> dict[str, Any]:
         """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
-        writers = None
-        if self._book is not None:
-            writers = {
-                digits: None if found is None else [found.kind, found.text, *map(list, found.references)]
-                for digits, found in sorted(self._book.known.items())
-            }
         return {
             "descriptor_set": None if self.declared is None else base64.b64encode(self.declared).decode(),
             "message": self.message if self.declared is None else self.reader.full_name,
             "has_registry": self._is_framed,
             "schema_id_in": self.schema_id_in,
             "is_key": self._is_key,
-            "writers": writers,
+            "writers": None if self._book is None else self._book.description(),
         }
 
     @classmethod
@@ -206,8 +182,7 @@ class ProtobufFormat(RegisteredFormat):
         if description["has_registry"]:
             made = made.model_copy(update={"schema_id_in": description["schema_id_in"]})
             made._is_key = description["is_key"]  # noqa: SLF001
-            known = {digits: _registered(digits, found) for digits, found in writers.items()}
-            made._book = SchemaBook(None, known)  # noqa: SLF001
+            made._book = SchemaBook.described(writers)  # noqa: SLF001
         return made
 
     @property
@@ -343,14 +318,3 @@ def _readable(schema: ProtobufSchema, name: str | None, reader: Descriptor) -> A
         return name, plan(schema.message(name), reader)
     except MisfitError as error:
         return f"can't be read as the reader schema: {error}"
-
-
-def _registered(digits: str, found: Sequence[Any] | None) -> RegisteredSchema | None:
-    """A schema of a description."""
-    if found is None:
-        return None
-    kind, text, *references = found
-    number = schema_id(digits)
-    return RegisteredSchema(
-        number if isinstance(number, int) else UNKNOWN_ID, kind, text, tuple(map(tuple, references))
-    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import SchemaNotFoundError
 from dagster_kafka_flip.formats.frames import schema_id
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schemas import Schemas
 
 
@@ -41,6 +41,22 @@ class SchemaBook:
         if self._schemas is not None:
             self._schemas.close()
 
+    def description(self) -> dict[str, Any]:
+        """The known schemas as JSON, by frame."""
+        return {
+            digits: None if found is None else [found.kind, found.text, *map(list, found.references)]
+            for digits, found in sorted(self._known.items())
+        }
+
+    @classmethod
+    def described(cls, description: Mapping[str, Any]) -> SchemaBook:
+        """The book of a description, which needs no registry.
+
+        Args:
+            description: From `description`.
+        """
+        return cls(None, {digits: _registered(digits, found) for digits, found in description.items()})
+
     def learn(self, frames: Iterable[str]) -> bool:
         """Asks the registry for schemas; returns whether one of them is new.
 
@@ -62,3 +78,13 @@ class SchemaBook:
             except SchemaNotFoundError:
                 self._known[digits] = None
         return bool(new)
+
+
+def _registered(digits: str, described: Sequence[Any] | None) -> RegisteredSchema | None:
+    if described is None:
+        return None
+    kind, text, *references = described
+    number = schema_id(digits)
+    return RegisteredSchema(
+        number if isinstance(number, int) else UNKNOWN_ID, kind, text, tuple(map(tuple, references))
+    )
