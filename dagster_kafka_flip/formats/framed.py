@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import PrivateAttr, field_validator, model_validator
 
@@ -32,6 +32,9 @@ class FramedFormat(Format):
         schema_id_in: Where records name their schema: `payload` (default; a magic byte and an id before the content) or
             `headers` (Confluent's HeaderSchemaIdSerializer; records without such a header are read as with `payload`).
     """
+
+    reader_option: ClassVar[str] = "schema"
+    """Name of the option with the reader schema."""
 
     registry: SchemaRegistry | str | None = None
     subject: str | None = None
@@ -63,13 +66,13 @@ class FramedFormat(Format):
     def _check_together(self) -> Self:
         name = type(self).__name__
         if self.registry is None and not self.has_reader:
-            msg = f"{name} needs a schema, or a registry: {name}(registry=SchemaRegistry(url=...))"
+            msg = f"{name} needs a {self.reader_option}, or a registry: {name}(registry=SchemaRegistry(url=...))"
             raise ConfigurationError(msg)
         if self.registry is None and (self.subject is not None or self.schema_id_in != "payload"):
             msg = f"{name}: subject and schema_id_in need a registry"
             raise ConfigurationError(msg)
         if self.subject is not None and self.has_reader:
-            msg = f"{name}: the subject gives the reader schema, and so does the schema: leave one out"
+            msg = f"{name}: the subject gives the reader schema, and so does {self.reader_option}: leave one out"
             raise ConfigurationError(msg)
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -62,6 +62,8 @@ class ProtobufFormat(RegisteredFormat):
     Attributes:
         declared: The descriptor set; None for the subject's latest.
     """
+
+    reader_option: ClassVar[str] = "descriptor_set"
 
     declared: bytes | None = Field(default=None, repr=False)
     message: str | None = None

@@ -164,7 +164,7 @@ def _plain(value: Any) -> Any:
         (lambda: ProtobufFormat(5), "bytes or the path of a file, not int"),  # pyright: ignore[reportArgumentType]
         (lambda: _format(V1, message="shop.Nothing"), "it has no message 'shop.Nothing'; it has shop.Order"),
         (lambda: _format(V1 + "message B {}"), r"it has 2 messages \(shop.Order, shop.B\). Name one"),
-        (lambda: _format(V1, subject="orders-value"), "subject and schema_id_in are for one with a registry"),
+        (lambda: _format(V1, subject="orders-value"), "subject and schema_id_in need a registry"),
         (lambda: _format(V1, subject="orders-value", registry="r"), "leave one out"),
         (lambda: _format(V1, registry="http://localhost:8081"), "SchemaRegistry\\(url=...\\)"),
         (lambda: _format('syntax="proto3"; message A {}'), "the message A has no fields"),
