@@ -252,7 +252,10 @@ class _Run:
                 self.spec.target,
                 ", ".join(map(str, sorted(look.foreign))),
             )
-        return look, self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
+        plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
+        if plan.splits:
+            self.spec.decoder.recall(look.schemas)
+        return look, plan
 
     def _first_batch(self, plan: WindowPlan) -> WindowPlan:
         limit = self.spec.limits.max_records_per_batch

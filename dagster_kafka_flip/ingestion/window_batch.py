@@ -437,6 +437,7 @@ class WindowLanding:
             repairs=self._table.repairs,
             incidents=plan.incidents,
             until_ms=None if self._rules.repair else max(look.until_ms or 0, plan.windows[-1].window.stop_ms),
+            schemas=self._spec.decoder.schemas,
         )
 
     def _write(self, batch: _Batch, document: WindowsDocument) -> Committed | None:

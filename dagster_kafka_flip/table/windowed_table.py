@@ -68,6 +68,7 @@ class WindowsLook:
         foreign: Versions with foreign rows since the last windows were written.
         earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
         incidents: Tolerated errors.
+        schemas: The schemas that earlier commits met, by `key` and `value`.
     """
 
     base_version: int
@@ -81,6 +82,7 @@ class WindowsLook:
     foreign: tuple[int, ...] = ()
     earlier: Mapping[TopicPartition, EarlierRows] = field(default_factory=dict["TopicPartition", "EarlierRows"])
     incidents: tuple[Incident, ...] = ()
+    schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ class WindowedTable:
             until_ms=None if last is None else last.until_ms,
             fence=walked.fence,
             foreign=tuple(walked.foreign),
+            schemas={} if last is None else last.schemas,
         )
 
     def _walk(self) -> _Walked:
@@ -480,6 +483,7 @@ class RepairedTable(WindowedTable):
             earlier=earlier,
             routed=anchor.routed,
             incidents=anchor.incidents,
+            schemas={} if anchor.document is None else anchor.document.schemas,
         )
 
     @property

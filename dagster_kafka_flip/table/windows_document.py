@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.source.incident import Incident
@@ -19,7 +19,7 @@ from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.marked_json import read_marked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -52,6 +52,7 @@ class WindowsDocument:
         repairs: Id of the repaired stream.
         incidents: Tolerated errors.
         until_ms: End of the last window of this or an earlier commit, in milliseconds since the epoch.
+        schemas: The schemas that records were met with, by `key` and `value`, for formats with a registry.
     """
 
     attempt: str
@@ -67,6 +68,7 @@ class WindowsDocument:
     repairs: str | None = None
     incidents: tuple[Incident, ...] = ()
     until_ms: int | None = None
+    schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
 
     def overlaps(self, other: WindowsDocument) -> bool:
         """Whether both replace rows of the same window."""
@@ -105,6 +107,8 @@ class WindowsDocument:
             document["incidents"] = [incident.to_json() for incident in self.incidents]
         if self.until_ms is not None:
             document["until"] = self.until_ms
+        if self.schemas:
+            document["schemas"] = {side: list(frames) for side, frames in self.schemas.items()}
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -133,4 +137,5 @@ class WindowsDocument:
             repairs=document.get("repairs"),
             incidents=tuple(Incident(**incident) for incident in document.get("incidents", ())),
             until_ms=document.get("until"),
+            schemas=document.get("schemas", {}),
         )

@@ -268,17 +268,24 @@ def test_windows(kafka, topic, table, registry, connection, spark_of, produce):
     produce(V1, {"id": 1}, timestamp=start)
     produce(V2, {"id": 2, "note": "x"}, timestamp=start + 1000)
     windows = [Window.between("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")]
+    from dagster_kafka_flip.formats import learning
+
+    read_again: list[Any] = []
+    real = learning.learn_schemas
     for _ in range(2):
-        (result,) = rewrite_windows(
-            KafkaSource(topics=(topic,)),
-            table,
-            windows,
-            spark=spark_of,
-            connection=connection,
-            value_format=AvroFormat(registry=registry),
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(learning, "learn_schemas", lambda *asked: read_again.append(1) or real(*asked))
+            (result,) = rewrite_windows(
+                KafkaSource(topics=(topic,)),
+                table,
+                windows,
+                spark=spark_of,
+                connection=connection,
+                value_format=AvroFormat(registry=registry),
+            )
         assert result.committed is not None
         assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
+    assert len(read_again) == 1, "the second time, the commit says which schemas there are"
 
 
 def test_an_asset_says_what_its_columns_are(kafka, topic, table, registry, broker, spark, produce):

@@ -57,6 +57,7 @@ _documents = st.builds(
     repairs=st.none() | st.text(max_size=8),
     incidents=st.lists(_incidents, max_size=2).map(tuple),
     until_ms=st.none() | st.integers(0, 2**42),
+    schemas=st.dictionaries(st.sampled_from(["key", "value"]), st.lists(st.text(max_size=10), max_size=3)),
 )
 
 
