@@ -119,7 +119,8 @@ def kafka_delta_asset(
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
-        schema_evolution: Whether to add new columns to the table. Default: no; they are an error.
+        schema_evolution: Whether to add new columns to the table, and to widen types if the table property
+            `delta.enableTypeWidening` is `true`. Default: no; they are an error.
         single_writer: See DeltaTarget.
         max_records_per_batch: Maximum number of offsets in one commit. Default: no limit.
         max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit, based on the average

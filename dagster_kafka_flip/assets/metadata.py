@@ -88,6 +88,16 @@ def reader_schemas_metadata(result: IngestResult | WindowsResult) -> dict[str, s
     return {f"kafka/{side}_schema": schema for side, schema in result.reader_schemas.items()}
 
 
+def column_changes_metadata(changes: Iterable[str]) -> dict[str, str]:
+    """What was changed about the table's columns: `delta/column_changes`; nothing if nothing was.
+
+    Args:
+        changes: The changes.
+    """
+    told = ", ".join(dict.fromkeys(changes))
+    return {"delta/column_changes": told} if told else {}
+
+
 def column_schema(result: IngestResult | WindowsResult) -> TableSchema:
     """The table's columns, with their comments as descriptions.
 
@@ -145,6 +155,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     metadata |= _event_time(result, previous)
     metadata |= fields_metadata(result.fields)
     metadata |= reader_schemas_metadata(result)
+    metadata |= column_changes_metadata(result.column_changes)
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:

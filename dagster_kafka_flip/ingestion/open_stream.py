@@ -229,6 +229,7 @@ class OpenStream:
             location=location,
             columns=names_and_types(self._landing.columns),
             comments=comments(self._landing.columns),
+            column_changes=() if self._landing.columns is None else self._landing.columns.changes,
             reader_schemas=self._spec.decoder.reader_schemas,
             overrides_start=self._reads.overriding is not None,
             started_spark=True,

@@ -23,6 +23,7 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
+from dagster_kafka_flip.table.schema import TableColumns
 from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Landing:
         *,
         leave_out_rejected: bool = False,
     ) -> None:
-        self.columns: StructType | None = None
+        self.columns: TableColumns | None = None
         self._spec = spec
         self._session = session
         self._context = context
@@ -221,7 +222,10 @@ class Landing:
         rows = self._decoded(self._records(assignment), watch)
         if self._spec.transform is not None and not assignment.plan.is_empty:
             watch.whole.transformed(rows)
-        self.columns = self._table.check_schema(rows.schema)
+        columns = self._table.check_schema(rows.schema)
+        before = () if self.columns is None else self.columns.changes
+        # A repeat finds the same changes.
+        self.columns = TableColumns(columns.struct, tuple(dict.fromkeys((*before, *columns.changes))))
         plan = assignment.plan
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:

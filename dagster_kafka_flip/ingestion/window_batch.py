@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.window import Windows
     from dagster_kafka_flip.source.window_enumerator import WindowEnumerator
     from dagster_kafka_flip.source.window_plan import WindowPlan
+    from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsLook
     from dagster_kafka_flip.table.written import Committed
 
@@ -372,6 +373,7 @@ class WindowLanding:
             location=self._table.location(),
             columns=names_and_types(batch.columns),
             comments=comments(batch.columns),
+            column_changes=() if batch.columns is None else batch.columns.changes,
             reader_schemas=self._spec.decoder.reader_schemas,
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,
@@ -577,7 +579,7 @@ class _Batch:
         self.whole = WholeBatch(plan.splits)
         self.watch: BatchObservation | None = None
         self.window_watch: Observation | None = None
-        self.columns: StructType | None = None
+        self.columns: TableColumns | None = None
         self.done: Committed | None = None
 
     @property

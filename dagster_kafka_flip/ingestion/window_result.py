@@ -54,6 +54,7 @@ class WindowsResult:
             aren't known.
         kept: Topic partitions that the table has windows of and that were not read: their rows stayed.
         spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.
+        column_changes: What the commit changed about the table's columns, such as `+ note string`.
     """
 
     plan: WindowPlan
@@ -74,6 +75,7 @@ class WindowsResult:
     rows_by_topic: Mapping[tuple[str, str], int] | None = None
     kept: tuple[TopicPartition, ...] = ()
     spark_seconds: float = 0.0
+    column_changes: tuple[str, ...] = ()
 
     def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
         """Rows of one of its windows; None if they aren't known.

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
+    from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ _T = TypeVar("_T")
 
 # The limit for lookups that don't have to be complete, such as what earlier runs did not report.
 MOST_COMMITS = 1000
+
+_TYPE_WIDENING = "delta.enableTypeWidening"
 
 # Delta cleans up its log by whole days, so no useful setting deletes a younger commit.
 _TOO_YOUNG_TO_ASK = timedelta(hours=24)
@@ -259,31 +262,35 @@ class DeltaTable:
         self.create(schema)
         return still_there(self.anchor(), self._target)
 
-    def check_schema(self, schema: StructType) -> StructType:
+    def check_schema(self, schema: StructType) -> TableColumns:
         """Checks that a batch's columns fit the table.
 
         Returns:
-            The table's columns as they are after the batch.
+            The table's columns as they are after the batch, and what it changes about them.
 
         Raises:
             SchemaMismatchError: They don't fit.
         """
         existing = self._schema()
         try:
-            check_schema(schema, existing, str(self._target), may_add=self._target.schema_evolution)
+            return check_schema(
+                schema,
+                existing,
+                str(self._target),
+                may_change=self._target.schema_evolution,
+                may_widen=lambda: self.properties().get(_TYPE_WIDENING) == "true",
+            )
         except SchemaMismatchError as error:
             if not self._has_nothing_but_our_columns():
                 raise
             # A first try made these columns and wrote nothing, so no rows need them.
             away = "remove its folder" if self._target.is_path else f"DROP TABLE {self._target.identifier}"
+            stop = "\n" if "\n" in str(error) else ". "
             msg = (
-                f"{error}. An earlier run created the table and nothing was ever written to it, so you can also "
+                f"{error}{stop}An earlier run created the table and nothing was ever written to it, so you can also "
                 f"{away}: the next run creates it with the columns of its batch"
             )
             raise SchemaMismatchError(msg) from error
-        known = {field.name.lower() for field in existing.fields}
-        added = [field for field in schema.fields if field.name.lower() not in known]
-        return type(existing)([*existing.fields, *added])
 
     def _has_nothing_but_our_columns(self) -> bool:
         """Whether the table is still as `create` made it."""

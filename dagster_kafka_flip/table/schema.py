@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql.types import DataType, StructField, StructType
 
 _COLUMN_MAPPING = "delta.columnMapping.mode"
 # Parquet's restriction for column names without column mapping.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+# From narrow to wide.
+_WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
-def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bool) -> None:
-    """Checks that a batch's columns fit a table's.
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table after a batch.
+
+    Attributes:
+        struct: The columns.
+        changes: What the batch changes about them, such as `+ note string` and `amount int -> bigint`.
+    """
+
+    struct: StructType
+    changes: tuple[str, ...] = ()
+
+
+def check_schema(
+    batch: StructType, table: StructType, name: str, *, may_change: bool, may_widen: Callable[[], bool]
+) -> TableColumns:
+    """Checks that a batch's columns fit a table's; returns the table's columns after the batch.
 
     Compares names case-insensitively, like Spark and Delta. Columns that only the table has are filled with nulls and
     must be nullable.
@@ -28,34 +46,146 @@ def check_schema(batch: StructType, table: StructType, name: str, *, may_add: bo
         batch: The batch's columns.
         table: The table's columns.
         name: The table's name, for messages.
-        may_add: Whether to add columns that only the batch has.
+        may_change: Whether to add columns that only the batch has, and to widen types.
+        may_widen: Returns whether Delta widens types of this table (`delta.enableTypeWidening`).
 
     Raises:
-        SchemaMismatchError: A column is new and may not be added, has another type, or is required and missing.
+        SchemaMismatchError: A column is new and may not be added, has another type, or is required and missing. The
+            message shows all differences.
     """
-    added: list[str] = []
-    changed: list[str] = []
-    _compare(batch, table, "", added, changed)
+    found = list(_differences(batch, table, ""))
     named = {field.name.lower() for field in batch.fields}
     missing = [field.name for field in table.fields if not field.nullable and field.name.lower() not in named]
-    if changed:
-        msg = (
-            f"the batch does not fit the table {name}: {'; '.join(changed)}. Nothing was written. Change the value "
-            "format, cast in the transform, or use another table"
+    changed = [one for one in found if one.table is not None]
+    added = [one for one in found if one.table is None]
+    can_widen = bool(changed) and all(one.is_wider for one in changed)
+    if changed and not (can_widen and may_change and may_widen()):
+        what = "; ".join(
+            f"the column {one.path} is {one.table} in the table and {one.batch} in the batch" for one in changed
         )
-        raise SchemaMismatchError(msg)
-    if missing:
+        ways_on = "Change the value format, cast in the transform, or use another table"
+        if can_widen:
+            ways_on = (
+                "To widen it, set schema_evolution=True and the table property 'delta.enableTypeWidening' to true, "
+                "which only readers with type widening can read (Delta 3.2 and later); or cast in the transform"
+            )
+        msg = f"the batch does not fit the table {name}: {what}. Nothing was written. {ways_on}"
+    elif missing:
         msg = (
             f"the table {name} requires {', '.join(missing)}, which the batch does not have. Nothing was written. Add "
             "the column in the transform, or drop NOT NULL from the table's"
         )
-        raise SchemaMismatchError(msg)
-    if added and not may_add:
+    elif added and not may_change:
+        columns = ", ".join(f"{one.path} ({one.batch})" for one in added)
         msg = (
-            f"the table {name} has no column {', '.join(added)}. Nothing was written. Set schema_evolution=True to "
+            f"the table {name} has no column {columns}. Nothing was written. Set schema_evolution=True to "
             "add it, or drop it in the transform"
         )
-        raise SchemaMismatchError(msg)
+    else:
+        return TableColumns(merged(table, batch), tuple(str(one) for one in found))
+    if len(found) + len(missing) > 1:
+        lines = [line for one in found for line in one.lines()] + [f"- {column} NOT NULL" for column in missing]
+        msg = "\n".join([f"{msg}. The table (-) and the batch (+):", *lines])
+    raise SchemaMismatchError(msg)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """A column, or a field in one, that differs.
+
+    Attributes:
+        path: Where it is.
+        table: Its type in the table; None if the table has none.
+        batch: Its type in the batch.
+        is_wider: Whether Delta can widen the table's type to the batch's.
+    """
+
+    path: str
+    table: str | None
+    batch: str
+    is_wider: bool = False
+
+    def lines(self) -> list[str]:
+        """The difference as lines."""
+        before = [] if self.table is None else [f"- {self.path} {self.table}"]
+        return [*before, f"+ {self.path} {self.batch}"]
+
+    def __str__(self) -> str:
+        if self.table is None:
+            return f"+ {self.path} {self.batch}"
+        return f"{self.path} {self.table} -> {self.batch}"
+
+
+def _differences(batch: StructType, table: StructType, prefix: str) -> Iterator[_Difference]:
+    existing = {field.name.lower(): field for field in table.fields}
+    for field in batch.fields:
+        path = f"{prefix}{field.name}"
+        known = existing.get(field.name.lower())
+        if known is None:
+            yield _Difference(path, None, field.dataType.simpleString())
+        else:
+            yield from _type_differences(field.dataType, known.dataType, path)
+
+
+def _type_differences(batch: DataType, table: DataType, path: str) -> Iterator[_Difference]:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(batch, StructType) and isinstance(table, StructType):
+        yield from _differences(batch, table, f"{path}.")
+    elif isinstance(batch, ArrayType) and isinstance(table, ArrayType):
+        yield from _type_differences(batch.elementType, table.elementType, f"{path}[]")
+    elif isinstance(batch, MapType) and isinstance(table, MapType):
+        yield from _type_differences(batch.keyType, table.keyType, f"{path} key")
+        yield from _type_differences(batch.valueType, table.valueType, f"{path}{{}}")
+    elif batch != table:
+        yield _Difference(path, table.simpleString(), batch.simpleString(), _is_wider(batch, table))
+
+
+def _is_wider(batch: DataType, table: DataType) -> bool:
+    """Whether Delta widens a type on a write with schema evolution (Delta's documentation, "Type widening")."""
+    from pyspark.sql.types import DecimalType
+
+    if isinstance(batch, DecimalType) and isinstance(table, DecimalType):
+        more_digits = batch.scale - table.scale
+        return more_digits >= 0 and batch.precision - table.precision >= more_digits
+    kinds = (table.typeName(), batch.typeName())
+    return any(
+        kinds[0] in chain and kinds[1] in chain and chain.index(kinds[0]) < chain.index(kinds[1]) for chain in _WIDER
+    )
+
+
+def merged(table: StructType, batch: StructType) -> StructType:
+    """The columns of a table after a batch that fits.
+
+    Args:
+        table: The table's columns.
+        batch: The batch's columns.
+    """
+    incoming = {field.name.lower(): field for field in batch.fields}
+    known = {field.name.lower() for field in table.fields}
+    kept = [
+        type(field)(field.name, _merged_type(field.dataType, other.dataType), field.nullable, field.metadata)
+        if (other := incoming.get(field.name.lower())) is not None
+        else field
+        for field in table.fields
+    ]
+    return type(table)([*kept, *(field for field in batch.fields if field.name.lower() not in known)])
+
+
+def _merged_type(table: DataType, batch: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(table, StructType) and isinstance(batch, StructType):
+        return merged(table, batch)
+    if isinstance(table, ArrayType) and isinstance(batch, ArrayType):
+        return ArrayType(_merged_type(table.elementType, batch.elementType), table.containsNull)
+    if isinstance(table, MapType) and isinstance(batch, MapType):
+        return MapType(
+            _merged_type(table.keyType, batch.keyType),
+            _merged_type(table.valueType, batch.valueType),
+            table.valueContainsNull,
+        )
+    return batch
 
 
 def check_can_be_stored(
@@ -119,33 +249,6 @@ def _wrong_names(struct: StructType, path: str, *, is_mapped: bool) -> Iterator[
             )
 
 
-def _compare(batch: StructType, table: StructType, prefix: str, added: list[str], changed: list[str]) -> None:
-    existing = {field.name.lower(): field for field in table.fields}
-    for field in batch.fields:
-        path = f"{prefix}{field.name}"
-        known = existing.get(field.name.lower())
-        if known is None:
-            added.append(f"{path} ({field.dataType.simpleString()})")
-        else:
-            _compare_types(field.dataType, known.dataType, path, added, changed)
-
-
-def _compare_types(batch: DataType, table: DataType, path: str, added: list[str], changed: list[str]) -> None:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(batch, StructType) and isinstance(table, StructType):
-        _compare(batch, table, f"{path}.", added, changed)
-    elif isinstance(batch, ArrayType) and isinstance(table, ArrayType):
-        _compare_types(batch.elementType, table.elementType, f"{path}[]", added, changed)
-    elif isinstance(batch, MapType) and isinstance(table, MapType):
-        _compare_types(batch.keyType, table.keyType, f"{path} key", added, changed)
-        _compare_types(batch.valueType, table.valueType, f"{path}{{}}", added, changed)
-    elif batch != table:
-        changed.append(
-            f"the column {path} is {table.simpleString()} in the table and {batch.simpleString()} in the batch"
-        )
-
-
 def column_ddl(schema: StructType) -> str:
     """Formats the columns of a new table as DDL. All columns are nullable: a tombstone has no values.
 
@@ -170,22 +273,23 @@ def _type_ddl(kind: DataType) -> str:
     return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
 
 
-def names_and_types(schema: StructType | None) -> tuple[tuple[str, str], ...]:
+def names_and_types(columns: TableColumns | None) -> tuple[tuple[str, str], ...]:
     """Name and type of each column; empty if they are unknown.
 
     Args:
-        schema: The columns; None if they are unknown.
+        columns: The columns; None if they are unknown.
     """
-    return () if schema is None else tuple((field.name, field.dataType.simpleString()) for field in schema.fields)
+    fields = () if columns is None else columns.struct.fields
+    return tuple((field.name, field.dataType.simpleString()) for field in fields)
 
 
-def comments(schema: StructType | None) -> dict[str, str]:
+def comments(columns: TableColumns | None) -> dict[str, str]:
     """The comment of each column that has one.
 
     Args:
-        schema: The columns; None if they are unknown.
+        columns: The columns; None if they are unknown.
     """
-    fields = () if schema is None else schema.fields
+    fields = () if columns is None else columns.struct.fields
     return {field.name: str(text) for field in fields if (text := (field.metadata or {}).get("comment")) is not None}
 
 

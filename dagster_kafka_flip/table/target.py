@@ -44,7 +44,8 @@ class DeltaTarget(Settings):
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
-        schema_evolution: Whether to add missing columns to the table. Default: no; they are an error.
+        schema_evolution: Whether to add missing columns to the table, and to widen types if the table property
+            `delta.enableTypeWidening` is `true`. Default: no; they are an error.
         single_writer: Confirms that only one process at a time writes to this table; required on stores that do not
             support concurrent writers (`s3://`, `s3a://` with the default log store).
     """

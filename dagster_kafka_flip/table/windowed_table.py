@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
     from dagster_kafka_flip.table.history import Commit
     from dagster_kafka_flip.table.landed_logs import Scope
+    from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.written import Committed, Written
 
@@ -279,7 +280,7 @@ class WindowedTable:
         if changed := {key: value for key, value in landed.properties().items() if known.get(key) != value}:
             self._table.set_properties(changed)
 
-    def check_schema(self, schema: StructType) -> StructType:
+    def check_schema(self, schema: StructType) -> TableColumns:
         """See `DeltaTable.check_schema`."""
         return self._table.check_schema(schema)
 

@@ -610,7 +610,9 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
                 "batch; the "
                 "column S.l[].x is string in the table and int in the batch; the column m{{}} is int in the table and "
                 "string in the "
-                "batch. Nothing was written. Change the value format, cast in the transform, or use another table"
+                "batch. Nothing was written. Change the value format, cast in the transform, or use another table. The "
+                "table (-) and the batch (+):\n- S.a int\n+ S.a string\n- S.l[].x string\n+ S.l[].x int\n- m{{}} int\n"
+                "+ m{{}} string"
             ),
         ),
         (
@@ -639,6 +641,61 @@ def test_a_batch_that_does_not_fit_is_told_before_it_is_written(spark, table, ba
     assert landed.version(table) == 0
 
 
+_NARROW = "id INT, s STRUCT<f: FLOAT, d: DECIMAL(10, 2)>, l ARRAY<SMALLINT>, m MAP<STRING, TINYINT>, name STRING"
+_WIDE = "id BIGINT, s STRUCT<f: DOUBLE, d: DECIMAL(12, 4)>, l ARRAY<INT>, m MAP<STRING, BIGINT>, name STRING, n INT"
+
+
+def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_told(spark, table):
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` ({_NARROW}) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    )
+    stream = DeltaTable(spark, DeltaTarget(table=table, schema_evolution=True))
+    narrow = spark.sql("SELECT 1 id, named_struct('f', 1.5F, 'd', 2.25BD) s, array(3S) l, map('k', 4Y) m, 'x' name")
+    narrow = narrow.withColumn("s", narrow.s.cast("struct<f: float, d: decimal(10, 2)>"))
+    stream.commit(narrow, _document(stream.anchor(), "a"))
+    wide = spark.sql(
+        "SELECT 4294967296 id, named_struct('f', 1.1D, 'd', 2.1234BD) s, array(70000) l, map('k', 5000000000) m, 'y' "
+        "name, 7 n"
+    )
+    wide = wide.withColumn("s", wide.s.cast("struct<f: double, d: decimal(12, 4)>"))
+    columns = stream.check_schema(wide.schema)
+    assert columns.changes == (
+        "id int -> bigint",
+        "s.f float -> double",
+        "s.d decimal(10,2) -> decimal(12,4)",
+        "l[] smallint -> int",
+        "m{} tinyint -> bigint",
+        "+ n int",
+    )
+    stream.commit(wide, _document(stream.anchor(), "b", offset=2))
+    now = spark.table(f"delta.`{table}`")
+    assert now.schema.simpleString() == _struct(_WIDE).simpleString() == columns.struct.simpleString()
+    assert {row["id"]: (row["s"]["f"], str(row["s"]["d"]), row["l"], row["m"], row["n"]) for row in now.collect()} == {
+        1: (1.5, "2.2500", [3], {"k": 4}, None),
+        4294967296: (1.1, "2.1234", [70000], {"k": 5000000000}, 7),
+    }
+    assert stream.check_schema(wide.schema).changes == ()
+
+
+@pytest.mark.parametrize(("evolves", "allowed"), [(False, "true"), (True, "false")])
+def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_told(spark, table, evolves, allowed):
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (id INT, name STRING) USING delta "
+        f"TBLPROPERTIES ('delta.enableTypeWidening' = '{allowed}')"
+    )
+    stream = DeltaTable(spark, DeltaTarget(table=table, schema_evolution=evolves))
+    with pytest.raises(SchemaMismatchError) as error:
+        stream.check_schema(_struct("id BIGINT, name STRING, note STRING"))
+    assert "the column id is int in the table and bigint in the batch. Nothing was written. To widen it, set " in str(
+        error.value
+    )
+    assert str(error.value).endswith("The table (-) and the batch (+):\n- id int\n+ id bigint\n+ note string")
+    # What Delta does not widen by itself is never tried.
+    for other in ("id DOUBLE", "id DECIMAL(20, 0)", "id STRING", "id SMALLINT"):
+        with pytest.raises(SchemaMismatchError, match="cast in the transform, or use another table"):
+            stream.check_schema(_struct(f"{other}, name STRING"))
+
+
 def test_columns_of_a_first_run_that_landed_nothing_bind_no_later_one(spark, table):
     stream = _stream(spark, table)
     other = _struct("id INT, name STRING")
@@ -660,7 +717,7 @@ def test_columns_of_a_first_run_that_landed_nothing_bind_no_later_one(spark, tab
     again.commit(spark.createDataFrame([], other), _document(again.anchor(), "a"))
     with pytest.raises(SchemaMismatchError) as error:
         again.check_schema(_struct(_SCHEMA))
-    assert str(error.value).endswith("or use another table")
+    assert "An earlier run" not in str(error.value)
 
 
 def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not_matter(spark, table):
