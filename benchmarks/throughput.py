@@ -1,9 +1,9 @@
 """How fast a topic gets into Delta, beside what users would write themselves: `python -m benchmarks.throughput`.
 
-One topic of JSON records, landed raw and decoded. Each way lands it whole, in turn, in one warm session and each time
-in a new table: `ingest()`; Structured Streaming's AvailableNow with Spark's defaults and tuned; and a plain batch read
-and write, which keeps no position. A loop of confluent-kafka, pyarrow and deltalake runs in a process of its own, its
-start included. Two floors tell what reading and parsing cost alone.
+The same records as JSON, landed raw and decoded, as Avro and as Protobuf. Each way lands its topic whole, in turn, in
+one warm session and each time in a new table: `ingest()`; Structured Streaming's AvailableNow with Spark's defaults and
+tuned; and a plain batch read and write, which keeps no position. A loop of confluent-kafka, pyarrow and deltalake runs
+in a process of its own, its start included. Two floors tell what reading and parsing cost alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 import itertools
 import os
 import platform
-import random
 import shutil
 import statistics
 import subprocess
@@ -25,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchmarks.forms import Form, forms
+from benchmarks.forms import records as records_of
 from benchmarks.report import make_console, print_table, write_json
 from benchmarks.topics import create_topics, produce
-from dagster_kafka_flip import JsonFormat, KafkaSource, LocalBroker, build_session, ingest
+from dagster_kafka_flip import KafkaSource, LocalBroker, build_session, ingest
 from dagster_kafka_flip.source.split import TopicPartition
 from examples.progress import busy
 
@@ -37,16 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
 
-_TOPIC = "flights"
 _PARTITIONS = 4
 _FIRST_MS = 1_700_000_000_000
-_TEXTS = 10_000
 _DRIVER_MEMORY = "4g"
-
-SCHEMA = (
-    "number BIGINT NOT NULL, carrier STRING, origin STRING, delay DOUBLE, distance INT, tail STRING, at TIMESTAMP, "
-    "note STRING"
-)
 
 # What the documentation of Spark and of Kafka's consumer lead to, for large reads.
 TUNED = {
@@ -54,6 +48,8 @@ TUNED = {
     "kafka.max.partition.fetch.bytes": str(16 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
 }
+
+_FORMS = ("raw", "json", "avro", "protobuf")
 
 _V1_LIST = "spark.sql.sources.useV1SourceList"
 
@@ -71,7 +67,7 @@ class Measurement:
     """One way to land one topic.
 
     Attributes:
-        form: `raw` or `json`.
+        form: Name of the records' form.
         way: How it is landed.
         seconds: Of the whole, median.
         all_seconds: Of each round.
@@ -104,23 +100,26 @@ class Ways:
         self._folder = folder
         self._numbers = itertools.count()
 
-    def of(self, form: str) -> dict[str, Callable[[str], None]]:
+    def of(self, form: Form) -> dict[str, Callable[[str], None]]:
         """What lands the topic in a table.
 
         Args:
-            form: `raw` or `json`.
+            form: The records' form.
         """
         ways: dict[str, Callable[[str], None]] = {OURS: functools.partial(self._ingest, form, "fail")}
-        if form == "json":
+        if form.name == "json":
             ways[OURS_NULL] = functools.partial(self._ingest, form, "null")
+        if form.name == "protobuf":
+            # Spark reads Protobuf with a jar that it does not come with.
+            return ways
         ways |= {
             AVAILABLE_NOW_TUNED: functools.partial(self._available_now, form, TUNED),
             AVAILABLE_NOW: functools.partial(self._available_now, form, None),
             BATCH: functools.partial(self._batch, form),
             FLOOR: functools.partial(self._alone, form),
         }
-        if form == "json":
-            ways[LOOP] = self._loop
+        if form.name == "json":
+            ways[LOOP] = functools.partial(self._loop, form)
         return ways
 
     def land(self, way: Callable[[str], None]) -> tuple[float, float, int]:
@@ -142,12 +141,11 @@ class Ways:
             shutil.rmtree(table)
         return seconds, cpu, rows
 
-    def _ingest(self, form: str, on_error: Any, table: str) -> None:
-        source = KafkaSource.builder().set_bootstrap_servers(self._servers).set_topics(_TOPIC).build()
-        value_format = JsonFormat(SCHEMA, on_error=on_error) if form == "json" else None
-        ingest(source, table, spark=lambda: self._spark, value_format=value_format)
+    def _ingest(self, form: Form, on_error: Any, table: str) -> None:
+        source = KafkaSource.builder().set_bootstrap_servers(self._servers).set_topics(_topic(form)).build()
+        ingest(source, table, spark=lambda: self._spark, value_format=form.format_of(on_error))
 
-    def _columns(self, form: str, records: DataFrame) -> DataFrame:
+    def _columns(self, form: Form, records: DataFrame) -> DataFrame:
         """The columns that `ingest()` lands by default."""
         from pyspark.sql import functions as f
 
@@ -163,16 +161,16 @@ class Ways:
                 ("headers", "headers"),
             )
         ]
-        if form == "raw":
+        if form.plainly is None:
             return records.select(f.col("value").alias("kafka_value"), *own)
-        parsed = records.withColumn("_parsed", f.from_json(f.col("value").cast("string"), SCHEMA))
+        parsed = records.withColumn("_parsed", form.plainly(f.col("value")))
         return parsed.select("_parsed.*", *own)
 
-    def _options(self, tuned: Mapping[str, str]) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self._servers, "subscribe": _TOPIC, "includeHeaders": "true", **tuned}
+    def _options(self, form: Form, tuned: Mapping[str, str]) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self._servers, "subscribe": _topic(form), "includeHeaders": "true", **tuned}
 
-    def _available_now(self, form: str, tuned: Mapping[str, str] | None, table: str) -> None:
-        options = self._options(tuned or {})
+    def _available_now(self, form: Form, tuned: Mapping[str, str] | None, table: str) -> None:
+        options = self._options(form, tuned or {})
         before = self._spark.conf.get(_V1_LIST)
         if tuned is None:
             self._spark.conf.unset(_V1_LIST)
@@ -186,19 +184,19 @@ class Ways:
                 self._spark.conf.set(_V1_LIST, before)
             shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
 
-    def _read(self, form: str) -> DataFrame:
-        records = self._spark.read.format("kafka").options(**self._options(TUNED)).load()
+    def _read(self, form: Form) -> DataFrame:
+        records = self._spark.read.format("kafka").options(**self._options(form, TUNED)).load()
         return self._columns(form, records)
 
-    def _batch(self, form: str, table: str) -> None:
+    def _batch(self, form: Form, table: str) -> None:
         self._read(form).write.format("delta").save(table)
 
-    def _alone(self, form: str, table: str) -> None:
+    def _alone(self, form: Form, table: str) -> None:
         del table
         self._read(form).write.format("noop").mode("overwrite").save()
 
-    def _loop(self, table: str) -> None:
-        subprocess.run([sys.executable, "-m", "benchmarks.python_loop", self._servers, _TOPIC, table], check=True)
+    def _loop(self, form: Form, table: str) -> None:
+        subprocess.run([sys.executable, "-m", "benchmarks.python_loop", self._servers, _topic(form), table], check=True)
 
 
 def _cpu_seconds(spark: SparkSession) -> float:
@@ -211,12 +209,12 @@ def _cpu_seconds(spark: SparkSession) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def compare(ways: Ways, form: str, wanted: Sequence[str], rounds: int, warm_up: int) -> list[Measurement]:
+def compare(ways: Ways, form: Form, wanted: Sequence[str], rounds: int, warm_up: int) -> list[Measurement]:
     """Lands the topic each way in turn.
 
     Args:
         ways: How.
-        form: `raw` or `json`.
+        form: The records' form.
         wanted: Names of the ways; all if there are none.
         rounds: How often.
         warm_up: How often before that, without counting.
@@ -232,7 +230,7 @@ def compare(ways: Ways, form: str, wanted: Sequence[str], rounds: int, warm_up: 
     ours = [seconds for seconds, _, _ in found[OURS]]
     return [
         Measurement(
-            form=form,
+            form=form.name,
             way=name,
             seconds=statistics.median(seconds for seconds, _, _ in runs),
             all_seconds=tuple(round(seconds, 3) for seconds, _, _ in runs),
@@ -244,20 +242,14 @@ def compare(ways: Ways, form: str, wanted: Sequence[str], rounds: int, warm_up: 
     ]
 
 
-def _records(count: int) -> Iterator[tuple[TopicPartition, bytes, int]]:
-    numbers = random.Random(27)  # noqa: S311 - no secret depends on it, and every run is to be alike
-    texts = [
-        f'"carrier":"{numbers.choice("ABCDEFGH")}{numbers.choice("ABCDEFGH")}","origin":"{numbers.randrange(10**6)}",'
-        f'"delay":{numbers.random():.6f},"distance":{numbers.randrange(10**4)},'
-        f'"tail":"{numbers.getrandbits(48):012x}","at":"2026-03-{numbers.randrange(1, 29):02}T12:34:56Z",'
-        f'"note":"{numbers.getrandbits(160):040x}'
-        for _ in range(_TEXTS)
-    ]
-    partitions = [TopicPartition(_TOPIC, number) for number in range(_PARTITIONS)]
-    for number in range(count):
-        # The number at both ends, so that no two records are alike and a dictionary holds nothing.
-        value = f'{{"number":{number},{texts[number % _TEXTS]}{number:08x}"}}'.encode()
-        yield partitions[number % _PARTITIONS], value, _FIRST_MS + number
+def _values(form: Form, count: int) -> Iterator[tuple[TopicPartition, bytes, int]]:
+    partitions = [TopicPartition(_topic(form), number) for number in range(_PARTITIONS)]
+    for number, record in enumerate(records_of(count)):
+        yield partitions[number % _PARTITIONS], form.encode(record), _FIRST_MS + number
+
+
+def _topic(form: Form) -> str:
+    return f"flights-{form.name}"
 
 
 def _tell(console: Console, measured: Sequence[Measurement]) -> None:
@@ -282,7 +274,7 @@ def _tell(console: Console, measured: Sequence[Measurement]) -> None:
 @click.option("--records", type=click.IntRange(min=100), default=2_000_000, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="How often each is timed.")
 @click.option("--warm-up", type=click.IntRange(min=0), default=1, show_default=True, help="Rounds that don't count.")
-@click.option("--form", "forms", type=click.Choice(["raw", "json"]), multiple=True, help="Default: both.")
+@click.option("--form", "names", type=click.Choice(list(_FORMS)), multiple=True, help="Default: all.")
 @click.option("--way", "wanted", multiple=True, help="A way to compare with; may be given several times. Default: all.")
 @click.option("--collector", default="ParallelGC", show_default=True, help="Java's garbage collector.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the measurements to this file too.")
@@ -290,7 +282,7 @@ def main(
     records: int,
     rounds: int,
     warm_up: int,
-    forms: tuple[str, ...],
+    names: tuple[str, ...],
     wanted: tuple[str, ...],
     collector: str,
     json_path: Path | None,
@@ -298,12 +290,14 @@ def main(
     """Measure how long it takes to get a topic into Delta, beside the alternatives."""
     console = make_console()
     measured: list[Measurement] = []
+    chosen = [form for name, form in forms().items() if name in (names or _FORMS)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         with LocalBroker(folder / "kafka", jvm_options=("-Xmx1g",)) as broker:
             with busy(console, f"Writing {records:,} records"):
-                create_topics(broker.bootstrap_servers, [(_TOPIC, _PARTITIONS)])
-                produce(broker.bootstrap_servers, _records(records))
+                create_topics(broker.bootstrap_servers, [(_topic(form), _PARTITIONS) for form in chosen])
+                for form in chosen:
+                    produce(broker.bootstrap_servers, _values(form, records))
             spark = build_session(
                 config={
                     "spark.ui.enabled": "false",
@@ -314,17 +308,17 @@ def main(
             )
             try:
                 ways = Ways(broker.bootstrap_servers, spark, folder)
-                for form in forms or ("raw", "json"):
-                    with busy(console, f"Landing {form}"):
+                for form in chosen:
+                    with busy(console, f"Landing {form.name}"):
                         measured += compare(ways, form, wanted, rounds, warm_up)
             finally:
                 spark.stop()
     if wrong := [each for each in measured if each.rows not in ((0,) if each.way == FLOOR else (records,))]:
         msg = f"not {records} rows: {[(each.form, each.way, each.rows) for each in wrong]}"
         raise click.ClickException(msg)
-    size = len(next(_records(1))[1])
+    sizes = ", ".join(f"{form.name} {len(next(_values(form, 1))[1])}" for form in chosen)
     console.print(
-        f"\n{records:,} records of about {size} bytes, {os.cpu_count()} cores, {platform.machine()}, {collector}"
+        f"\n{records:,} records, bytes of the first: {sizes}; {os.cpu_count()} cores, {platform.machine()}, {collector}"
     )
     _tell(console, measured)
     write_json(json_path, {"landings": measured})

@@ -60,7 +60,8 @@ def test_every_way_to_get_a_topic_into_delta_lands_all_of_it(tmp_path: Path):
     ways = {"ingest()", "AvailableNow", "AvailableNow, tuned", "plain batch, tuned", "reading (and parsing) alone"}
     only_json = {'ingest(), on_error="null"', "a Python loop, start included"}
     rows = {(each["form"], each["way"]): each["rows"] for each in results["landings"]}
-    assert rows.keys() == {("raw", way) for way in ways} | {("json", way) for way in ways | only_json}
+    both = {("avro", way) for way in ways} | {("protobuf", "ingest()")}
+    assert rows.keys() == {("raw", way) for way in ways} | {("json", way) for way in ways | only_json} | both
     assert all(way in output for way in ways | only_json)
     assert {count for (_, way), count in rows.items() if way != "reading (and parsing) alone"} == {400}
     assert {each["ratio"] for each in results["landings"] if each["way"] == "ingest()"} == {1.0}
