@@ -39,10 +39,31 @@ _MOST_VARINT = 63
 _NUMBER, _NUMBER_BYTES = 0, 5
 _GUID, _GUID_BYTES = 1, 17
 _LENGTH_BYTES = 4
+# Two bytes of an empty message become a whole STRUCT: without a limit, a record of a few megabytes takes all of a
+# worker's memory, and Java's.
+_MOST_VALUES = 5_000_000
 
 
 class _WrongRecord(Exception):  # noqa: N818 -- it never leaves this module
     """Why a record can't be decoded."""
+
+
+class _Values:
+    """How many values one record may still have."""
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def begin(self) -> None:
+        """Begins a record."""
+        self._left = _MOST_VALUES
+
+    def take(self, count: int) -> None:
+        """Takes some."""
+        self._left -= count
+        if self._left < 0:
+            msg = f"it has more than {_MOST_VALUES:,} values"
+            raise _WrongRecord(msg)
 
 
 def decoding(
@@ -57,6 +78,7 @@ def decoding(
         unknown: Marks what has to be asked for; the frame follows in hexadecimal digits.
     """
     ready: dict[Any, tuple[Any, Callable[[Any], Any]]] = {}
+    values = _Values()
 
     def decode(data: bytes | None) -> tuple[Any, str | None] | None:
         if data is None:
@@ -69,7 +91,8 @@ def decoding(
                 key, prefix, kind, content = _located(schemas or {}, bytes(data), unknown)
             if key not in ready:
                 descriptor_set, name, (_, fields) = kind
-                ready[key] = _message_class(descriptor_set, name), _message(fields)
+                ready[key] = _message_class(descriptor_set, name), _message(fields, values)
+            values.begin()
             return _decoded(*ready[key], content), None
         except _WrongRecord as error:
             return None, f"{prefix}{error}"
@@ -168,7 +191,8 @@ def _decoded(kind: Any, convert: Callable[[Any], Any], data: bytes) -> Any:
             raise _WrongRecord(msg)
         return convert(message)
     except DecodeError:
-        msg = f"it is no {kind.DESCRIPTOR.full_name}, is truncated, or a text in it is not valid UTF-8"
+        name = kind.DESCRIPTOR.full_name
+        msg = f"it is no {name}, is truncated, is nested too deeply, or a text in it is not valid UTF-8"
         raise _WrongRecord(msg) from None
     except UnicodeDecodeError:
         msg = "a text in it is not valid UTF-8"
@@ -178,15 +202,21 @@ def _decoded(kind: Any, convert: Callable[[Any], Any], data: bytes) -> Any:
         raise _WrongRecord(msg) from None
 
 
-def _converter(plan: Plan) -> Callable[[Any], Any] | None:
+def _width(plan: Plan) -> int:
+    """How many values there are in a value, not counting messages in it."""
+    kind, more = plan
+    return len(more) if kind == "message" else 1
+
+
+def _converter(plan: Plan, values: _Values) -> Callable[[Any], Any] | None:
     """What makes a column's value of a Protobuf value; None if it is that already."""
     kind, more = plan
     if kind == "message":
-        return _message(more)
+        return _message(more, values)
     if kind == "enum":
         return lambda number: more.get(number) or str(number)
     if kind == "wrapper":
-        convert = _converter(more)
+        convert = _converter(more, values)
         return attrgetter("value") if convert is None else lambda wrapper: convert(wrapper.value)
     known: dict[str, Callable[[Any], Any]] = {
         "decimal": Decimal,
@@ -199,29 +229,42 @@ def _converter(plan: Plan) -> Callable[[Any], Any] | None:
     return known.get(kind)
 
 
-def _message(fields: list[FieldPlan]) -> Callable[[Any], Any]:
-    steps = [_step(*field) for field in fields]
+def _message(fields: list[FieldPlan], values: _Values) -> Callable[[Any], Any]:
+    steps = [_step(*field, values) for field in fields]
     return lambda message: tuple([step(message) for step in steps])  # faster than a generator
 
 
-def _step(name: str | None, shape: str, value: Plan, key: Plan | None) -> Callable[[Any], Any]:
+def _step(name: str | None, shape: str, value: Plan, key: Plan | None, values: _Values) -> Callable[[Any], Any]:
     """What reads one field of a message."""
     if name is None:
         return lambda _: None
-    get, convert = attrgetter(name), _converter(value)
-    if shape == "map":
-        of_key = (None if key is None else _converter(key)) or _same
-        of_value = convert or _same
-        return lambda message: {of_key(each): of_value(inner) for each, inner in get(message).items()}
-    if shape == "repeated":
-        return (
-            (lambda message: list(get(message)))
-            if convert is None
-            else (lambda message: [convert(each) for each in get(message)])
-        )
+    get, convert = attrgetter(name), _converter(value, values)
+    width = _width(value)
+    if shape in {"map", "repeated"}:
+
+        def counted(message: Any) -> Any:
+            found = get(message)
+            values.take(len(found) * width)
+            return found
+
+        if shape == "map":
+            of_key = (None if key is None else _converter(key, values)) or _same
+            of_value = convert or _same
+            return lambda message: {of_key(each): of_value(inner) for each, inner in counted(message).items()}
+        if convert is None:
+            return lambda message: list(counted(message))
+        return lambda message: [convert(each) for each in counted(message)]
     if shape == "optional":
         of_value = convert or _same
-        return lambda message: of_value(get(message)) if message.HasField(name) else None
+
+        def present(message: Any) -> Any:
+            if not message.HasField(name):
+                return None
+            if width > 1:
+                values.take(width)
+            return of_value(get(message))
+
+        return present
     return get if convert is None else lambda message: convert(get(message))
 
 

@@ -447,7 +447,7 @@ def test_records_of_several_schemas_are_read_as_one(spark):
         "schema 1: its message indexes are no numbers",
         "schema 1: it claims 2147483647 message indexes",
         "schema 1: it claims -1 message indexes",
-        "schema 1: it is no shop.Order, is truncated, or a text in it is not valid UTF-8",
+        "schema 1: it is no shop.Order, is truncated, is nested too deeply, or a text in it is not valid UTF-8",
     ]
 
 
@@ -633,10 +633,24 @@ def test_deep_and_huge_claims_are_rejected(spark):
     huge = [b"\x12\xff\xff\xff\xff\x07x", b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01"]
     rows = _landed(spark, _format(text), [deep, *huge, b"\x0a\x00", b"\x0a\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f"])
     assert [problem for _, problem in rows] == [
-        *["it is no A, is truncated, or a text in it is not valid UTF-8"] * 3,
+        *["it is no A, is truncated, is nested too deeply, or a text in it is not valid UTF-8"] * 3,
         "a google.protobuf.Value in it has no value",
         "a google.protobuf.Value in it is no number of JSON (NaN or infinite)",
     ]
+
+
+@spark_test
+def test_many_values_of_few_bytes_are_rejected(spark):
+    fields = " ".join(f"int32 f{number} = {number};" for number in range(1, 101))
+    text = (
+        f'syntax="proto3"; message A {{ repeated B b = 1; B one = 2; map<int32, B> m = 3; }} message B {{ {fields} }}'
+    )
+    rows = _landed(
+        spark,
+        _format(text, message="A"),
+        [b"\x0a\x00" * 1_000, b"\x0a\x00" * 50_000 + b"\x12\x00", b"\x0a\x00" * 10**6],
+    )
+    assert [problem for _, problem in rows] == [None, *["it has more than 5,000,000 values"] * 2]
 
 
 def _length(data):

@@ -199,7 +199,10 @@ def test_records_that_can_not_be_read_become_dead_letters(
         (2, "it is empty"),
         (
             3,
-            f"schema {of_whole}: it is no shop.Order, is truncated, or a text in it is not valid UTF-8",
+            (
+                f"schema {of_whole}: it is no shop.Order, is truncated, is nested too deeply, or a text in it is not "
+                "valid UTF-8"
+            ),
         ),
         (4, f"schema {of_other} holds a shop.Refund here, and the reader schema is shop.Order"),
         (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string and not int64"),
