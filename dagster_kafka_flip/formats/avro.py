@@ -56,7 +56,7 @@ class AvroFormat(RegisteredFormat):
     key.
 
     With a registry, each record is decoded with the schema that it was written with, and read as the reader schema: the
-    given one, or the subject's latest when the run starts. Without a registry, all records were written with the given
+    given one, or the subject's latest. Without a registry, all records were written with the given
     schema, and nothing stands before them.
 
     Strict: a record is rejected if it is truncated, if bytes follow it, if the registry does not have its schema, if

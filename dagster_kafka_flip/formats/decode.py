@@ -161,6 +161,16 @@ class Decoder:
         """The schemas that records were met with, as frames by `key` and `value`; kept in commits."""
         return {side: form.book.frames for side, form in self.with_books.items()}
 
+    def renew(self) -> None:
+        """Reads records as the latest schemas from now on: see `FramedFormat.renew`. For a decoder from `bound`.
+
+        Raises:
+            ConfigurationError: A reader schema is unusable.
+            SchemaRegistryError: A registry does not answer.
+        """
+        for form in self.registered.values():
+            form.renew()
+
     def recall(self, schemas: Mapping[str, Sequence[str]]) -> None:
         """Asks the registries for schemas that earlier runs met, so that a batch need not be read twice.
 

@@ -152,6 +152,28 @@ class FramedFormat(Format):
         with registry.schemas() as schemas:
             return self.read_with(schemas.latest(self.reader_subject(topics, is_key=self._is_key)))
 
+    def renew(self) -> None:
+        """Reads records as the subject's latest schema from now on, in place; nothing if the schema was given.
+
+        A producer registers a schema before it writes with it. So once it is fixed where a plan stops, no record before
+        that has a newer schema than the latest.
+
+        Raises:
+            ConfigurationError: The latest is of another kind, or its records can't be turned into columns.
+            SchemaRegistryError: The registry does not answer.
+        """
+        pinned = self._pinned
+        if pinned is None or pinned.subject is None or not isinstance(self.registry, SchemaRegistry):
+            return
+        with self.registry.schemas() as schemas:
+            latest = schemas.latest(pinned.subject)
+        if (latest.schema_id, latest.version) != (pinned.schema_id, pinned.version):
+            renewed = self.read_with(latest)
+            for name in type(self).model_fields:
+                # In place, because all parts of a run share it, and it belongs to no other run: see `bound`.
+                object.__setattr__(self, name, getattr(renewed, name))
+            self._pinned = renewed.pinned
+
     @property
     def is_bound(self) -> bool:
         """Whether it is the format of a run: see `bound`."""

@@ -41,7 +41,7 @@ class ProtobufFormat(RegisteredFormat):
     As a value format the fields of the message become columns of their own. A key is one column.
 
     With a registry, each record is decoded with the schema and the message that it was written with, and read as the
-    reader's message: that of the given descriptor set, or of the subject's latest schema when the run starts. Fields
+    reader's message: that of the given descriptor set, or of the subject's latest schema. Fields
     are matched by number. Without a registry, all records were written with the given message, and nothing stands
     before them.
 

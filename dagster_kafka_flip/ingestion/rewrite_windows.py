@@ -243,7 +243,9 @@ class _Run:
         look = self._table.look()
         if look is None:
             # Plans before creating the table, so that an unreadable source leaves no table behind.
-            self._landing.create(self._enumerator.plan(windows))
+            first = self._enumerator.plan(windows)
+            self.spec.decoder.renew()
+            self._landing.create(first)
             look = still_there(self._table.look(), self.spec.target)
         if look.foreign:
             self.spec.log.warning(
@@ -254,6 +256,7 @@ class _Run:
             )
         plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
         if plan.splits:
+            self.spec.decoder.renew()
             self.spec.decoder.recall(look.schemas)
         return look, plan
 

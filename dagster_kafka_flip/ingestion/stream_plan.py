@@ -108,7 +108,7 @@ class StreamPlanner:
             enumerator, plan = self._begin_anew(source)
         else:
             enumerator = source.restore_enumerator(self._context, anchor.state)
-            plan = enumerator.start()
+            plan = self._start(enumerator)
         planned = self._checked(StreamPlan(anchor, source, enumerator, plan))
         overriding = self._reads.overriding
         if overriding is not None and source is overriding and anchor.state is not None:
@@ -136,7 +136,7 @@ class StreamPlanner:
             # Planned before the common stop of all tables was set. Its start is already fixed.
             enumerator.close()
             enumerator = self._reads.source.restore_enumerator(self._context, state)
-        return self._checked(StreamPlan(anchor, source, enumerator, enumerator.start()))
+        return self._checked(StreamPlan(anchor, source, enumerator, self._start(enumerator)))
 
     def needs_commit(self, planned: StreamPlan) -> bool:
         """Whether a plan needs a commit: it reads records, moves the position, or renews it.
@@ -170,7 +170,7 @@ class StreamPlanner:
     def _begin_anew(self, source: Source) -> tuple[SplitEnumerator, ReadPlan]:
         """First plan of a stream without a position; checks that a former stream's records are not skipped."""
         enumerator = source.create_enumerator(self._context)
-        plan = enumerator.start()
+        plan = self._start(enumerator)
         if self._record is not None and isinstance(source, KafkaSource):
             if source is not self._reads.overriding:
                 check_nothing_is_skipped(self._record.state, plan, source.starting_offsets, self._spec.target)
@@ -182,6 +182,13 @@ class StreamPlanner:
                 source.starting_offsets,
             )
         return enumerator, plan
+
+    def _start(self, enumerator: SplitEnumerator) -> ReadPlan:
+        """Plans, and then asks for the reader schemas that its records may have."""
+        plan = enumerator.start()
+        if not plan.is_empty:
+            self._spec.decoder.renew()
+        return plan
 
     def _settled_anchor(self) -> Anchor | None:
         """Reads the position; first settles the last commit's pending dead letters."""

@@ -126,6 +126,39 @@ def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, p
     assert len(document["schemas"]["value"]) == 3
 
 
+def test_a_schema_that_is_registered_while_a_run_starts_loses_no_field(
+    kafka, topic, table, produce, connection, spark_of, registry
+):
+    # The run has asked for its reader schema before it asks for Spark, and fixes its stop afterwards.
+    kafka.create(topic)
+    produce(V1, {"id": 1})
+    ids = iter(range(2, 10))
+
+    def optional(number):
+        return {"name": f"n{number}", "type": ["null", "int"], "default": None}
+
+    def spark():
+        number = next(ids)
+        produce(order(*map(optional, range(2, number + 1))), {"id": number, f"n{number}": 7})
+        return spark_of()
+
+    def land():
+        return ingest(
+            KafkaSource(topics=(topic,)),
+            DeltaTarget(table=table, schema_evolution=True),
+            spark=spark,
+            connection=connection,
+            value_format=AvroFormat(registry=registry),
+            columns=OFFSET,
+        )
+
+    assert land().reader_schemas["value"].startswith(f"{topic}-value version 2 ")
+    assert landed.rows(table, "id", "n2") == [(1, None), (2, 7)]
+    produce(order(optional(2)), {"id": 8, "n2": 8})
+    assert land().column_changes == ("+ n3 int",)
+    assert landed.rows(table, "id", "n2", "n3") == [(1, None, None), (2, 7, None), (3, None, 7), (8, 8, None)]
+
+
 def test_schemas_that_an_earlier_run_met_cost_no_second_read(kafka, topic, table, client, produce, run):
     kafka.create(topic)
     produce(V1, {"id": 1})
