@@ -163,6 +163,7 @@ def _value_plan(written: FieldDescriptor, field: FieldDescriptor, path: str) -> 
     elif has != wants and wants not in _WIDENS.get(has, ()):
         raise _misfit(path, written, field)
     if wants == "enum":
+        _check_enum(written, field, path)
         return "enum", {**_numbers(written), **_numbers(field)}
     if wants == "wrapper":
         return "wrapper", _value_plan(_entry(written, "value"), _entry(field, "value"), path)
@@ -179,6 +180,20 @@ def _numbers(field: FieldDescriptor) -> dict[int, str]:
     for value in field.enum_type.values:
         found.setdefault(value.number, value.name)
     return found
+
+
+def _check_enum(written: FieldDescriptor, field: FieldDescriptor, path: str) -> None:
+    """Refuses enums in which a name means two numbers: by its number, a value would become another one."""
+    if written.enum_type is None or field.enum_type is None:
+        return
+    numbers = {value.name: value.number for value in field.enum_type.values}
+    for value in written.enum_type.values:
+        number = numbers.get(value.name, value.number)
+        if number != value.number:
+            msg = (
+                f"the enum of the field {path} ({field.number}) has {value.name} as {value.number} and not as {number}"
+            )
+            raise MisfitError(msg)
 
 
 def _misfit(path: str, written: FieldDescriptor, field: FieldDescriptor) -> MisfitError:

@@ -27,6 +27,8 @@ from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
+from dagster_kafka_flip.formats.protobuf_schema import schema_of
+from dagster_kafka_flip.formats.protobuf_types import MisfitError, plan
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
 from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
@@ -240,6 +242,20 @@ def test_texts_and_descriptors_in_base64_refer_to_each_other():
         for reference in (inner, descriptor(inner)):
             form = ProtobufFormat(compiled(text, (("dir/b.proto", reference),)))
             assert form.column_names == ["b", "d"]
+
+
+def test_an_enum_whose_names_change_places_can_not_be_read():
+    text = 'syntax="proto3"; message M {{ E e = 1; repeated E all = 2; }} enum E {{ {} }}'
+
+    def message(values):
+        return schema_of(compiled(text.format(values))).message("M")
+
+    reader = message("A = 0; C = 1; B = 2;")
+    with pytest.raises(MisfitError, match=r"the enum of the field M.e \(1\) has B as 1 and not as 2"):
+        plan(message("A = 0; B = 1; C = 2;"), reader)
+    # A value that has another name now is the same value; one that the reader does not have keeps its name.
+    _, fields = plan(message("NONE = 0; ONE = 1; B = 2; D = 3;"), reader)
+    assert [kind for _, _, kind, _ in fields] == [("enum", {0: "A", 1: "C", 2: "B", 3: "D"})] * 2
 
 
 def test_comments_describe_columns():
