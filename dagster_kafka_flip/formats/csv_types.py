@@ -45,7 +45,8 @@ _NESTED = frozenset({"ARRAY", "MAP", "STRUCT", "VARIANT"})
 # Around numbers, Java's trim() and so Flink take off what is not above a space.
 _SPACE = r"[\x00- ]*+"
 _NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+0*+[0-9]{1,4})?+"
-_DATE = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+# Spark has a year 0, which readers of Delta tables don't.
+_DATE = "(?!0000)[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK = r"[ T][0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]{1,6}+0*+)?+)?+"
 _LOCAL_TIME = _DATE + _CLOCK
 _BASE64 = "(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?+"
@@ -143,7 +144,10 @@ def _changes(data_type: DataType, text: Column, value: Column) -> list[tuple[str
     if isinstance(data_type, TimestampType):
         # Without an offset it is a time of the session's zone, which may skip an hour.
         is_moved = ~value.cast("timestamp_ntz").eqNullSafe(text.try_cast("timestamp_ntz"))
-        return [(f"does not fit {name}", _is(text, _LOCAL_TIME) & is_moved)]
+        # An offset may move it into another year.
+        first, last = (f.lit(moment).cast(data_type) for moment in ("0001-01-01", "9999-12-31 23:59:59.999999"))
+        is_beyond = (value < first) | (value > last)
+        return [(f"does not fit {name}", (_is(text, _LOCAL_TIME) & is_moved) | is_beyond)]
     return []
 
 

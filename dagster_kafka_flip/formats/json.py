@@ -39,7 +39,13 @@ _LONGEST_TYPE = 60
 # What an error quotes of a value.
 _LONGEST_VALUE = 40
 
-_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    # A DATE would take the digits of a text, such as "03" or "1762300000", for days since 1970.
+    "enableDateTimeParsingFallback": "false",
+}
 
 
 class JsonFormat(FramedFormat, DeclaredFormat):

@@ -1,6 +1,8 @@
 r"""Detects values that Spark's JSON parser changes without an error; such records are rejected.
 
-Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, and a question mark of half a surrogate pair.
+Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, and a question mark of half a surrogate pair. A
+time without a date becomes that time of the day on which it is read, and a bare number of 16 digits any TIMESTAMP,
+since its microseconds overflow.
 
 An exact check costs as much as parsing the record again. So there are two checks: a cheap one for every record
 (`doubt`), with false positives but no false negatives, and an exact one (`exact`) for suspected records. Changes that
@@ -37,6 +39,11 @@ _LONE_SURROGATE = (
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
+
+# The start of what Spark may take for another TIMESTAMP: a text of a time without a date, or a number whose
+# microseconds exceed 64 bits. Spark leaves out white space before a text.
+_OTHER_TIME = r'(?:"(?:[ \x7f]|\\[tnrbf])*+(?:T|[0-9]*+:)|-?(?:[0-9]{14}|9[2-9][0-9]{11}))'
+_MOST_SECONDS = (2**63 - 1) // 10**6
 
 # Names without JSON escapes, and without regular expression syntax except dots and dollars.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@$-]+")
@@ -78,10 +85,15 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
         many = text.contains(zeros) | text.contains(nines)
         doubts.append(many & text.rlike(rf"\.[0-9]*(?:{zeros}|{nines})"))
         doubts.append((text.contains("e-") | text.contains("E-")) & text.rlike(r'[":\[, \t\r\n][+-]?[0-9.]++[eE]-'))
-    patterns = dict.fromkeys(decimal_pattern(each, name) for each, name, room in _decimals(struct, None) if not room)
+    patterns = dict.fromkeys(
+        [
+            *(decimal_pattern(each, name) for each, name, room in _decimals(struct, None) if not room),
+            *(time_pattern(name) for name in _times(struct, None)),
+        ]
+    )
     if patterns:
-        # A name with escapes, such as "pr\u0069ce", does not match literally.
-        doubts.append(text.contains("\\u00") & text.rlike(r"\\u00[2-7]"))
+        # A name with escapes, such as "pr\u0069ce", does not match literally, and neither does such a time.
+        doubts.append(text.contains("\\u00") & text.rlike(r"\\u00[0-7]"))
         doubts.extend(text.rlike(pattern) for pattern in patterns)
     if _only(struct, _is_text) is not None:
         doubts.append(text.contains("\\u") & text.rlike(r"\\u[dD][89a-fA-F]"))
@@ -110,15 +122,15 @@ def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
     from pyspark.sql import functions as f
 
     problems: list[Column] = []
-    decimals, texts = _only(struct, _is_decimal), _only(struct, _is_text)
-    if decimals is not None:
+    numbers, texts = _only(struct, _is_number_or_time), _only(struct, _is_text)
+    if numbers is not None:
         # For a number in a STRING field, Spark would write the nearest double; strings are unchanged.
         quoted = f.regexp_replace(text, _NEXT_NUMBER, '$1"$2"')
-        texts_of_them = _with_leaves(decimals, _as_text, in_maps=_as_text)
+        texts_of_them = _with_leaves(numbers, _as_text, in_maps=_as_text)
         written = f.from_json(quoted, texts_of_them, options)  # pyright: ignore[reportArgumentType]
         # A transform, so that this is parsed once for all fields, outside of Spark's generated code for each record:
         # Java does not compile methods of more than 8,000 bytes.
-        found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _changed_decimal)))
+        found = f.transform(f.array(written), lambda each: _first(_rules(numbers, each, "", None, _changed_text)))
         problems.append(f.get(found, f.lit(0)))
     if texts is not None:
         lone = _lone_surrogate(texts, text, options)
@@ -177,6 +189,21 @@ def _decimals(
         yield from _decimals(data_type.valueType, None, is_in_map=True)
 
 
+def _times(data_type: DataType, name: str | None) -> Iterator[str | None]:
+    """For each TIMESTAMP, the name of its field (None in an array or a map)."""
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+    if isinstance(data_type, TimestampType):
+        yield name
+    elif isinstance(data_type, StructType):
+        for field in data_type.fields:
+            yield from _times(field.dataType, field.name)
+    elif isinstance(data_type, ArrayType):
+        yield from _times(data_type.elementType, None)
+    elif isinstance(data_type, MapType):
+        yield from _times(data_type.valueType, None)
+
+
 def _room(data_type: DecimalType) -> int:
     """Number of additional decimal places for parsing; 0 if the precision does not allow enough."""
     for most in (_MOST_DIGITS_OF_LONG, _MOST_DIGITS):
@@ -230,12 +257,32 @@ def decimal_pattern(data_type: DecimalType, name: str | None) -> str:
     return rf'"{re.escape(name)}"[ \t\r\n]*+:(?![ \t\r\n]*+(?:("?+)-?[0-9]++{fraction}\1[ \t\r\n]*+[,}}]|null))'
 
 
-def _changed_decimal(data_type: DataType, written: Column, name: str | None) -> Rules:
-    """Problems of a decimal, from its text."""
+def time_pattern(name: str | None) -> str:
+    """A pattern that matches every JSON text in which Spark may take a value for another TIMESTAMP.
+
+    Args:
+        name: The name of its field; None in an array or a map.
+    """
+    if name is None or not _PLAIN_NAME.fullmatch(name):
+        return rf"[:\[,][ \t\r\n]*+{_OTHER_TIME}"
+    # Begins with literal text, which Java searches for quickly.
+    return rf'"{re.escape(name)}"[ \t\r\n]*+:[ \t\r\n]*+{_OTHER_TIME}'
+
+
+def _changed_text(data_type: DataType, written: Column, name: str | None) -> Rules:
+    """Problems of a decimal or a TIMESTAMP, from its text."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import DecimalType
+    from pyspark.sql.types import DecimalType, TimestampType
 
     del name
+    if isinstance(data_type, TimestampType):
+        # No number that the parser takes for seconds has more digits.
+        seconds = f.abs(written.try_cast(DecimalType(_MOST_DIGITS, 0)))
+        overflows = f.when(written.rlike(r"\A-?[0-9]{13,19}\z"), seconds > f.lit(_MOST_SECONDS))
+        return [
+            ("is a time without a date", written.rlike(r"\A[\x00-\x20\x7f]*+(?:T|[0-9]*+:)")),
+            ("is not in the years 1 to 9999 (Spark reads a bare number as seconds)", overflows),
+        ]
     if not isinstance(data_type, DecimalType):
         return []
     scale = data_type.scale
@@ -266,15 +313,16 @@ def _infinite(names: set[str | None], data_type: DataType, column: Column, name:
 def _changed(data_type: DataType, column: Column, name: str | None) -> Rules:
     """Problems of a value, from its parsed form."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import MapType, TimestampNTZType, TimestampType
+    from pyspark.sql.types import DateType, MapType, TimestampNTZType, TimestampType
 
     del name
     if isinstance(data_type, MapType):
         keys = f.map_keys(column)
         return [("has a key twice", f.size(keys) != f.size(f.array_distinct(keys)))]
-    if isinstance(data_type, (TimestampType, TimestampNTZType)):
-        last = f.lit("9999-12-31 23:59:59.999999").cast(data_type)
-        return [("is beyond the year 9999 (Spark reads a bare number as seconds)", column > last)]
+    if isinstance(data_type, (DateType, TimestampType, TimestampNTZType)):
+        first, last = (f.lit(text).cast(data_type) for text in ("0001-01-01", "9999-12-31 23:59:59.999999"))
+        hint = " (Spark reads a bare number as seconds)" if isinstance(data_type, TimestampType) else ""
+        return [(f"is not in the years 1 to 9999{hint}", (column < first) | (column > last))]
     return []
 
 
@@ -330,10 +378,10 @@ def _is_text(data_type: DataType) -> bool:
     return is_map_by_text or isinstance(data_type, (StringType, VariantType))
 
 
-def _is_decimal(data_type: DataType) -> bool:
-    from pyspark.sql.types import DecimalType
+def _is_number_or_time(data_type: DataType) -> bool:
+    from pyspark.sql.types import DecimalType, TimestampType
 
-    return isinstance(data_type, DecimalType)
+    return isinstance(data_type, (DecimalType, TimestampType))
 
 
 def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType | None:

@@ -365,10 +365,14 @@ def test_a_field_is_named_once_and_known():
 
 # --- JSON that Spark would change ---------------------------------------------------------------------------------
 
-_SINGLE = "d DECIMAL(5,2), whole DECIMAL(5,0), wei DECIMAL(38,18), x DOUBLE, y FLOAT, s STRING, t TIMESTAMP"
+_SINGLE = (
+    "d DECIMAL(5,2), whole DECIMAL(5,0), wei DECIMAL(38,18), x DOUBLE, y FLOAT, s STRING, t TIMESTAMP, "
+    "n TIMESTAMP_NTZ, day DATE"
+)
 _NESTED = (
     "`d\u00fc` DECIMAL(5,2), d ARRAY<DECIMAL(5,2)>, n MAP<STRING, DECIMAL(5,2)>, e ARRAY<STRUCT<d: DECIMAL(5,2)>>, "
-    "r STRUCT<d: DECIMAL(5,2) NOT NULL>, x ARRAY<DOUBLE>, a ARRAY<STRUCT<s: STRING>>, m MAP<STRING, INT>"
+    "r STRUCT<d: DECIMAL(5,2) NOT NULL>, x ARRAY<DOUBLE>, a ARRAY<STRUCT<s: STRING>>, m MAP<STRING, INT>, "
+    "ts ARRAY<TIMESTAMP>, mt MAP<STRING, TIMESTAMP>, st STRUCT<t: TIMESTAMP>, days ARRAY<DATE>"
 )
 
 _CHANGED = {
@@ -407,8 +411,37 @@ _CHANGED = {
         ('{"s": "\\ud83d\\ude00 \\\\ud800 ?"}', None),
         ('{"s": "x", "z": "\\ud800"}', None),
         ('{"s": "12345678901234567890.123"}', None),
-        ('{"t": 1700000000000}', "the value of t is beyond the year 9999"),
+        ('{"t": 1700000000000}', "the value of t is not in the years 1 to 9999 (Spark reads a bare number as seconds)"),
+        ('{"t": -99999999999}', "the value of t is not in the years 1 to 9999"),
+        # Its microseconds overflow: Spark makes 2023-11-14 of it.
+        ('{"t": 1770889131076116}', "the value of t is not in the years 1 to 9999"),
+        ('{"t" : -9223372036855}', "the value of t is not in the years 1 to 9999"),
+        ('{"t": 1762300000, "z": 1770889131076116}', None),
         ('{"t": "9999-12-31T12:00:00Z"}', None),
+        ('{"t": "12345-01-01"}', "the value of t is not in the years 1 to 9999"),
+        ('{"t": "0000-12-31"}', "the value of t is not in the years 1 to 9999"),
+        ('{"t": "2024"}', None),
+        ('{"t": "2024-01"}', None),
+        ('{"t": "03:04:05Z"}', "the value of t is a time without a date"),
+        ('{"t":"3:4"}', "the value of t is a time without a date"),
+        ('{"t": "T03"}', "the value of t is a time without a date"),
+        ('{"t": "03:04:05 America/New_York"}', "the value of t is a time without a date"),
+        ('{"t": "\\t 03:04"}', "the value of t is a time without a date"),
+        ('{"t": "\\u00303:04"}', "the value of t is a time without a date"),
+        ('{"t": "03\\u003a04"}', "the value of t is a time without a date"),
+        ('{"\\u0074": "03:04"}', "the value of t is a time without a date"),
+        ('{"t": "2024-01-01", "t": "03:04"}', "the value of t is a time without a date"),
+        ('{"t": "2024-01-01", "s": "03:04", "z": {"t": "03:04"}}', None),
+        ('{"n": "03:04"}', "does not fit its field's type"),
+        ('{"n": "9999-12-31T23:59:59.999999"}', None),
+        ('{"n": "10000-01-01"}', "the value of n is not in the years 1 to 9999"),
+        ('{"day": "1762300000"}', "does not fit its field's type"),
+        ('{"day": "03"}', "does not fit its field's type"),
+        ('{"day": "00017623"}', "does not fit its field's type"),
+        ('{"day": "12345"}', "the value of day is not in the years 1 to 9999"),
+        ('{"day": "-2024-01-01"}', "the value of day is not in the years 1 to 9999"),
+        ('{"day": "0001-01-01"}', None),
+        ('{"day": "today"}', "does not fit its field's type"),
     ],
     _NESTED: [
         ('{"d\u00fc": 1.239}', "the value of d\u00fc has more digits"),
@@ -423,6 +456,13 @@ _CHANGED = {
         ('{"m": {"\\ud800": 1}}', "half of a surrogate pair"),
         ('{"m": {"a": 1, "a": 2}}', "the value of m has a key twice"),
         ('{"m": {"a": 1, "b": 1}}', None),
+        ('{"ts": ["2024-01-01", "03:04"]}', "the value of ts[] is a time without a date"),
+        ('{"ts": [1770889131076116]}', "the value of ts[] is not in the years 1 to 9999"),
+        ('{"mt": {"a": "03:04"}}', "the value of mt{} is a time without a date"),
+        ('{"mt": {"03:04": 1770889131076116}}', "the value of mt{} is not in the years 1 to 9999"),
+        ('{"mt": {"03:04": "2024-01-01T03:04:05Z"}}', None),
+        ('{"st": {"t": "T03:04"}}', "the value of st.t is a time without a date"),
+        ('{"days": ["2024-01-01", "12345"]}', "the value of days[] is not in the years 1 to 9999"),
     ],
 }
 
