@@ -6,10 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from dagster_kafka_flip import KafkaTableOptions, build_kafka_delta_asset, ingest
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 _OPTIONS = {
@@ -55,6 +58,22 @@ def test_what_can_not_be_is_refused_with_its_name(options: Any, message: str):
     with pytest.raises(ConfigurationError) as error:
         KafkaTableOptions.from_options(options, schema="id INT")
     assert str(error.value).startswith(message)
+
+
+def test_a_source_in_yaml_takes_no_options_of_formats_and_shows_no_secret():
+    with pytest.raises(ConfigurationError) as error:
+        KafkaSource.from_options({"topic": "t", "avro-confluent.bearer-auth.token": "s3cret"})
+    assert "'avro-confluent.bearer-auth.token': it is about how records are decoded" in str(error.value)
+    assert "s3cret" not in str(error.value)
+
+
+def test_avro_with_a_registry_is_an_option_of_an_asset():
+    options = {"topic": "t", "format": "avro-confluent", "avro-confluent.url": "https://me:s3cret@registry:8081"}
+    table = KafkaTableOptions.from_options(options, schema="id INT NOT NULL")
+    schema = {"type": "record", "name": "record", "fields": [{"name": "id", "type": "int"}]}
+    registry = SchemaRegistry(url="https://registry:8081", username="me", password=SecretStr("s3cret"))
+    assert table.value_format == AvroFormat(schema, registry=registry)
+    assert "s3cret" not in repr(table)
 
 
 @pytest.mark.kafka

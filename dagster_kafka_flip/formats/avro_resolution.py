@@ -153,7 +153,9 @@ def _logical_problems(writer: AvroType, reader: AvroType, path: str) -> Iterator
     if written is None or read is None:
         return
     if written != read:
-        yield _Problem(f"{_at(path)}a {written} would be read as a {read}", is_silent=True)
+        yield _Problem(
+            f"{_at(path)}a {written} would be read as a {read}; the reader schema has to say {written}", is_silent=True
+        )
     elif read == "decimal":
         one, other = cast("dict[str, Any]", writer), cast("dict[str, Any]", reader)
         scale, wanted = one.get("scale", 0), other.get("scale", 0)

@@ -120,6 +120,15 @@ def fields_of(text: str) -> dict[str, str]:
     return fields.found
 
 
+def tokens_of(text: str) -> list[tuple[str, int, int]]:
+    """The tokens of valid DDL without comments and white space, each with where it begins and ends.
+
+    Args:
+        text: A part of what `check_ddl` takes.
+    """
+    return [(match[1], *match.span(1)) for match in _TOKEN.finditer(text) if match[1]]
+
+
 _WHOLE = "the schema"
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.avro_columns import avro_of, misfit, times_of
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.ddl import fields_of
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.settings import near_names
 from dagster_kafka_flip.table_options import check_texts, refused, texts_of, truth
 
@@ -28,6 +31,21 @@ _VALUE = "kafka_value"
 _METADATA = re.compile(r"\bMETADATA(\s+FROM\b|\s+VIRTUAL\b|\s*,|\s*$)", re.IGNORECASE)
 _UTF_8 = frozenset({"UTF-8", "UTF8"})
 
+_CHANGELOG = (
+    "a changelog is not read as changes: land the JSON with 'json' or JsonFormat, and apply it in the transform"
+)
+_NO_FORMATS = {
+    "canal-json": _CHANGELOG,
+    "debezium-avro-confluent": (
+        "a changelog is not read as changes: land the records with AvroFormat and a SchemaRegistry"
+    ),
+    "debezium-json": _CHANGELOG,
+    "maxwell-json": _CHANGELOG,
+    "ogg-json": _CHANGELOG,
+    "protobuf": "Flink's needs a compiled Java class, which is not read: land the bytes with 'raw'",
+}
+_IN_CODE = "set value_format or key_format to AvroFormat(registry=SchemaRegistry(...)) instead"
+
 _OF_SINKS = "it is for writing to Kafka: remove it"
 
 
@@ -41,7 +59,8 @@ class _Options:
     """
 
     prefix: str
-    left: dict[str, str]
+    # It may hold secrets.
+    left: dict[str, str] = field(repr=False)
 
     def text(self, name: str) -> str | None:
         return self.left.pop(name, None)
@@ -70,7 +89,7 @@ def is_of_formats(name: str) -> bool:
     Args:
         name: The option's name.
     """
-    return name == "format" or name.startswith(("key.", "value.", *(f"{kind}." for kind in _FORMATS)))
+    return name == "format" or name.startswith(("key.", "value.", *(f"{kind}." for kind in (*_FORMATS, *_NO_FORMATS))))
 
 
 def formats_of(options: Mapping[str, str], schema: str) -> tuple[Format | None, Format]:
@@ -149,6 +168,8 @@ def _value_fields(given: dict[str, str], columns: Mapping[str, str], keys: Mappi
 
 def _format(option: str, kind: str, side: str, given: dict[str, str], columns: Mapping[str, str]) -> Format:
     make = _FORMATS.get(kind)
+    if kind in _NO_FORMATS:
+        raise refused(option, f"{kind}: {_NO_FORMATS[kind]}")
     if make is None:
         raise refused(option, f"there is no format {kind!r}; there are {', '.join(_FORMATS)}")
     prefix = f"{side}{kind}."
@@ -234,11 +255,88 @@ def _raw(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     return StringFormat()
 
 
+def _avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+    del is_key
+    if (encoding := own.text("encoding")) not in {None, "binary"}:
+        raise refused(f"{own.prefix}encoding", f"only binary is read, not {encoding!r}")
+    own.refuse("codec", "it is for Avro's files: remove it")
+    # Nothing in a record tells the unit, and the wrong one would give other times.
+    if "schema" not in own.left and (names := times_of(columns)):
+        raise refused(
+            f"{own.prefix}schema",
+            f"missing; it says whether {', '.join(names)} is in milliseconds (as Flink writes it) or microseconds",
+        )
+    return AvroFormat(_reader(own, columns))
+
+
+def _avro_confluent(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+    del is_key
+    own.refuse("subject", f"{_OF_SINKS}; records name their schemas, and the columns are the reader schema")
+    for name in list(own.left):
+        if name.startswith("ssl."):
+            own.refuse(name, f"Java's key stores are not read: convert it to PEM, and {_IN_CODE}")
+        if name.startswith("properties."):
+            own.refuse(name, f"it has no counterpart: {_IN_CODE}")
+    url = own.text("url")
+    if url is None:
+        raise refused(f"{own.prefix}url", "missing; set it to the schema registry's URL")
+    login = {**_user(own), **_token(own)}
+    try:
+        registry = SchemaRegistry(url=url, **login)
+    except ConfigurationError as error:
+        raise refused(f"{own.prefix}url", str(error)) from None
+    return AvroFormat(_reader(own, columns), registry=registry)
+
+
+def _reader(own: _Options, columns: Mapping[str, str]) -> str | dict[str, Any]:
+    """The reader schema: that of the option `schema`, else that of the columns."""
+    if own.truth("timestamp_mapping.legacy"):
+        raise refused(
+            f"{own.prefix}timestamp_mapping.legacy",
+            "remove it, and declare TIMESTAMP for Avro's timestamps and TIMESTAMP_NTZ for its local timestamps",
+        )
+    schema = own.text("schema")
+    if schema is None:
+        return avro_of(columns)
+    try:
+        problem = misfit(columns, schema)
+    except ConfigurationError as error:
+        raise refused(f"{own.prefix}schema", str(error)) from None
+    if problem is not None:
+        raise refused(f"{own.prefix}schema", f"it does not give the columns: {problem}")
+    return schema
+
+
+def _user(own: _Options) -> dict[str, Any]:
+    source, user_info = own.text("basic-auth.credentials-source"), own.text("basic-auth.user-info")
+    if source not in {None, "USER_INFO"}:
+        raise refused(f"{own.prefix}basic-auth.credentials-source", "only USER_INFO is read")
+    if user_info is None:
+        if source is not None:
+            raise refused(f"{own.prefix}basic-auth.user-info", "missing; USER_INFO needs it, as user:password")
+        return {}
+    user, colon, password = user_info.partition(":")
+    if not (user and colon):
+        raise refused(f"{own.prefix}basic-auth.user-info", "expected user:password")
+    return {"username": user, "password": password}
+
+
+def _token(own: _Options) -> dict[str, Any]:
+    source, token = own.text("bearer-auth.credentials-source"), own.text("bearer-auth.token")
+    if source not in {None, "STATIC_TOKEN"}:
+        raise refused(f"{own.prefix}bearer-auth.credentials-source", f"only STATIC_TOKEN is read; {_IN_CODE}")
+    if token is None and source is not None:
+        raise refused(f"{own.prefix}bearer-auth.token", "missing; STATIC_TOKEN needs it")
+    return {} if token is None else {"bearer_token": token}
+
+
 # A format to come is added here, and its options below.
 _FORMATS: Mapping[str, Callable[[_Options, Mapping[str, str], bool], Format]] = {
     "raw": _raw,
     "json": _json,
     "csv": _csv,
+    "avro": _avro,
+    "avro-confluent": _avro_confluent,
 }
 _OWN: Mapping[str, tuple[str, ...]] = {
     "raw": ("charset",),
@@ -251,6 +349,16 @@ _OWN: Mapping[str, tuple[str, ...]] = {
         "ignore-parse-errors",
         "escape-character",
         "null-literal",
+    ),
+    "avro": ("encoding", "schema", "timestamp_mapping.legacy"),
+    "avro-confluent": (
+        "url",
+        "schema",
+        "basic-auth.credentials-source",
+        "basic-auth.user-info",
+        "bearer-auth.credentials-source",
+        "bearer-auth.token",
+        "timestamp_mapping.legacy",
     ),
 }
 

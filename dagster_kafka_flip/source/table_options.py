@@ -88,7 +88,7 @@ def _check_name(name: str) -> None:
         raise refused(name, _OTHER_WATERMARKS)
     if name.startswith("sink."):
         raise refused(name, _OF_SINKS)
-    if name in _OF_FORMATS or name.startswith(("key.", "value.")):
+    if name in _OF_FORMATS or name.startswith(("key.", "value.", "raw.", "json.", "csv.", "avro.", "avro-confluent.")):
         raise refused(
             name,
             "it is about how records are decoded: KafkaTableOptions.from_options takes it; "

@@ -23,6 +23,7 @@ from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
 from dagster_kafka_flip.formats.schema_book import SchemaBook
+from dagster_kafka_flip.formats.table_options import formats_of
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 
@@ -303,6 +304,44 @@ def test_a_renamed_field_of_a_renamed_record(spark):
     reader = _record(("y", "int", {"aliases": ["x"], "default": -1}), ("id", "int"), name="b.R")
     ((row, error),) = _landed(spark, _of_a_run(reader, {1: writer}), [_frame(1) + _written(writer, {"x": 6, "id": 1})])
     assert (row, error) == ({"y": 6, "id": 1}, None)
+
+
+@spark_test
+def test_flinks_columns_read_records_of_other_names(spark):
+    address = {**_record(("street", "string"), ("more", "int")), "name": "shop.Address"}
+    writer = _record(
+        ("id", "long"),
+        ("home", ["null", address]),
+        ("past", {"type": "array", "items": "shop.Address"}),
+        ("at", {"type": "long", "logicalType": "timestamp-micros"}),
+        name="shop.Order",
+    )
+    columns = (
+        "id BIGINT NOT NULL, at TIMESTAMP, home STRUCT<street: STRING>, past ARRAY<STRUCT<street: STRING NOT NULL>>, "
+        "extra STRING"
+    )
+    options = {"format": "avro-confluent", "avro-confluent.url": "http://registry:8081"}
+    _, form = formats_of(options, columns)
+    assert isinstance(form, AvroFormat)
+    streets = [{"street": name, "more": 1} for name in ("Elm", "Oak")]
+    when = dt.datetime(2026, 1, 31, 12, tzinfo=dt.timezone.utc)
+    written = [
+        {"id": 1, "home": streets[0], "past": streets, "at": when},
+        {"id": 2, "home": None, "past": [], "at": when},
+    ]
+    values = [_frame(1) + _written(writer, each) for each in written]
+    landed = _landed(spark, _of_a_run(form.declared, {1: writer}), values)
+    assert [error for _, error in landed] == [None, None]
+    assert [(row["id"], row["home"], row["past"], row["extra"]) for row, _ in landed] == [
+        (1, {"street": "Elm"}, [{"street": "Elm"}, {"street": "Oak"}], None),
+        (2, None, [], None),
+    ]
+    at = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}
+    in_millis = {**writer, "fields": [*writer["fields"][:-1], at]}
+    ((_, error),) = _landed(
+        spark, _of_a_run(form.declared, {1: in_millis}), [_frame(1) + _written(in_millis, written[1])]
+    )
+    assert "a timestamp-millis would be read as a timestamp-micros; the reader schema has to say" in error
 
 
 @spark_test

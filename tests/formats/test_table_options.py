@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from pydantic import SecretStr
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.formats.table_options import formats_of
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 _SCHEMA = "k_id BIGINT NOT NULL, k_at TIMESTAMP COMMENT 'x, y', `a b` STRUCT<c: DECIMAL(5, 2)>"
 _ALL = "`k_id` BIGINT NOT NULL, `k_at` TIMESTAMP COMMENT 'x, y', `a b` STRUCT<c: DECIMAL(5, 2)>"
@@ -86,10 +91,16 @@ _KEY = {**_JSON, "key.format": "json"}
 @pytest.mark.parametrize(
     ("options", "option", "message"),
     [
-        ({}, "format", "missing; set it, or 'value.format', to one of raw, json, csv"),
+        ({}, "format", "missing; set it, or 'value.format', to one of raw, json, csv, avro"),
         ({"format": "json", "value.format": "json"}, "value.format", "set it or 'format', not both"),
-        ({"format": "avro-confluent"}, "format", "there is no format 'avro-confluent'; there are raw, json, csv"),
-        ({**_JSON, "key.format": "avro", "key.fields": "k_id"}, "key.format", "there is no format 'avro'"),
+        ({"format": "orc"}, "format", "there is no format 'orc'; there are raw, json, csv, avro, avro-confluent"),
+        ({**_JSON, "key.format": "parquet", "key.fields": "k_id"}, "key.format", "there is no format 'parquet'"),
+        ({"format": "debezium-json", "debezium-json.schema-include": "true"}, "format", "debezium-json: a changelog"),
+        ({"format": "debezium-avro-confluent"}, "format", "debezium-avro-confluent: a changelog"),
+        ({"format": "canal-json"}, "format", "canal-json: a changelog"),
+        ({"format": "maxwell-json"}, "format", "maxwell-json: a changelog"),
+        ({"format": "ogg-json"}, "format", "ogg-json: a changelog"),
+        ({"format": "protobuf"}, "format", "protobuf: Flink's needs a compiled Java class"),
         ({**_JSON, "key.fields": "k_id"}, "key.fields", "it needs 'key.format'"),
         (_KEY, "key.fields", "missing; 'key.format' needs the columns"),
         ({**_KEY, "key.fields": "k_di"}, "key.fields", "k_di is no column of the schema; did you mean k_id"),
@@ -139,4 +150,142 @@ def test_an_option_that_can_not_be_is_refused_with_its_name(options, option, mes
 def test_columns_that_can_not_be_are_refused(schema, message):
     with pytest.raises(ConfigurationError) as error:
         formats_of({"format": "raw", "raw.charset": "latin1"}, schema)
+    assert str(error.value).startswith(message)
+
+
+_URL = "https://registry:8081"
+_CONFLUENT = {"format": "avro-confluent", "avro-confluent.url": _URL}
+_MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+_COLUMNS = """
+    id BIGINT NOT NULL COMMENT 'a > b, c', ok BOOLEAN, n INT, f FLOAT, d DOUBLE, s STRING, b BINARY, p DECIMAL(5, 2),
+    q DECIMAL, day DATE, at TIMESTAMP, here TIMESTAMP_NTZ NOT NULL, tags ARRAY<STRING> NOT NULL,
+    m MAP<STRING, ARRAY<DECIMAL(4,1)>>, a STRUCT<street: STRING NOT NULL, geo: STRUCT<x: INT>> NOT NULL
+"""
+
+
+def _or_null(avro_type):
+    return ["null", avro_type]
+
+
+def test_columns_become_the_reader_schema():
+    _, found = formats_of(_CONFLUENT, _COLUMNS)
+    assert isinstance(found, AvroFormat)
+    assert found.registry == SchemaRegistry(url=_URL)
+    assert found.declared is not None
+    schema = json.loads(found.declared)
+    assert (schema["type"], schema["name"]) == ("record", "record")
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    geo = {
+        "type": "record",
+        "name": "record_a_geo",
+        "fields": [{"name": "x", "type": ["null", "int"], "default": None}],
+    }
+    decimal = {"type": "bytes", "logicalType": "decimal"}
+    assert types == {
+        "id": "long",
+        "ok": _or_null("boolean"),
+        "n": _or_null("int"),
+        "f": _or_null("float"),
+        "d": _or_null("double"),
+        "s": _or_null("string"),
+        "b": _or_null("bytes"),
+        "p": _or_null({**decimal, "precision": 5, "scale": 2}),
+        "q": _or_null({**decimal, "precision": 10, "scale": 0}),
+        "day": _or_null({"type": "int", "logicalType": "date"}),
+        "at": _or_null({"type": "long", "logicalType": "timestamp-micros"}),
+        "here": {"type": "long", "logicalType": "local-timestamp-micros"},
+        "tags": {"type": "array", "items": _or_null("string")},
+        "m": _or_null(
+            {
+                "type": "map",
+                "values": _or_null({"type": "array", "items": _or_null({**decimal, "precision": 4, "scale": 1})}),
+            }
+        ),
+        "a": {
+            "type": "record",
+            "name": "record_a",
+            "fields": [
+                {"name": "street", "type": "string"},
+                {"name": "geo", "type": _or_null(geo), "default": None},
+            ],
+        },
+    }
+    assert all(("default" in field) == isinstance(field["type"], list) for field in schema["fields"])
+
+
+def _schema(*fields):
+    return json.dumps({"type": "record", "name": "Order", "fields": [{"name": n, "type": t} for n, t in fields]})
+
+
+def test_options_of_avro():
+    schema = _schema(("id", {"type": "long", "logicalType": "time-micros"}), ("at", ["null", _MILLIS]))
+    assert formats_of({"format": "avro", "avro.schema": schema}, "id BIGINT, at TIMESTAMP") == (
+        None,
+        AvroFormat(schema),
+    )
+    assert isinstance(formats_of({"format": "avro", "avro.encoding": "binary"}, "id BIGINT")[1], AvroFormat)
+    login = {"basic-auth.credentials-source": "USER_INFO", "basic-auth.user-info": "me:pass:word", "schema": schema}
+    given = {f"avro-confluent.{name}": value for name, value in login.items()}
+    assert formats_of({**_CONFLUENT, **given}, "id BIGINT, at TIMESTAMP") == (
+        None,
+        AvroFormat(schema, registry=SchemaRegistry(url=_URL, username="me", password=SecretStr("pass:word"))),
+    )
+    found = formats_of({**_CONFLUENT, "avro-confluent.bearer-auth.token": "t0ken"}, "id BIGINT")[1]
+    assert isinstance(found, AvroFormat)
+    assert found.registry == SchemaRegistry(url=_URL, bearer_token=SecretStr("t0ken"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "option", "message"),
+    [
+        ("avro", {"encoding": "json"}, "encoding", "only binary is read"),
+        ("avro", {"codec": "snappy"}, "codec", "it is for Avro's files"),
+        ("avro", {"timestamp_mapping.legacy": "true"}, "timestamp_mapping.legacy", "remove it, and declare"),
+        ("avro", {"url": _URL}, "url", "unknown"),
+        ("avro-confluent", {}, "url", "missing"),
+        ("avro-confluent", {"url": "ftp://me:s3cret@x"}, "url", ""),
+        ("avro-confluent", {"url": _URL, "subject": "s"}, "subject", "it is for writing"),
+        ("avro-confluent", {"url": _URL, "basic-auth.credentials-source": "URL"}, "basic-auth.credentials-source", ""),
+        ("avro-confluent", {"url": _URL, "basic-auth.user-info": "s3cret"}, "basic-auth.user-info", "expected user:p"),
+        ("avro-confluent", {"url": _URL, "basic-auth.user-info": "a:s3cret", "bearer-auth.token": "x"}, "url", ""),
+        ("avro-confluent", {"url": _URL, "bearer-auth.token": "s3cret\n"}, "url", ""),
+        ("avro-confluent", {"url": _URL, "ssl.keystore.password": "s3cret"}, "ssl.keystore.password", "Java's key"),
+        ("avro-confluent", {"url": _URL, "properties.a.secret": "s3cret"}, "properties.a.secret", "it has no counter"),
+        ("avro-confluent", {"url": _URL, "schema": "{"}, "schema", "invalid Avro schema"),
+        (
+            "avro-confluent",
+            {"url": _URL, "schema": _schema(("id", "long"))},
+            "schema",
+            "it does not give the columns: it has the fields id, and the columns are id, n",
+        ),
+        (
+            "avro-confluent",
+            {"url": _URL, "schema": _schema(("id", "string"), ("n", "int"))},
+            "schema",
+            "it does not give the columns: id is string, and the column long",
+        ),
+    ],
+)
+def test_an_option_of_avro_that_can_not_be_is_refused(kind, options, option, message):
+    given = {f"{kind}.{name}": value for name, value in options.items()}
+    with pytest.raises(ConfigurationError) as error:
+        formats_of({"format": kind, **given}, "id BIGINT, n INT")
+    assert str(error.value).startswith(f"table option '{kind}.{option}': {message}")
+    assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("SMALLINT", "schema: v: Avro has no type for SMALLINT; declare INT"),
+        ("ARRAY<TINYINT>", "schema: v: Avro has no type for TINYINT; declare INT"),
+        ("MAP<INT, STRING>", "schema: v: the keys of a MAP in Avro are STRING"),
+        ("STRUCT<a: VARIANT>", "schema: v.a: Avro has no type for VARIANT"),
+        ("TIMESTAMP", "table option 'avro.schema': missing; it says whether v is in milliseconds"),
+        ("ARRAY<STRUCT<at: TIMESTAMP_NTZ>>", "table option 'avro.schema': missing; it says whether v is in"),
+    ],
+)
+def test_a_column_without_an_avro_type_is_refused(column, message):
+    with pytest.raises(ConfigurationError) as error:
+        formats_of({"format": "avro"}, f"v {column}")
     assert str(error.value).startswith(message)

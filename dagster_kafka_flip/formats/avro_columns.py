@@ -1,0 +1,185 @@
+"""The Avro schema of columns that are given as DDL, as Flink derives it from a table's columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind
+from dagster_kafka_flip.formats.ddl import fields_of, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PLAIN: Mapping[str, Any] = {
+    "BOOLEAN": "boolean",
+    "INT": "int",
+    "INTEGER": "int",
+    "BIGINT": "long",
+    "LONG": "long",
+    "FLOAT": "float",
+    "REAL": "float",
+    "DOUBLE": "double",
+    "STRING": "string",
+    "BINARY": "bytes",
+    "DATE": {"type": "int", "logicalType": "date"},
+    "TIMESTAMP": {"type": "long", "logicalType": "timestamp-micros"},
+    "TIMESTAMP_LTZ": {"type": "long", "logicalType": "timestamp-micros"},
+    "TIMESTAMP_NTZ": {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+_DECIMALS = frozenset({"DEC", "DECIMAL", "NUMERIC"})
+_SPARKS_DECIMAL = (10, 0)
+_INSTEAD = {"SMALLINT": "INT", "SHORT": "INT", "TINYINT": "INT", "BYTE": "INT", "CHAR": "STRING", "VARCHAR": "STRING"}
+
+# Other logical types make no other column.
+_LOGICAL = {
+    "date": "date",
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "local timestamp",
+    "local-timestamp-micros": "local timestamp",
+}
+
+
+def avro_of(columns: Mapping[str, str]) -> dict[str, Any]:
+    """The Avro schema of columns: a record with Flink's name for it, `record`.
+
+    Args:
+        columns: The DDL after the name, by name.
+
+    Raises:
+        ConfigurationError: A column has a type that Avro lacks. The message names it.
+    """
+    return _record(columns, ())
+
+
+def misfit(columns: Mapping[str, str], schema: str) -> str | None:
+    """Why an Avro schema does not give the columns; None if it does.
+
+    Args:
+        columns: The DDL after the name, by name.
+        schema: The Avro schema as JSON.
+
+    Raises:
+        ConfigurationError: It is no Avro schema, or a column has a type that Avro lacks.
+    """
+    given = AvroSchema.of(schema)
+    return _misfit(avro_of(columns), given.root, given.named(), "")
+
+
+def times_of(columns: Mapping[str, str]) -> list[str]:
+    """The columns that are or hold times, whose unit the DDL does not tell.
+
+    Args:
+        columns: The DDL after the name, by name.
+    """
+    return [name for name, column in columns.items() if "timestamp-micros" in json.dumps(_type(column, (name,)))]
+
+
+def _record(columns: Mapping[str, str], path: tuple[str, ...]) -> dict[str, Any]:
+    fields: list[dict[str, Any]] = []
+    for name, column in columns.items():
+        avro_type = _type(column, (*path, name))
+        default = {"default": None} if isinstance(avro_type, list) else {}
+        fields.append({"name": name, "type": avro_type, **default})
+    return {"type": "record", "name": "_".join(("record", *path)), "fields": fields}
+
+
+def _type(column: str, path: tuple[str, ...]) -> Any:
+    """The type of a column, with null unless it is NOT NULL."""
+    tokens = [text for text, _, _ in tokens_of(column)]
+    words = [each.upper() for each in tokens]
+    end = _end_of_type(words)
+    found = _not_null(column, words[0], path)
+    is_required = any(pair == ("NOT", "NULL") for pair in zip(words[end:], words[end + 1 :], strict=False))
+    return found if is_required else ["null", found]
+
+
+def _not_null(column: str, name: str, path: tuple[str, ...]) -> Any:
+    where = ".".join(path)
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if name in _DECIMALS:
+        digits = re.match(r"\w+\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", column)
+        precision, scale = (int(digits[1]), int(digits[2] or 0)) if digits else _SPARKS_DECIMAL
+        return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    if name == "STRUCT":
+        return _record(fields_of(_inside(column)), path)
+    if name == "ARRAY":
+        return {"type": "array", "items": _type(_inside(column), path)}
+    if name == "MAP":
+        inside = _inside(column)
+        key, comma = tokens_of(inside)[:2]
+        if key[0].upper() != "STRING" or comma[0] != ",":
+            msg = f"schema: {where}: the keys of a MAP in Avro are STRING: declare MAP<STRING, ...>"
+            raise ConfigurationError(msg)
+        return {"type": "map", "values": _type(inside[comma[2] :], path)}
+    instead = _INSTEAD.get(name)
+    advice = "leave it out" if instead is None else f"declare {instead}, and cast it in the transform"
+    msg = f"schema: {where}: Avro has no type for {name}; {advice}"
+    raise ConfigurationError(msg)
+
+
+def _end_of_type(words: list[str]) -> int:
+    """The number of the tokens that are the type."""
+    depth = 0
+    for number, word in enumerate(words[1:], start=1):
+        if depth == 0 and word not in {"<", "("}:
+            return number
+        depth += (word in {"<", "("}) - (word in {">", ")"})
+    return len(words)
+
+
+def _inside(column: str) -> str:
+    """What is between the outer angle brackets of a type."""
+    tokens = tokens_of(column)
+    end = _end_of_type([text for text, _, _ in tokens])
+    return column[tokens[1][2] : tokens[end - 1][1]]
+
+
+def _misfit(wanted: Any, given: Any, named: Mapping[str, Any], path: str) -> str | None:
+    """Compares what columns they give; whether null is allowed is the schema's to say."""
+    wanted, given = _alone(wanted), _alone(given)
+    given = named.get(given, given) if isinstance(given, str) else given
+    if _column(wanted) != _column(given):
+        return f"{path or 'the schema'} is {_column(given)}, and the column {_column(wanted)}"
+    if not isinstance(wanted, dict):
+        return None
+    for inner, mark in (("items", "[]"), ("values", "{}")):
+        if inner in wanted:
+            return _misfit(wanted[inner], given[inner], named, f"{path}{mark}")
+    return _misfit_inside(wanted, given, named, path) if "fields" in wanted else None
+
+
+def _misfit_inside(
+    wanted: Mapping[str, Any], given: Mapping[str, Any], named: Mapping[str, Any], path: str
+) -> str | None:
+    names, others = ([field["name"] for field in each["fields"]] for each in (wanted, given))
+    if names != others:
+        inside = f"{path} has" if path else "it has"
+        return f"{inside} the fields {', '.join(others)}, and the columns are {', '.join(names)}"
+    pairs = zip(wanted["fields"], given["fields"], strict=True)
+    found = (
+        _misfit(one["type"], other["type"], named, f"{path}.{one['name']}" if path else one["name"])
+        for one, other in pairs
+    )
+    return next(filter(None, found), None)
+
+
+def _alone(avro_type: Any) -> Any:
+    """The type beside null."""
+    if not isinstance(avro_type, list):
+        return avro_type
+    others = [each for each in avro_type if each != "null"]
+    return others[0] if len(others) == 1 else others
+
+
+def _column(avro_type: Any) -> str:
+    """What decides which column Spark makes of a type."""
+    found = kind(avro_type)
+    logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
+    if logical == "decimal":
+        return f"decimal({avro_type['precision']}, {avro_type.get('scale', 0)})"
+    return _LOGICAL.get(str(logical)) or {"enum": "string", "fixed": "bytes"}.get(found, found)
