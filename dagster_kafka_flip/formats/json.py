@@ -107,8 +107,8 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         if isinstance(declared, Mapping):
             try:
                 declared = json.dumps(declared)
-            except (TypeError, ValueError) as error:
-                msg = f"the JSON Schema of a {cls.__name__} is not JSON: {error}"
+            except (TypeError, ValueError, RecursionError) as error:
+                msg = f"the JSON Schema of a {cls.__name__} is not JSON, or nested too deeply: {error}"
                 raise ConfigurationError(msg) from None
         if isinstance(declared, str) and declared.lstrip().startswith("{"):
             declared = columns_of(declared, what=f"the {cls.__name__}'s JSON Schema")

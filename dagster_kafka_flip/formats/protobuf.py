@@ -279,8 +279,11 @@ def _message(schema: ProtobufSchema, name: str | None) -> Descriptor:
         ValueError: There is no such message, or there are several.
     """
     names = schema.messages
+    if not names:
+        msg = "it has no message"
+        raise ValueError(msg)
     if name is None and len(names) != 1:
-        msg = f"it has {len(names)} messages ({', '.join(names)}). Name one: message={names[0] if names else '...'!r}"
+        msg = f"it has {len(names)} messages ({', '.join(names)}). Name one: message={names[0]!r}"
         raise ValueError(msg)
     try:
         return schema.message(names[0] if name is None else name)

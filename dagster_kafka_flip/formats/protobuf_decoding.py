@@ -186,7 +186,8 @@ def _decoded(kind: Any, convert: Callable[[Any], Any], data: bytes) -> Any:
     try:
         message.ParseFromString(data)
         if not message.IsInitialized():
-            missing = ", ".join(sorted(message.FindInitializationErrors()))
+            # The name alone: a path to it has keys of maps in it, which are values.
+            missing = ", ".join(sorted({path.rpartition(".")[2] for path in message.FindInitializationErrors()}))
             msg = f"the required field {missing} is missing"
             raise _WrongRecord(msg)
         return convert(message)

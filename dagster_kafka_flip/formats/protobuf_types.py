@@ -84,6 +84,10 @@ class MisfitError(Exception):
     """Why a writer's message can't be read as the reader's."""
 
 
+# Protobuf's own limit when it parses.
+_MOST_LEVELS = 100
+
+
 def check_columns(message: Descriptor, what: str) -> None:
     """Checks that a message can be turned into columns.
 
@@ -304,6 +308,9 @@ def _unreadable(message: Descriptor, path: str, around: tuple[str, ...]) -> Iter
                 f"the message {inner.full_name} holds itself ({at}), and columns can't. Give a descriptor set without "
                 "that field, or land the bytes with RawFormat"
             )
+            return
+        if len(around) > _MOST_LEVELS:
+            yield f"its messages are nested more than {_MOST_LEVELS} levels deep, and Protobuf reads no deeper ones"
             return
         yield None
         if inner is not None and _kind(value) == "message":

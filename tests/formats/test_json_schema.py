@@ -244,8 +244,13 @@ def test_what_can_not_be_columns_is_refused(schema, message):
 def test_what_is_no_json_is_refused():
     with pytest.raises(ConfigurationError, match="the JsonFormat's JSON Schema: invalid JSON: "):
         JsonFormat('{"type": "object",}')
-    with pytest.raises(ConfigurationError, match="the JSON Schema of a JsonFormat is not JSON: "):
+    with pytest.raises(ConfigurationError, match="the JSON Schema of a JsonFormat is not JSON, or nested too deeply: "):
         JsonFormat({"properties": {"a": {1, 2}}})
+    deep = {"type": "integer"}
+    for _ in range(2000):
+        deep = {"type": "object", "properties": {"a": deep}}
+    with pytest.raises(ConfigurationError, match="nested too deeply"):
+        JsonFormat(deep)
 
 
 def test_a_schema_as_text_and_as_a_mapping_and_as_ddl_are_the_same_format():

@@ -190,6 +190,15 @@ def _plain(value: Any) -> Any:
             ),
             "would be more than 10000 fields",
         ),
+        (
+            lambda: _format(
+                'syntax="proto3"; message M300 { int32 a = 1; }'
+                + "".join(f"message M{n} {{ M{n + 1} m = 1; }}" for n in range(300)),
+                message="M0",
+            ),
+            "nested more than 100 levels deep",
+        ),
+        (lambda: _format('syntax="proto3"; enum E { A = 0; }'), "it has no message$"),
     ],
 )
 def test_what_can_be_no_columns_is_told_before_anything_runs(make, message):
