@@ -371,16 +371,9 @@ class StringFormatAttributes(Model):
     on_error: OnError | Template = "fail"
 
 
-class JsonFormatAttributes(Model):
-    """A JSON object with declared fields, with a schema registry or without."""
+class _FramedFormatAttributes(Model):
+    """What the formats with a schema registry have in common."""
 
-    type: Literal["json"]
-    declared: str | dict[str, Any] | None = Field(
-        default=None,
-        alias="schema",
-        description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`, or a JSON Schema, as JSON or as "
-        "YAML. Default: the subject's latest.",
-    )
     registry: str | None = Field(
         default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."
     )
@@ -390,6 +383,18 @@ class JsonFormatAttributes(Model):
     )
     schema_id_in: Literal["payload", "headers"] = Field(
         default="payload", description="Where records name their schema."
+    )
+
+
+class JsonFormatAttributes(_FramedFormatAttributes):
+    """A JSON object with declared fields, with a schema registry or without."""
+
+    type: Literal["json"]
+    declared: str | dict[str, Any] | None = Field(
+        default=None,
+        alias="schema",
+        description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`, or a JSON Schema, as JSON or as "
+        "YAML. Default: the subject's latest.",
     )
     on_error: OnError | Template = "fail"
     show_values: bool | Template = Field(
@@ -419,7 +424,7 @@ class CsvFormatAttributes(Model):
     on_error: OnError | Template = "fail"
 
 
-class AvroFormatAttributes(Model):
+class AvroFormatAttributes(_FramedFormatAttributes):
     """Avro's binary encoding, with a schema registry or without."""
 
     type: Literal["avro"]
@@ -428,20 +433,10 @@ class AvroFormatAttributes(Model):
         alias="schema",
         description="The reader schema, as JSON or as YAML. Default: the subject's latest.",
     )
-    registry: str | None = Field(
-        default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."
-    )
-    subject: str | None = Field(
-        default=None,
-        description="The subject of the reader schema. Default: the topic's, such as `orders-value`.",
-    )
-    schema_id_in: Literal["payload", "headers"] = Field(
-        default="payload", description="Where records name their schema."
-    )
     on_error: OnError | Template = "fail"
 
 
-class ProtobufFormatAttributes(Model):
+class ProtobufFormatAttributes(_FramedFormatAttributes):
     """Protobuf's binary encoding, with a schema registry or without."""
 
     type: Literal["protobuf"]
@@ -451,16 +446,6 @@ class ProtobufFormatAttributes(Model):
     )
     message: str | None = Field(
         default=None, description="The full name of the message, such as `shop.Order`. Default: the schema's only one."
-    )
-    registry: str | None = Field(
-        default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."
-    )
-    subject: str | None = Field(
-        default=None,
-        description="The subject of the reader schema. Default: the topic's, such as `orders-value`.",
-    )
-    schema_id_in: Literal["payload", "headers"] = Field(
-        default="payload", description="Where records name their schema."
     )
     on_error: OnError | Template = "fail"
 

@@ -151,7 +151,7 @@ class AvroFormat(RegisteredFormat):
         """All that decides how records are decoded, as JSON; without the registry, which may hold secrets."""
         return {
             "schema": self.declared,
-            "has_registry": self._is_framed,
+            "has_registry": self.is_framed,
             "schema_id_in": self.schema_id_in,
             "is_key": self._is_key,
             "writers": None if self._book is None else self._book.description(),
@@ -173,10 +173,6 @@ class AvroFormat(RegisteredFormat):
             made._book = SchemaBook.described(description["writers"])  # noqa: SLF001
         return made
 
-    @property
-    def _is_framed(self) -> bool:
-        return self.registry is not None or self._book is not None
-
     def parse(self, data: Column) -> Column:
         """The decoded record, with the bytes that were read behind it; nulls if it can't be decoded."""
         from pyspark.sql import functions as f
@@ -191,7 +187,7 @@ class AvroFormat(RegisteredFormat):
         from pyspark.sql import functions as f
 
         own = self.reader.root
-        if not self._is_framed:
+        if not self.is_framed:
             return _from_avro(data, own, change(own))
         decoded = None
         for digits, found in self._resolutions.items():
@@ -233,7 +229,7 @@ class AvroFormat(RegisteredFormat):
         misfit = f.when(avro.getField("end").isNotNull(), left_over).otherwise(
             f.lit("it does not fit the schema, or is truncated")
         )
-        if not self._is_framed:
+        if not self.is_framed:
             return misfit
         frame = self.frame(data)
         reason = f.when(frame.isNull(), without_frame_problem(data, self.schema_id_in))

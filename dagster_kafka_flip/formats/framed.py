@@ -149,8 +149,17 @@ class FramedFormat(Format):
         """
         if self.has_reader:
             return self
+        return self.read_with(self.latest(registry, self.reader_subject(topics, is_key=self._is_key)))
+
+    def latest(self, registry: SchemaRegistry, subject: str) -> RegisteredSchema:
+        """Asks for the latest schema of a subject.
+
+        Args:
+            registry: The registry.
+            subject: The subject.
+        """
         with registry.schemas() as schemas:
-            return self.read_with(schemas.latest(self.reader_subject(topics, is_key=self._is_key)))
+            return schemas.latest(subject)
 
     def renew(self) -> None:
         """Reads records as the subject's latest schema from now on, in place; nothing if the schema was given.
@@ -165,8 +174,7 @@ class FramedFormat(Format):
         pinned = self._pinned
         if pinned is None or pinned.subject is None or not isinstance(self.registry, SchemaRegistry):
             return
-        with self.registry.schemas() as schemas:
-            latest = schemas.latest(pinned.subject)
+        latest = self.latest(self.registry, pinned.subject)
         if (latest.schema_id, latest.version) != (pinned.schema_id, pinned.version):
             renewed = self.read_with(latest)
             for name in type(self).model_fields:
@@ -178,6 +186,11 @@ class FramedFormat(Format):
     def is_bound(self) -> bool:
         """Whether it is the format of a run: see `bound`."""
         return self._is_bound
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether a schema's id stands before the content."""
+        return self.registry is not None or self.is_bound
 
     def reader_subject(self, topics: Collection[str] | None, *, is_key: bool) -> str:
         """The subject whose latest schema is the reader schema.

@@ -140,11 +140,6 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         return read
 
     @property
-    def is_framed(self) -> bool:
-        """Whether a schema's id stands before the JSON."""
-        return self.registry is not None or self.is_bound
-
-    @property
     def frame_settings(self) -> dict[str, Any]:
         """The arguments of `as_framed`."""
         return {"schema_id_in": self.schema_id_in, "is_key": self._is_key}

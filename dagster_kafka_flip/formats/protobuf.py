@@ -164,7 +164,7 @@ class ProtobufFormat(RegisteredFormat):
         return {
             "descriptor_set": None if self.declared is None else base64.b64encode(self.declared).decode(),
             "message": self.message if self.declared is None else self.reader.full_name,
-            "has_registry": self._is_framed,
+            "has_registry": self.is_framed,
             "schema_id_in": self.schema_id_in,
             "is_key": self._is_key,
             "writers": None if self._book is None else self._book.description(),
@@ -187,10 +187,6 @@ class ProtobufFormat(RegisteredFormat):
             made._book = SchemaBook.described(writers)  # noqa: SLF001
         return made
 
-    @property
-    def _is_framed(self) -> bool:
-        return self.registry is not None or self._book is not None
-
     def framed(self, data: Column, headers: Column) -> Column:
         """Key or value behind its frame, with the number of bytes that came from a header behind it.
 
@@ -199,7 +195,7 @@ class ProtobufFormat(RegisteredFormat):
         """
         from pyspark.sql import functions as f
 
-        if not self._is_framed:
+        if not self.is_framed:
             return data
         whole = super().framed(data, headers)
         in_header = f.octet_length(whole) - f.octet_length(data)
@@ -220,7 +216,7 @@ class ProtobufFormat(RegisteredFormat):
         # Executors don't have this package.
         cloudpickle.register_pickle_by_value(protobuf_decoding)
         result = StructType([StructField("content", struct(self.reader)), StructField("problem", StringType())])
-        if self._is_framed:
+        if self.is_framed:
             decode = protobuf_decoding.decoding(self._schemas(), None, UNKNOWN_SCHEMA)
         else:
             own = (self._schema.for_decoding, self.reader.full_name, plan(self.reader, self.reader))
@@ -242,7 +238,7 @@ class ProtobufFormat(RegisteredFormat):
         from pyspark.sql import functions as f
 
         problem = parsed.getField("problem")
-        if not self._is_framed:
+        if not self.is_framed:
             return problem
         own = _without_length(data)
         return (

@@ -52,9 +52,10 @@ class RegisteredFormat(FramedFormat):
 
     def asked(self, registry: SchemaRegistry, topics: Collection[str] | None) -> Self:
         """The format with the reader schema, and with a book that asks the registry during the run."""
-        schemas = registry.schemas()
-        bound = self
-        if not self.has_reader:
-            bound = self.read_with(schemas.latest(self.reader_subject(topics, is_key=self._is_key)))
-        bound._book = SchemaBook(schemas)  # noqa: SLF001
-        return bound
+        self._book = SchemaBook(registry.schemas())
+        return super().asked(registry, topics)
+
+    def latest(self, registry: SchemaRegistry, subject: str) -> RegisteredSchema:
+        """Asks for the latest schema of a subject, by the book's connection."""
+        del registry
+        return self.book.latest(subject)

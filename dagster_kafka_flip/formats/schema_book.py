@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import SchemaNotFoundError
+from dagster_kafka_flip.errors import KafkaFlipError, SchemaNotFoundError
 from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
 
@@ -40,6 +40,20 @@ class SchemaBook:
         """Closes the connection to the registry."""
         if self._schemas is not None:
             self._schemas.close()
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Asks the registry for the latest schema of a subject.
+
+        Args:
+            subject: The subject.
+
+        Raises:
+            SchemaRegistryError: The registry does not answer, or has no such subject.
+        """
+        if self._schemas is None:
+            msg = "a book without a registry was asked for a subject; this is a bug"
+            raise KafkaFlipError(msg)
+        return self._schemas.latest(subject)
 
     def description(self) -> dict[str, Any]:
         """The known schemas as JSON, by frame."""
