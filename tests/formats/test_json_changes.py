@@ -74,8 +74,8 @@ def test_a_usual_timestamp_is_not_suspected(name, value):
     assert not re.search(time_pattern(name), f'{{"at": {value}, "note": null}}')
 
 
-# What a date that is told in full, or from its start, looks like.
-_DATED = re.compile(r"[\t ]*[+]?[0-9]{4}(?:-[0-9]{1,2}(?:-[0-9]{1,2}(?:[ T].*)?)?)?[\t ]*")
+# A date in full, or its start. Spark takes a year of four to six digits in a TIMESTAMP, and up to seven in a DATE.
+_DATED = re.compile(r"[\t ]*[+]?[0-9]{4,7}(?:-[0-9]{1,2}(?:-[0-9]{1,2}(?:[ T].*)?)?)?[\t ]*")
 _SOME_DAY = st.text("0123456789-:T +Z.", min_size=1, max_size=14)
 _SOME_TIME = st.from_regex(
     r"[-+]?([0-9]{4}-)?([0-9]{1,2}-)?([0-9]{1,2}[ T])?T?[0-9]{1,2}(:[0-9]{1,2}){0,2}Z?", fullmatch=True
