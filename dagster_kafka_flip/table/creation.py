@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
-from dagster_kafka_flip.table.incomplete_log import is_free
+from dagster_kafka_flip.table.incomplete_log import has_first_commit, is_free
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
 from dagster_kafka_flip.table.spark_error import is_not_there
@@ -72,7 +72,9 @@ def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
 
 
 def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
-    """Checks that a table can be created at a free location.
+    """Checks that a table can be created where Delta has just found none.
+
+    A table that another process has created since then is not in the way: to create it again does nothing.
 
     Raises:
         TableError: The location is not free.
@@ -85,7 +87,7 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
         )
         raise TableError(msg)
     path = target.local_path
-    if path is not None and not is_free(path):
+    if path is not None and not is_free(path) and not has_first_commit(path):
         msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
         raise TableError(msg)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOG = "_delta_log"
+_FIRST_COMMIT = f"{0:020}.json"
 # From Delta's protocol: a table exists once its log has a commit or a checkpoint.
 _MAKES_A_TABLE = re.compile(r"\d{20}\.(json|checkpoint.*\.(parquet|json))")
 
@@ -22,6 +23,11 @@ def is_free(path: Path) -> bool:
     return not path.is_dir() or all(
         entry.name.startswith(".") or (entry.name == _LOG and _is_remnant(entry)) for entry in path.iterdir()
     )
+
+
+def has_first_commit(path: Path) -> bool:
+    """Whether the log here has version 0, so that the location is a table from its start on."""
+    return (path / _LOG / _FIRST_COMMIT).exists()
 
 
 def remove_remnant(path: Path | None) -> None:

@@ -172,6 +172,11 @@ def test_the_loser_of_a_race_for_a_path_changes_nothing(spark, table):
     assert (_ids(table), landed.version(table)) == ([1], 1)
 
 
+def test_a_table_that_another_process_makes_between_the_look_and_the_check_is_not_in_the_way(spark, table):
+    # The look found no table; by the time of the check it is there.
+    _stream(spark, table).check_place_is_free()
+
+
 def test_what_can_not_be_made_is_told(spark, tmp_path):
     target = DeltaTarget(table=str(tmp_path / "a"), properties={"delta.appendOnly": "perhaps"})
     with pytest.raises(TableError) as error:
