@@ -3,6 +3,7 @@ from datetime import timedelta
 from dagster import AutomationCondition, DailyPartitionsDefinition, FreshnessPolicy
 
 from dagster_kafka_flip import (
+    DeltaTarget,
     JsonFormat,
     KafkaSource,
     OffsetsInitializer,
@@ -47,8 +48,7 @@ flights_raw = build_kafka_delta_asset(
     source=flights_source,
     key_format=StringFormat(),
     value_format=flight,
-    table="warehouse/flights",
-    cluster_by=["departure"],
+    table=DeltaTarget(table="warehouse/flights", cluster_by=("departure",)),
     group_name="flights",
     owners=["team:flights"],
     tags={"layer": "silver"},

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dagster_kafka_flip.assets.asset_options import AssetOptions
     from dagster_kafka_flip.assets.asset_per_topic import build_kafka_delta_assets, matching_topics
     from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
     from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _HOMES = {
+    "AssetOptions": "assets.asset_options",
     "AvroFormat": "formats.avro",
     "BatchResult": "ingestion.result",
     "CsvFormat": "formats.csv",
@@ -109,6 +111,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AssetOptions",
     "AvroFormat",
     "BatchResult",
     "CsvFormat",

@@ -118,17 +118,52 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
     Raises:
         ConfigurationError: Raised by the decorated function: an option is unknown or missing.
     """
+    return _checked(function, None, {})
+
+
+def check_options(
+    options: Iterable[str], *, inside: Mapping[str, type[BaseModel]] | None = None
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Like `check_arguments`, for a function that takes the names of a TypedDict as `**options`.
+
+    Args:
+        options: The names.
+        inside: Parameters that take settings, with the class of each: an error about an unknown option says which of
+            them has it.
+    """
+    return lambda function: _checked(function, tuple(options), inside or {})
+
+
+def with_options_of(function: Callable[P, object]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Decorator: tells type checkers and editors that a function passes all its options to another one.
+
+    Args:
+        function: The other function.
+    """
+    del function
+    return lambda passing: passing
+
+
+def _checked(
+    function: Callable[P, T], options: Collection[str] | None, inside: Mapping[str, type[BaseModel]]
+) -> Callable[P, T]:
     signature = inspect.signature(function)
-    names = [name for name, each in signature.parameters.items() if each.kind in _NAMED and name != "self"]
+    parameters = signature.parameters.items()
+    names = [name for name, each in parameters if each.kind in _NAMED and name != "self"]
+    names += options or ()
+    takes_any = options is None and any(each.kind is inspect.Parameter.VAR_KEYWORD for _, each in parameters)
     what = function.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(function)
-    def checked(*arguments: P.args, **options: P.kwargs) -> T:
+    def checked(*arguments: P.args, **given: P.kwargs) -> T:
+        unknown = [] if takes_any else [name for name in given if name not in names]
+        if unknown:
+            raise ConfigurationError("; ".join(f"{what}: {_unknown(name, names, inside)}" for name in unknown))
         try:
-            signature.bind(*arguments, **options)
+            signature.bind(*arguments, **given)
         except TypeError:
-            raise ConfigurationError(_misfit(what, signature, names, arguments, options)) from None
-        return function(*arguments, **options)
+            raise ConfigurationError(_misfit(what, signature, names, arguments, given)) from None
+        return function(*arguments, **given)
 
     return checked
 
@@ -136,14 +171,28 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+def _unknown(name: str, names: Collection[str], inside: Mapping[str, type[BaseModel]]) -> str:
+    """Describes an unknown option, and where it belongs if it is a setting."""
+    settings: dict[str, str] = {}
+    for parameter, model in inside.items():
+        required = [f"{field}=..." for field, each in model.model_fields.items() if each.is_required()]
+        for field in model.model_fields:
+            if field not in names:
+                settings.setdefault(
+                    field, f"{parameter}={model.__name__}({', '.join(dict.fromkeys([*required, f'{field}=...']))})"
+                )
+    if name in settings:
+        return f"{name} is not an option of its own; write {settings[name]}"
+    near = meant_by(name, [*names, *settings], most=3)
+    if near:
+        return f"unknown option {name}; did you mean {' or '.join(settings.get(each, each) for each in near)}?"
+    return f"unknown option {name}; valid names: {', '.join(names)}"
+
+
 def _misfit(
     what: str, signature: inspect.Signature, names: Collection[str], given: Collection[object], options: Collection[str]
 ) -> str:
     parameters = signature.parameters.values()
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
-    unknown = [name for name in options if name not in names and not takes_any]
-    if unknown:
-        return "; ".join(f"{what}: unknown option {name}; {near_names(name, names)}" for name in unknown)
     unnamed = [each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     if len(given) > len(unnamed):
         first = next((name for name in names if name not in unnamed and name not in options), "name")

@@ -25,6 +25,7 @@ from rich.table import Table
 
 from dagster_kafka_flip import (
     AvroFormat,
+    DeltaTarget,
     KafkaColumns,
     KafkaResource,
     KafkaSource,
@@ -62,10 +63,9 @@ def run(console: Console, folder: Path) -> int:
         orders = build_kafka_delta_asset(
             name="orders",
             source=KafkaSource(topics=(_TOPIC,)),
-            table=folder / "orders",
+            table=DeltaTarget(table=str(folder / "orders"), schema_evolution=True),
             value_format=AvroFormat(registry="schema_registry"),
             columns=KafkaColumns(fields=("offset",)),
-            schema_evolution=True,
         )
         resources = {
             "kafka": KafkaResource(bootstrap_servers=broker.bootstrap_servers),

@@ -22,8 +22,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import dagster_kafka_flip
+from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER, AssetOptions
 from dagster_kafka_flip.cli.app import main as command_line
 from dagster_kafka_flip.components import docstrings
+from dagster_kafka_flip.components.kafka_delta import HELP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +50,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "build_kafka_delta_assets",
         "build_kafka_delta_multi_asset",
         "KafkaDeltaTable",
+        "AssetOptions",
         "kafka_topic_asset",
         "kafka_delta_checks",
         "kafka_delta_maintenance",
@@ -104,6 +107,8 @@ def _piece(name: str, what: Any) -> Iterator[str]:
     yield f"### `{name}`\n\n{summary}\n"
     if name == "OffsetsInitializer":
         yield _calls(what)
+    elif name == "AssetOptions":
+        yield _table("Option", _dagsters_options())
     elif inspect.isclass(what) and issubclass(what, BaseModel) and _takes_fields(what):
         yield _table("Field", _fields(what, texts))
     else:
@@ -111,6 +116,16 @@ def _piece(name: str, what: Any) -> Iterator[str]:
     if name == "KafkaSource":
         yield "`KafkaSource.builder()` has the same as calls:\n"
         yield _calls(type(dagster_kafka_flip.KafkaSource.builder()))
+
+
+def _dagsters_options() -> list[_Row]:
+    texts = {name: _line(text) for each in OPTIONS_OF_DAGSTER for name, text in docstrings.entries(each).items()}
+    types = {name: kind for each in OPTIONS_OF_DAGSTER for name, kind in each.__annotations__.items()}
+    # Python keeps each type as a reference to its text.
+    return [
+        _Row(name, _type(types[name].__forward_arg__, AssetOptions.__module__), "none", text)
+        for name, text in texts.items()
+    ]
 
 
 def _takes_fields(model: type[BaseModel]) -> bool:
@@ -141,6 +156,9 @@ def _line(text: str) -> str:
 def _fields(model: type[BaseModel], texts: Mapping[str, str]) -> list[_Row]:
     rows: list[_Row] = []
     for name, field in model.model_fields.items():
+        if model is dagster_kafka_flip.KafkaDeltaComponent and field.description == HELP.get(name):
+            # As in kafka_delta_asset or AssetOptions.
+            continue
         owner = next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))
         default = field.get_default(call_default_factory=True, validated_data={})
         rows.append(
@@ -203,6 +221,8 @@ def _table(heading: str, rows: list[_Row]) -> str:
 
 def _type(annotation: Any, module: str) -> str:
     """An annotation in words: what may be given, without the bars that would end a table's cell."""
+    if str(annotation).startswith("Unpack["):
+        return "from [`AssetOptions`](#assetoptions)"
     text = annotation if isinstance(annotation, str) else _name(annotation)
     text = re.sub(r"\w+", lambda found: _literal(found[0], module), text)
     choices: list[str] = []

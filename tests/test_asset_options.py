@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import dagster
 import pytest
 from dagster import (
     AssetKey,
@@ -24,7 +25,15 @@ from dagster import (
     with_source_code_references,
 )
 
-from dagster_kafka_flip import KafkaSource, build_kafka_delta_asset, kafka_delta_asset, topic_asset_key
+from dagster_kafka_flip import (
+    AssetOptions,
+    DeltaTarget,
+    KafkaSource,
+    Limits,
+    build_kafka_delta_asset,
+    kafka_delta_asset,
+    topic_asset_key,
+)
 from dagster_kafka_flip.errors import ConfigurationError
 
 SOURCE = KafkaSource.builder().set_topics("orders").build()
@@ -70,6 +79,22 @@ def test_all_that_dagster_shows_and_goes_by_passes_through():
     assert made.backfill_policy == backfills
     assert (made.op.retry_policy, made.op.pool) == (retries, "lake")
     assert json.loads(made.op.tags["dagster-k8s/config"]) == pod["dagster-k8s/config"]
+
+
+def test_the_decorator_has_few_parameters_of_its_own_and_those_of_dagsters_asset():
+    own = set(inspect.signature(kafka_delta_asset).parameters) - {"asset_options"}
+    dagsters = set(AssetOptions.__annotations__)
+    assert len(own) <= 14
+    assert not own & {*dagsters, *DeltaTarget.model_fields, *Limits.model_fields} - {"table"}
+    assert dagsters - set(inspect.signature(dagster.asset).parameters) == set()
+
+
+@pytest.mark.parametrize("option", sorted(AssetOptions.__annotations__))
+def test_every_option_of_dagsters_is_checked_and_may_be_none(option):
+    asset: dict[str, Any] = {"source": SOURCE, "table": "lake.orders", "name": "orders"}
+    with pytest.raises(ConfigurationError, match=rf"^{option}: expected "):
+        build_kafka_delta_asset(**{**asset, option: 5})
+    build_kafka_delta_asset(**{**asset, **({"key": "orders"} if option == "name" else {}), option: None})
 
 
 def test_what_an_idle_run_leaves_is_one_of_two():

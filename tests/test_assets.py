@@ -21,11 +21,14 @@ from dagster._core.definitions.metadata.table import TableColumn
 from dagster._core.definitions.observe import observe
 
 from dagster_kafka_flip import (
+    DeltaTarget,
     JsonFormat,
     KafkaClusterConfig,
     KafkaResource,
     KafkaSource,
+    Limits,
     SparkResource,
+    Spread,
     StringFormat,
     build_kafka_delta_asset,
     kafka_delta_asset,
@@ -62,10 +65,8 @@ def run(asset: AssetsDefinition, instance: DagsterInstance, resources: Any, **co
 
 
 def test_a_schema_whose_names_match_nothing_is_told_and_fails_a_check(spark, instance, resources, source, table):
-    def land(schema, **options):
-        asset = build_kafka_delta_asset(
-            name="numbers", source=source, table=table, value_format=JsonFormat(schema), **options
-        )
+    def land(schema, into=table):
+        asset = build_kafka_delta_asset(name="numbers", source=source, table=into, value_format=JsonFormat(schema))
         result = materialize([asset], instance=instance, resources=resources)
         (event,) = result.get_asset_materialization_events()
         (check,) = result.get_asset_check_evaluations()
@@ -80,7 +81,7 @@ def test_a_schema_whose_names_match_nothing_is_told_and_fails_a_check(spark, ins
     assert land("number INT, m STRING")[1].passed
 
     spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 0")
-    metadata, check = land("n INT", schema_evolution=True)
+    metadata, check = land("n INT", DeltaTarget(table=table, schema_evolution=True))
     assert check.passed
     assert not [name for name in metadata if "fields" in name]
     assert sorted(row["n"] for row in spark.read.format("delta").load(table).collect()) == [1, 2, 3]
@@ -312,9 +313,8 @@ def test_a_pattern_is_one_topic_asset_upstream_and_its_runs_tell_what_came_and_w
     source = KafkaSource(topic_pattern=rf"{topic}\.(eu|us)")
     kafka.create(f"{topic}.eu")
     kafka.produce(f"{topic}.eu", [("a", "1")] * 2)
-    asset = build_kafka_delta_asset(
-        name="orders", source=source, table=table, max_bytes_per_batch=1000, spread="time", max_records_per_batch=1
-    )
+    limits = Limits(max_bytes_per_batch=1000, spread=Spread.TIME, max_records_per_batch=1)
+    asset = build_kafka_delta_asset(name="orders", source=source, table=table, limits=limits)
     topics = kafka_topic_asset(source)
     (key,) = topics.keys
     assert key == AssetKey(["kafka", f"{topic}_._eu_us_"])

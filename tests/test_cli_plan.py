@@ -21,7 +21,9 @@ T0 = 1_700_000_000_000
 
 DEFINITIONS = """
 from dagster import AssetSpec, Definitions, EnvVar, asset
-from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
+from dagster_kafka_flip import (
+    DeltaTarget, KafkaResource, KafkaSource, Limits, SparkResource, build_kafka_delta_asset
+)
 
 print("a project that prints while it is loaded")
 
@@ -32,7 +34,7 @@ landed = build_kafka_delta_asset(
     key=["lake", "landed"],
     source=KafkaSource.builder().set_topics({topic!r}).build(),
     table={table!r},
-    max_records_per_batch=2,
+    limits=Limits(max_records_per_batch=2),
 )
 defs = Definitions(
     assets=[landed, other, AssetSpec("external")],
@@ -292,7 +294,12 @@ def test_an_asset_is_planned_from_dagsters_record(  # noqa: PLR0915 - one landin
     assert "before the position 5 (also affects 1 more" in run(*back, code=1, TEST_BROKER=broker).stderr
 
     moved = Path(path.replace("project_", "moved_"))
-    moved.write_text(Path(path).read_text().replace("table=", "stream='other', table="))
+    moved.write_text(
+        Path(path)
+        .read_text()
+        .replace("table=", "table=DeltaTarget(stream='other', table=")
+        .replace(",\n    limits", "),\n    limits")
+    )
     unknown = run("--asset", "lake/landed", "-f", str(moved), code=1, TEST_BROKER=broker).stderr
     assert "is not known without the table: Dagster's record belongs to the stream 'main' of" in unknown
     assert "--ask-table" in unknown
@@ -392,7 +399,7 @@ def test_an_asset_with_partitions_is_not_planned_as_a_stream(project, tmp_path):
     daily.write_text(
         "from dagster import DailyPartitionsDefinition\n"
         + path.read_text().replace(
-            "max_records_per_batch=2,", "partitions_def=DailyPartitionsDefinition('2026-01-01'),"
+            "limits=Limits(max_records_per_batch=2),", "partitions_def=DailyPartitionsDefinition('2026-01-01'),"
         )
     )
     said = run("--asset", "lake/landed", "-f", str(daily), code=1, TEST_BROKER="127.0.0.1:1", DAGSTER_HOME=None).stderr

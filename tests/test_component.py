@@ -25,13 +25,16 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import dagster_kafka_flip
 from dagster_kafka_flip import (
+    AssetOptions,
     CsvFormat,
     DeadLetters,
+    DeltaTarget,
     JsonFormat,
     KafkaColumns,
     KafkaDeltaComponent,
     KafkaResource,
     KafkaSource,
+    Limits,
     OffsetsInitializer,
     StringFormat,
     TopicPartition,
@@ -52,7 +55,8 @@ attributes:
     bootstrap_servers: "{{ env.TEST_KAFKA }}"
   spark: {}
 """
-FLIGHTS = "  source: {topics: [flights]}\n  table: lake/flights\n"
+SOURCE = "  source: {topics: [flights]}\n"
+FLIGHTS = SOURCE + "  table: lake/flights\n"
 
 
 def load(**files: str) -> Definitions:
@@ -101,12 +105,17 @@ def whole_refusal(**files: str) -> str:
 
 def test_the_attributes_are_the_options_of_the_decorator():
     attributes = set(KafkaDeltaComponent.model_fields)
-    assert attributes - {"checks", "observe_topics", "connection"} == set(
-        inspect.signature(kafka_delta_asset).parameters
-    )
+    named = set(inspect.signature(kafka_delta_asset).parameters) - {"asset_options"}
+    assert attributes - {"checks", "observe_topics", "connection"} == named | set(AssetOptions.__annotations__)
     schema = KafkaDeltaComponent.model().model_json_schema()
     assert [name for name, field in schema["properties"].items() if not field.get("description")] == []
     assert schema["required"] == ["source", "table"]
+
+
+def test_the_settings_of_a_table_and_of_batches_are_those_of_the_classes():
+    schemas = KafkaDeltaComponent.model().model_json_schema()["$defs"]
+    for settings in (DeltaTarget, Limits):
+        assert set(schemas[f"{settings.__name__}Attributes"]["properties"]) == set(settings.model_fields)
 
 
 def test_the_attributes_of_a_source_are_its_fields():
@@ -166,18 +175,17 @@ def test_every_attribute_of_a_stream_takes_effect():
     commit_offsets: true
     max_drift: PT5M
     properties: {fetch.max.wait.ms: 250}
-  table: lake/flights
-  stream: flights
+  table:
+    table: lake/flights
+    stream: flights
+    cluster_by: [carrier]
+    properties: {delta.checkpointInterval: 20, delta.appendOnly: true}
+    schema_evolution: true
   key_format: {type: string}
   value_format: {type: json, schema: "carrier STRING NOT NULL"}
   columns: {prefix: k_, fields: [offset, timestamp]}
   dead_letter: {table: lake/rejected, max_share: 0.1}
-  cluster_by: [carrier]
-  properties: {delta.checkpointInterval: 20, delta.appendOnly: true}
-  schema_evolution: true
-  max_records_per_batch: 1000
-  max_batches: "{{ 1 + 1 }}"
-  spread: time
+  limits: {max_records_per_batch: 1000, max_batches: "{{ 1 + 1 }}", spread: time}
   on_idle: skip
   verify_after: 3600
   tolerate: [TopicNotFoundError]
@@ -308,7 +316,7 @@ def test_two_components_on_one_table_and_stream_are_refused_when_they_are_loaded
 
 
 def test_two_components_on_one_table_with_a_stream_each_are_both_loaded():
-    late = "  source: {topics: [late]}\n  table: lake/flights\n  stream: late\n"
+    late = "  source: {topics: [late]}\n  table: {table: lake/flights, stream: late}\n"
     defs = load(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + late)
     assert {"flights", "late"} <= keys(defs)
 
@@ -430,12 +438,14 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
     [
         ("  table: lake/flights\n", 2, r"attributes\.source: missing"),
         (FLIGHTS + "  tabel: x\n", 5, r"attributes\.tabel: unknown attribute; did you mean table"),
-        (FLIGHTS + "  max_batches: many\n", 5, r"attributes\.max_batches: expected a whole number"),
+        (FLIGHTS + "  limits: {max_batches: many}\n", 5, r"attributes\.limits\.max_batches: expected a whole number"),
+        (FLIGHTS + "  limits:\n    spread: time\n    max_batches: many\n", 7, r"attributes\.limits\.max_batches: "),
+        (FLIGHTS + "  max_batches: 5\n", 5, r"attributes\.max_batches: .*write it below limits"),
         (FLIGHTS + "  on_idle: sleep\n", 5, r"attributes\.on_idle: expected materialize or skip"),
         (FLIGHTS + "  verify_after: soon\n", 5, r"attributes\.verify_after: invalid duration 'soon'; write PT1H"),
         (FLIGHTS + "  value_format: {type: orc}\n", 5, r"attributes\.value_format: type: expected 'raw', 'string', "),
         (FLIGHTS + "  value_format: json\n", 5, r"attributes\.value_format: invalid format 'json'; set its type"),
-        (FLIGHTS + "  stream: '{{ nope }}'\n", 5, r"attributes\.stream.*'nope' not found in scope"),
+        (FLIGHTS + "  pool: '{{ nope }}'\n", 5, r"attributes\.pool.*'nope' not found in scope"),
         (FLIGHTS + "  automation_condition: eager\n", 5, r"write \"{{ dg\.AutomationCondition\.eager\(\) }}\""),
         (FLIGHTS + "  tolerate: [FooError]\n", 5, r"attributes\.tolerate: .*unknown error 'FooError'"),
         (FLIGHTS + "  retry_policy: {jitter: full}\n", 5, r"attributes\.retry_policy: .*without also setting delay"),
@@ -447,7 +457,11 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
             r"attributes\.windows: .*repair requires mode exact",
         ),
         (FLIGHTS + "  dead_letter: lake/flights\n", 4, "the dead-letter table is the stream's own table"),
-        (FLIGHTS + "  partition_by: [a]\n  cluster_by: [b]\n", 4, "partition columns or clustering columns, not both"),
+        (
+            SOURCE + "  table: {table: t, partition_by: [a], cluster_by: [b]}\n",
+            4,
+            "partition columns or clustering columns, not both",
+        ),
         ("  source: {}\n  table: t\n", 3, r"attributes\.source: .*given: none"),
         ("  source: {topics: [a], topic_pattern: b}\n  table: t\n", 3, "given: topics and topic_pattern"),
         (

@@ -109,12 +109,9 @@ def landed(kafka, instance, resources, topic, table):
         kafka.create(topic, partitions=2)
         kafka.produce(topic, [(None, f"a{number}") for number in range(records - 1)])
         kafka.produce(topic, [(None, "b0")], partition=1)
-        asset_def = build_kafka_delta_asset(
-            name="landed",
-            source=KafkaSource(topics=(topic,)),
-            table=table,
-            **{"value_format": StringFormat(), **(asset_options or {})},
-        )
+        given: dict[str, Any] = {"value_format": StringFormat(), **(asset_options or {})}
+        source = KafkaSource(topics=(topic,))
+        asset_def = build_kafka_delta_asset(name="landed", source=source, table=table, **given)
         checked = _Checked(instance, resources, asset_def, kafka_delta_checks(asset_def, **options), downstream)
         if land:
             checked.land()
@@ -510,9 +507,8 @@ def test_columns_that_changed_are_told_by_dagsters_own_check(kafka, instance, re
         landed = build_kafka_delta_asset(
             name="landed",
             source=KafkaSource(topics=(topic,)),
-            table=table,
+            table=DeltaTarget(table=table, schema_evolution=True),
             value_format=JsonFormat(schema),
-            schema_evolution=True,
         )
         checked = _Checked(instance, resources, landed, kafka_delta_checks(landed))
         checked.land()

@@ -34,7 +34,7 @@ _ROOMS = {
     "assets": "errors settings runtime source registry formats table ingestion",
     "checks": "errors settings source registry formats table ingestion assets",
     "cli": "errors runtime broker source registry table ingestion assets",
-    "components": "errors settings source registry formats ingestion assets checks",
+    "components": "errors settings source registry formats table ingestion assets checks",
 }
 _WITHOUT_DAGSTER = (
     "errors",

@@ -20,6 +20,7 @@ from dagster_kafka_flip import (
     KafkaColumns,
     KafkaDeltaTable,
     KafkaSource,
+    Limits,
     StringFormat,
     build_kafka_delta_multi_asset,
     topic_asset_key,
@@ -142,7 +143,8 @@ def _is_there(spark, path: str) -> bool:
 def test_what_fails_for_one_table_fails_the_run_when_the_others_are_landed(
     kafka, spark, instance, resources, source, topic, table
 ):
-    assets = build_kafka_delta_multi_asset(name="apart", source=source, tables=_tables(table), max_records_per_batch=3)
+    limits = Limits(max_records_per_batch=3)
+    assets = build_kafka_delta_multi_asset(name="apart", source=source, tables=_tables(table), limits=limits)
     assert _run(assets, instance, resources).success
     kafka.produce(topic, [("bad", "no json"), ("f", '{"n": 6}')], partition=0)
     failed = _run(assets, instance, resources)

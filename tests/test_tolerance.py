@@ -12,6 +12,7 @@ from dagster import DagsterInstance, materialize
 from dagster_kafka_flip import (
     KafkaResource,
     KafkaSource,
+    Limits,
     SparkResource,
     StringFormat,
     build_kafka_delta_asset,
@@ -364,7 +365,7 @@ def test_what_a_run_tolerated_before_it_failed_is_reported_by_the_next_one(kafka
             name="landed",
             source=KafkaSource(topics=(topic,)),
             table=table,
-            max_records_per_batch=3,
+            limits=Limits(max_records_per_batch=3),
             tolerate=[RetentionOvertookPositionError],
         )
         def landed(records):

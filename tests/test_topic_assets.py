@@ -77,7 +77,7 @@ def test_a_name_that_no_topic_can_have_goes_into_no_path(name):
 def test_the_topic_is_filled_into_every_option_that_holds_text():
     first, _ = build_kafka_delta_assets(
         source=TOPICS,
-        table=DeltaTarget(table="lake/{topic}", cluster_by=("n",)),
+        table=DeltaTarget(table="lake/{topic}", stream="of-{topic}", cluster_by=("n",)),
         key=["landed", "{topic}"],
         dead_letter=DeadLetters(table="lake/rejected", stream="{topic}", max_records=7),
         description="The topic {topic}.",
@@ -87,7 +87,7 @@ def test_the_topic_is_filled_into_every_option_that_holds_text():
     )
     ingestion, spec = landing(first), first.specs_by_key[first.key]
 
-    assert ingestion.target == DeltaTarget(table="lake/orders", cluster_by=("n",))
+    assert ingestion.target == DeltaTarget(table="lake/orders", stream="of-orders", cluster_by=("n",))
     assert ingestion.dead_letter == DeadLetters(table="lake/rejected", stream="orders", max_records=7)
     assert first.key == AssetKey(["landed", "orders"])
     assert spec.description == "The topic orders."
@@ -122,7 +122,8 @@ def test_two_topics_that_would_have_the_same_asset_or_table_are_both_named(topic
 
 
 def test_two_topics_may_have_streams_of_one_table():
-    first, second = build_kafka_delta_assets(source=TOPICS, table="lake/all", stream="{topic}")
+    target = DeltaTarget(table="lake/all", stream="{topic}")
+    first, second = build_kafka_delta_assets(source=TOPICS, table=target)
 
     assert landing(first).target.table == landing(second).target.table
     assert (landing(first).target.stream, landing(second).target.stream) == ("orders", "payments.eu")

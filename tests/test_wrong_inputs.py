@@ -69,6 +69,11 @@ def _asset(**changes: Any) -> object:
     return build_kafka_delta_asset(**options)
 
 
+def _target(**changes: Any) -> DeltaTarget:
+    settings: dict[str, Any] = {"table": "lake/orders", **changes}
+    return DeltaTarget(**settings)
+
+
 def _several(**changes: Any) -> object:
     options: dict[str, Any] = {
         "name": "both",
@@ -137,23 +142,23 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (_asset, {"table": ""}, "invalid DeltaTarget: table: empty"),
         (_ingest, {"table": ["lake/orders"]}, "table: expected str or PathLike or DeltaTarget, got list"),
         (_rewrite, {"table": 5}, "table: expected str or PathLike or DeltaTarget, got int"),
-        (_asset, {"cluster_by": "customer"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
-        (_asset, {"partition_by": "day"}, "invalid DeltaTarget: " + _LIST.format("partition_by")),
-        (_asset, {"properties": "x"}, "invalid DeltaTarget: properties: expected a mapping of names to values"),
-        (_asset, {"stream": "a b"}, "invalid DeltaTarget: invalid stream id 'a b'"),
+        (_target, {"cluster_by": "customer"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
+        (_target, {"partition_by": "day"}, "invalid DeltaTarget: " + _LIST.format("partition_by")),
+        (_target, {"properties": "x"}, "invalid DeltaTarget: properties: expected a mapping of names to values"),
+        (_target, {"stream": "a b"}, "invalid DeltaTarget: invalid stream id 'a b'"),
         (_asset, {"verify_after": 3600}, _TIMEDELTA.format("int")),
         (_asset, {"verify_after": "1h"}, _TIMEDELTA.format("str")),
         (_asset, {"verify_after": timedelta(-1)}, "verify_after: -1 day, 0:00:00 is negative"),
         (_several, {"verify_after": 3600}, _TIMEDELTA.format("int")),
         (_ingest, {"verify_after": 3600}, _TIMEDELTA.format("int")),
-        (_asset, {"max_records_per_batch": 0}, _POSITIVE.format("max_records_per_batch")),
-        (_asset, {"max_bytes_per_batch": -1}, _POSITIVE.format("max_bytes_per_batch")),
-        (_asset, {"max_batches": 0}, _POSITIVE.format("max_batches")),
-        (_asset, {"max_batches": True}, "invalid Limits: max_batches: expected a whole number"),
-        (_several, {"max_records_per_batch": False}, "invalid Limits: max_records_per_batch: expected a whole number"),
-        (_asset, {"max_records_per_batch": 1.5}, "invalid Limits: max_records_per_batch: expected a whole number"),
-        (_asset, {"max_records_per_batch": "many"}, "invalid Limits: max_records_per_batch: expected a whole number"),
-        (_asset, {"spread": "evenly"}, "invalid Limits: spread: must be 'backlog' or 'time'"),
+        (Limits, {"max_records_per_batch": 0}, _POSITIVE.format("max_records_per_batch")),
+        (Limits, {"max_bytes_per_batch": -1}, _POSITIVE.format("max_bytes_per_batch")),
+        (Limits, {"max_batches": 0}, _POSITIVE.format("max_batches")),
+        (Limits, {"max_batches": True}, "invalid Limits: max_batches: expected a whole number"),
+        (Limits, {"max_records_per_batch": False}, "invalid Limits: max_records_per_batch: expected a whole number"),
+        (Limits, {"max_records_per_batch": 1.5}, "invalid Limits: max_records_per_batch: expected a whole number"),
+        (Limits, {"max_records_per_batch": "many"}, "invalid Limits: max_records_per_batch: expected a whole number"),
+        (Limits, {"spread": "evenly"}, "invalid Limits: spread: must be 'backlog' or 'time'"),
         (_asset, {"on_idle": "sleep"}, "on_idle: 'sleep' is not materialize or skip"),
         (_asset, {"dead_letter": True}, "dead_letter: expected DeadLetters or str or PathLike, got bool"),
         (_asset, {"dead_letter": ""}, "invalid DeadLetters: table: empty"),
@@ -169,7 +174,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
             "tolerate: expected list, got the class ",
         ),
         (_asset, {"tolerate": [ValueError]}, "tolerate: ValueError can't be tolerated; allowed: "),
-        (_asset, {"partitions_def": "daily"}, "str: not supported; use time partitions"),
+        (_asset, {"partitions_def": "daily"}, "partitions_def: expected PartitionsDefinition, got str"),
         (_asset, {"partitions_def": _DAILY, "windows": "exact"}, "windows: expected Windows, got str"),
         (_asset, {"windows": Windows()}, "windows and topics_of are for an asset with partitions"),
         (_rewrite, {"rules": "exact"}, "rules: expected Windows, got str"),
@@ -280,39 +285,40 @@ def test_an_address_of_the_web_is_not_repeated():
         (lambda: kafka_delta_asset(source=_source()), "kafka_delta_asset: missing table"),
         (
             lambda: kafka_delta_asset(source=_source(), table="lake/x", partitionby=["a"]),
-            "kafka_delta_asset: unknown option partitionby; did you mean partition_by or partitio",
+            "kafka_delta_asset: unknown option partitionby; did you mean table=DeltaTarget(table=",
         ),
         (lambda: build_kafka_delta_asset(table="x/y", name="a"), "build_kafka_delta_asset: missing source"),
-        (lambda: _asset(stream=5), "invalid DeltaTarget: stream: expected a string"),
+        (lambda: _target(stream=5), "invalid DeltaTarget: stream: expected a string"),
         (
-            lambda: _asset(stream=""),
+            lambda: _target(stream=""),
             "invalid DeltaTarget: invalid stream id '': use 1 to 100 letters, digits, '.', '_' and '",
         ),
-        (lambda: _asset(partition_by=["day", 5]), "invalid DeltaTarget: partition_by.1: expected a string"),
-        (lambda: _asset(partition_by=5), 'invalid DeltaTarget: partition_by: expected a list, such as ["..."]'),
-        (lambda: _asset(cluster_by=["customer", "customer"]), "cluster_by: duplicate column 'customer'"),
+        (lambda: _target(partition_by=["day", 5]), "invalid DeltaTarget: partition_by.1: expected a string"),
+        (lambda: _target(partition_by=5), 'invalid DeltaTarget: partition_by: expected a list, such as ["..."]'),
+        (lambda: _asset(table=_target(cluster_by=["customer", "customer"])), "cluster_by: duplicate column 'customer'"),
         (
-            lambda: _asset(cluster_by=["a"], partition_by=["b"]),
+            lambda: _target(cluster_by=["a"], partition_by=["b"]),
             "invalid DeltaTarget: a Delta table can have partition columns or clustering columns, not both",
         ),
-        (lambda: _asset(cluster_by=["nope"]), "cluster_by: the rows of"),
-        (lambda: _asset(partition_by=["nope"]), "partition_by: the rows of"),
-        (lambda: _asset(cluster_by=[""]), "cluster_by: empty column name"),
+        (lambda: _asset(table=_target(cluster_by=["nope"])), "cluster_by: the rows of"),
+        (lambda: _asset(table=_target(partition_by=["nope"])), "partition_by: the rows of"),
+        (lambda: _asset(table=_target(cluster_by=[""])), "cluster_by: empty column name"),
         (
             lambda: _asset(
-                cluster_by=["a", "b", "c", "d", "e"], value_format=JsonFormat("a INT,b INT,c INT,d INT,e INT")
+                table=_target(cluster_by=["a", "b", "c", "d", "e"]),
+                value_format=JsonFormat("a INT,b INT,c INT,d INT,e INT"),
             ),
             "cluster_by: 5 columns; Delta's limit is 4",
         ),
         (
-            lambda: _asset(properties={"delta.appendOnly": True}),
+            lambda: _target(properties={"delta.appendOnly": True}),
             "invalid DeltaTarget: properties.delta.appendOnly: expected a string",
         ),
-        (lambda: _asset(properties={"delta.x": 5}), "invalid DeltaTarget: properties.delta.x: expected a string"),
-        (lambda: _asset(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
-        (lambda: _asset(single_writer=5), "invalid DeltaTarget: single_writer: expected true or false"),
-        (lambda: _asset(max_bytes_per_batch="1g"), "invalid Limits: max_bytes_per_batch: expected a whole number"),
-        (lambda: _asset(spread=5), "invalid Limits: spread: must be 'backlog' or 'time'"),
+        (lambda: _target(properties={"delta.x": 5}), "invalid DeltaTarget: properties.delta.x: expected a string"),
+        (lambda: _target(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
+        (lambda: _target(single_writer=5), "invalid DeltaTarget: single_writer: expected true or false"),
+        (lambda: Limits(max_bytes_per_batch="1g"), "invalid Limits: max_bytes_per_batch: expected a whole number"),
+        (lambda: Limits(spread=5), "invalid Limits: spread: must be 'backlog' or 'time'"),
         (lambda: _asset(on_idle=None), "on_idle: None is not materialize or skip"),
         (lambda: _asset(on_idle=True), "on_idle: True is not materialize or skip"),
         (
@@ -344,7 +350,7 @@ def test_an_address_of_the_web_is_not_repeated():
             "tolerate: KafkaFlipError can't be tolerated; allowed: ClusterChangedError, Con",
         ),
         (
-            lambda: _asset(partitions_def=_DAILY, max_batches=1),
+            lambda: _asset(partitions_def=_DAILY, limits=Limits(max_batches=1)),
             "max_batches: not allowed for an asset with partitions, because the partitions select what is read",
         ),
         (
@@ -527,8 +533,37 @@ def test_an_address_of_the_web_is_not_repeated():
             "invalid DeltaTarget: the table 's3a:' has a scheme but no path; write it like s3a:",
         ),
         (
-            lambda: _asset(table=DeltaTarget(table="a/b"), stream="x"),
-            "stream: set this on the DeltaTarget that is passed as table",
+            lambda: _asset(stream="x"),
+            "kafka_delta_asset: stream is not an option of its own; write table=DeltaTarget(table=..., stream=...)",
+        ),
+        (
+            lambda: _asset(max_records_per_batch=5),
+            "kafka_delta_asset: max_records_per_batch is not an option of its own; write limits=Limits(max_",
+        ),
+        (
+            lambda: _asset(max_record_per_batch=5),
+            "kafka_delta_asset: unknown option max_record_per_batch; did you mean limits=Limits(max_records_",
+        ),
+        (
+            lambda: _several(spread="time"),
+            "build_kafka_delta_multi_asset: spread is not an option of its own; write limits=Limits(spread=...)",
+        ),
+        (
+            lambda: _asset(limits={"max_batches": 1}),
+            "limits: expected Limits, got dict; for example limits=Limits(max_records_per_batch=1_000_000)",
+        ),
+        (lambda: _several(limits=5), "limits: expected Limits, got int"),
+        (
+            lambda: _several(group_name="a"),
+            "build_kafka_delta_multi_asset: unknown option group_name; valid names: name, source, tables, limits, ",
+        ),
+        (
+            lambda: kafka_topic_asset(_source(), group="a"),
+            "kafka_topic_asset: unknown option group; did you mean group_name?",
+        ),
+        (
+            lambda: _asset(table=_target(stream="{topic}")),
+            "the stream id '{topic}' is for an asset for each topic: use build_kafka_delta_assets, or ",
         ),
         (
             lambda: kafka_delta_asset(lambda records: records),
@@ -573,7 +608,7 @@ def test_an_address_of_the_web_is_not_repeated():
             lambda: _several(name="a b"),
             "name: invalid asset name 'a b'; use letters, digits and '_' only, or set ",
         ),
-        (lambda: _several(max_batches=0), "invalid Limits: max_batches: must be greater than or equal to 1"),
+        (lambda: Limits(max_batches=0), "invalid Limits: max_batches: must be greater than or equal to 1"),
         (lambda: _several(on_idle="x"), "on_idle: 'x' is not materialize or skip"),
         (
             lambda: _several(tables=[KafkaDeltaTable(spec=AssetSpec("a", partitions_def=_DAILY), table="b/c")]),
@@ -646,7 +681,7 @@ def test_an_address_of_the_web_is_not_repeated():
             "the topics a.b and a_b would have the same asset a_b; put {topic} into name or key",
         ),
         (
-            lambda: _by_topic(source=_source(topics=("a", "b")), table="lake/x", stream="{topic}", name="x"),
+            lambda: _by_topic(source=_source(topics=("a", "b")), table=_target(stream="{topic}"), name="x"),
             "the topics a and b would have the same asset x; put {topic} into name or key, or define",
         ),
         (
@@ -663,7 +698,7 @@ def test_an_address_of_the_web_is_not_repeated():
         ),
         (
             lambda: _by_topic(nonsense=5),
-            "kafka_delta_asset: unknown option nonsense; valid names: source, table, stream, key_for",
+            "kafka_delta_asset: unknown option nonsense; valid names: source, table, value_format, ",
         ),
         (
             lambda: matching_topics("orders", None),
@@ -1124,10 +1159,6 @@ def test_an_address_of_the_web_is_not_repeated():
         ),
         (lambda: Window.between("x", "y"), "invalid timestamp 'x'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
         (lambda: KafkaDeltaComponent(table="x/y"), "invalid KafkaDeltaComponent: source: missing"),
-        (
-            lambda: KafkaDeltaComponent(source=_source(), table=5),
-            "invalid KafkaDeltaComponent: table: expected a string",
-        ),
         (
             lambda: KafkaDeltaComponent(source=_source(), table="lake/x", nonsense=5),
             "invalid KafkaDeltaComponent: nonsense: unknown field; valid names: source, table, ",

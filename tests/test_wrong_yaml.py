@@ -41,11 +41,8 @@ def refusal(**files: str) -> str:
     ("attribute", "message"),
     [
         ("tabel: x", "attributes.tabel: unknown attribute; did you mean table?"),
-        (
-            "stream: 'a b'",
-            "attributes.stream: invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 letters, digits, '.', '_' ",
-        ),
-        ("stream: [a]", "attributes.stream: expected a string, got a list"),
+        ("stream: landed", "attributes.stream: not an attribute of its own; write it below table"),
+        ("max_batches: 5", "attributes.max_batches: not an attribute of its own; write it below limits"),
         (
             "value_format: orc",
             "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro, protobuf) b",
@@ -91,34 +88,34 @@ def refusal(**files: str) -> str:
             "dead_letter: {table: x, max_share: 2}",
             "attributes.dead_letter: invalid DeadLetters: max_share: must be less than or equal to 1",
         ),
-        ("partition_by: day", "attributes.partition_by: partition_by"),
-        ("partition_by: {a: b}", "attributes.partition_by: expected a list, got a mapping"),
-        ("partition_by: [5]", "attributes.partition_by.0: expected a string, got a number"),
-        ("cluster_by: 5", "attributes.cluster_by: expected a list, got a number"),
-        ("cluster_by: [nope]", "attributes.cluster_by: cluster_by"),
-        ("properties: [a]", "attributes.properties: expected a mapping, got a list"),
-        ("properties: {a: [b]}", "attributes.properties.a: expected a string, got a list"),
-        ("properties: text", "attributes.properties: expected a mapping, got 'text'"),
-        ("schema_evolution: maybe", "attributes.schema_evolution: expected true or false, got 'maybe'"),
-        ("schema_evolution: 5", "attributes.schema_evolution: expected true or false, got a number"),
-        ("single_writer: {}", "attributes.single_writer: expected true or false, got a mapping"),
+        ("limits: 5", "attributes.limits: expected a mapping, got a number"),
         (
-            "max_records_per_batch: 0",
-            "attributes.max_records_per_batch: invalid Limits: max_records_per_batch: must be greater than or equal ",
+            "limits: {max_records: 5}",
+            "attributes.limits.max_records: unknown attribute; did you mean max_records_per_batch?",
         ),
         (
-            "max_records_per_batch: many",
-            "attributes.max_records_per_batch: expected a whole number, got 'many'",
+            "limits: {max_records_per_batch: 0}",
+            "attributes.limits: invalid Limits: max_records_per_batch: must be greater than or equal ",
         ),
-        ("max_records_per_batch: 1.5", "attributes.max_records_per_batch: expected a whole number, got a number"),
-        ("max_bytes_per_batch: 1GB", "attributes.max_bytes_per_batch: expected a whole number, got '1GB'"),
         (
-            "max_batches: -1",
-            "attributes.max_batches: invalid Limits: max_batches: must be greater than or equal to 1",
+            "limits: {max_records_per_batch: many}",
+            "attributes.limits.max_records_per_batch: expected a whole number, got a string",
         ),
-        ("max_batches: [1]", "attributes.max_batches: expected a whole number, got a list"),
-        ("spread: evenly", "attributes.spread: expected backlog or time, got 'evenly'"),
-        ("spread: 5", "attributes.spread: expected 'backlog' or 'time'"),
+        (
+            "limits: {max_records_per_batch: 1.5}",
+            "attributes.limits.max_records_per_batch: expected a whole number, got a number",
+        ),
+        (
+            "limits: {max_bytes_per_batch: 1GB}",
+            "attributes.limits.max_bytes_per_batch: expected a whole number, got a string",
+        ),
+        (
+            "limits: {max_batches: -1}",
+            "attributes.limits: invalid Limits: max_batches: must be greater than or equal to 1",
+        ),
+        ("limits: {max_batches: [1]}", "attributes.limits.max_batches: expected a whole number, got a list"),
+        ("limits: {spread: evenly}", "attributes.limits.spread: expected 'backlog' or 'time'"),
+        ("limits: {spread: 5}", "attributes.limits.spread: expected 'backlog' or 'time'"),
         ("on_idle: sleep", "attributes.on_idle: expected materialize or skip, got 'sleep'"),
         ("on_idle: true", "attributes.on_idle: expected 'materialize' or 'skip'"),
         (
@@ -334,13 +331,46 @@ def refusal(**files: str) -> str:
             "connection: {bootstrap_server: 'a:1'}",
             "attributes.connection.bootstrap_server: unknown attribute; did you mean bootstrap_servers?",
         ),
-        ("max_batches: '{{ \"a\" }}'", "attributes.max_batches: expected a whole number, got 'a'"),
+        (
+            "limits: {max_batches: '{{ \"a\" }}'}",
+            "attributes.limits: invalid Limits: max_batches: expected a whole number",
+        ),
     ],
 )
 def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
     assert f"landed/defs.yaml:{3 if message.startswith('attributes.source') else 5}: {message}" in refusal(
         landed=f"{TABLE}{FLIGHTS}  {attribute}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("[a]", "attributes.table: expected a string or a mapping, got a list"),
+        ("{}", "attributes.table.table: missing"),
+        ("{stream: a}", "attributes.table.table: missing"),
+        ("{table: t, clusterby: [a]}", "attributes.table.clusterby: unknown attribute; did you mean cluster_by?"),
+        (
+            "{table: t, stream: 'a b'}",
+            "attributes.table: invalid DeltaTarget: invalid stream id 'a b': use 1 to 100 letters, digits, '.', '_' ",
+        ),
+        ("{table: t, stream: [a]}", "attributes.table.stream: expected a string, got a list"),
+        ("{table: t, partition_by: day}", "attributes.table.partition_by: expected a list, got a string"),
+        ("{table: t, partition_by: {a: b}}", "attributes.table.partition_by: expected a list, got a mapping"),
+        ("{table: t, partition_by: [5]}", "attributes.table.partition_by.0: expected a string, got a number"),
+        ("{table: t, cluster_by: 5}", "attributes.table.cluster_by: expected a list, got a number"),
+        ("{table: t, cluster_by: [nope]}", "attributes.table.cluster_by: cluster_by"),
+        ("{table: t, properties: [a]}", "attributes.table.properties: expected a mapping, got a list"),
+        ("{table: t, properties: {a: [b]}}", "attributes.table.properties.a: expected a string, got a list"),
+        ("{table: t, properties: text}", "attributes.table.properties: expected a mapping, got a string"),
+        ("{table: t, schema_evolution: maybe}", "attributes.table.schema_evolution: expected true or false"),
+        ("{table: t, schema_evolution: 5}", "attributes.table.schema_evolution: expected true or false, got a number"),
+        ("{table: t, single_writer: {}}", "attributes.table.single_writer: expected true or false, got a mapping"),
+    ],
+)
+def test_a_wrong_setting_of_a_table_is_told_with_its_file_and_line(table, message):
+    said = refusal(landed=f"{TABLE}  source: {{topics: [flights]}}\n  table: {table}\n")
+    assert f"landed/defs.yaml:4: {message}" in said
 
 
 @pytest.mark.parametrize(
@@ -519,11 +549,11 @@ def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
         ("  source: null\n  table: t\n", 3, "attributes.source: empty; write a value, or remove"),
         ("  source: {topics: [a]}\n  table: null\n", 4, "attributes.table: empty; write a value, or remove"),
         ("  source: {topics: [a]}\n  table: ''\n", 4, "attributes.table: invalid DeltaTarget: table: empty"),
-        ("  source: {topics: [a]}\n  table: [a]\n", 4, "attributes.table: expected a string, got a list"),
+        ("  source: {topics: [a]}\n  table: [a]\n", 4, "attributes.table: expected a string or a mapping, got a list"),
         (
             "  source: {topics: [a]}\n  table: {a: b}\n",
             4,
-            "attributes.table: expected a string, got a mapping",
+            "attributes.table.table: missing",
         ),
     ],
 )
@@ -687,7 +717,7 @@ def test_a_wrong_resource_is_told_with_its_file_and_line_and_no_password(kafka, 
         ("type: x\n  bad: [\n", 'defs.yaml", line 2'),
         ("\tx: 5\n", 'defs.yaml", line 1'),
         (f"{TABLE}{FLIGHTS}  kafka: kafak\n", "resource with key 'kafak' required"),
-        (f"{TABLE}{FLIGHTS}  stream: '{{{{ nope }}}}'\n", "defs.yaml:5 - attributes.stream"),
+        (f"{TABLE}{FLIGHTS}  group_name: '{{{{ nope }}}}'\n", "defs.yaml:5 - attributes.group_name"),
         (
             f"{TABLE}{FLIGHTS}  automation_condition: '{{{{ dg.nope }}}}'\n",
             "defs.yaml:5 - attributes.automation_condition",

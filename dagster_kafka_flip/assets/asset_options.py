@@ -1,11 +1,14 @@
-"""Validates an asset's Dagster options where they are set, because Dagster's own errors do not name the option."""
+"""Dagster's own options of an asset: their names, and a validation where they are set.
+
+Dagster's own errors do not name the option.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from dagster import (
     AssetKey,
@@ -13,6 +16,7 @@ from dagster import (
     BackfillPolicy,
     DagsterInvalidDefinitionError,
     FreshnessPolicy,
+    PartitionsDefinition,
     RetryPolicy,
 )
 
@@ -21,7 +25,78 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
+
+    from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
+
+
+class DescriptionOptions(TypedDict, total=False):
+    """Dagster's options that describe an asset, and say when it is materialized.
+
+    Attributes:
+        description: Description. Default: the function's docstring.
+        group_name: Asset group. Default: Dagster's default group.
+        owners: Owners.
+        tags: Tags.
+        metadata: Additional definition metadata.
+        automation_condition: Condition for automatic materialization, such as `AutomationCondition.on_cron("0 3 * *
+            *")`; for a topic, for automatic observation.
+    """
+
+    description: str | None
+    group_name: str | None
+    owners: Sequence[str] | None
+    tags: Mapping[str, str] | None
+    metadata: Mapping[str, Any] | None
+    automation_condition: AutomationCondition[Any] | None
+
+
+class OpOptions(TypedDict, total=False):
+    """Dagster's options of the op that materializes assets.
+
+    Attributes:
+        op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
+        retry_policy: Dagster's retries of a failed step. Retries are safe: they never duplicate rows.
+        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that an instance
+            with a pool limit of 1 writes to a table with one run at a time. Correctness does not depend on it, except
+            on stores that do not support concurrent writers.
+    """
+
+    op_tags: Mapping[str, Any] | None
+    retry_policy: RetryPolicy | None
+    pool: str | None
+
+
+class AssetOptions(DescriptionOptions, OpOptions, total=False):
+    """Dagster's options of an asset, with the names and the meaning that they have in Dagster's `@asset`.
+
+    Attributes:
+        name: The asset's name. Default: the function's.
+        key: The whole asset key, instead of name and prefix.
+        key_prefix: Prefix of the asset key.
+        deps: Additional upstream assets; the source's topics are always upstream.
+        kinds: Additional kinds, besides `deltalake` and `spark`.
+        freshness_policy: Required freshness.
+        code_version: Version of the transform.
+        partitions_def: Time partitions, or time partitions with a static dimension that selects topics. A run then
+            writes the windows of its partitions and replaces the table's rows of each. Default: a stream, which
+            continues from its position.
+        backfill_policy: With partitions: how many of them one run writes. Default: all requested partitions.
+    """
+
+    name: str | None
+    key: CoercibleToAssetKey | None
+    key_prefix: str | Sequence[str] | None
+    deps: Iterable[CoercibleToAssetKey] | None
+    kinds: Iterable[str] | None
+    freshness_policy: FreshnessPolicy | None
+    code_version: str | None
+    partitions_def: PartitionsDefinition[Any] | None
+    backfill_policy: BackfillPolicy | None
+
+
+OPTIONS_OF_DAGSTER = (AssetOptions, DescriptionOptions, OpOptions)
+"""The classes that describe the options of AssetOptions, each those that it adds."""
 
 _LIST = "a list"
 # Type and example of each option. A string is not accepted as a list, although Python could iterate over it.
@@ -41,6 +116,7 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...] | str, str]] = {
     "name": (str, '"orders"'),
     "op_tags": (Mapping, '{"dagster-k8s/config": {}}'),
     "owners": (_LIST, '["team:sales"]'),
+    "partitions_def": (PartitionsDefinition, 'DailyPartitionsDefinition("2026-01-01")'),
     "pool": (str, '"writers"'),
     "retry_policy": (RetryPolicy, "RetryPolicy(max_retries=3)"),
     "spark": (str, '"spark", the key of the SparkResource in Definitions(resources=...)'),

@@ -96,8 +96,8 @@ def build_kafka_delta_assets(
 ) -> list[AssetsDefinition]:
     """Creates an asset for each topic of a source, with its records as decoded.
 
-    In `table` and in all string options, `{topic}` is replaced by the topic, and `{name}` by the topic with `_` instead
-    of characters that asset names don't allow.
+    In `table`, in the texts of a DeltaTarget and of DeadLetters, and in all string options, `{topic}` is replaced by
+    the topic, and `{name}` by the topic with `_` instead of characters that asset names don't allow.
 
     Args:
         source: The source; each asset reads one of its topics.
@@ -192,7 +192,7 @@ def _texts(value: Any) -> Iterator[str]:
     elif type(value) in {list, tuple}:  # and not what Dagster derives of a tuple
         yield from value
     elif isinstance(value, DeltaTarget):
-        yield value.table
+        yield from (value.table, value.stream)
 
 
 def _check_distinct(made: Mapping[str, AssetsDefinition]) -> None:
@@ -218,7 +218,7 @@ def _things(assets_def: AssetsDefinition) -> Iterator[tuple[tuple[str, str], str
     target = ingestion.target
     yield (
         ("table and stream", f"{target.identity} ({target.stream})"),
-        f"put {TOPIC} into table, or into stream if one table should hold both",
+        f"put {TOPIC} into table, or into the stream of a DeltaTarget if one table should hold both",
     )
     if ingestion.dead_letter is not None:
         letters = ingestion.dead_letter.target(target)

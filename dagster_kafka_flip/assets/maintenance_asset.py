@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 import dagster
 from dagster import AssetKey, AssetsDefinition, MaterializeResult
 
-from dagster_kafka_flip.assets.asset_options import check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, check_asset_options, dagsters_errors
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import spark_of
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
-from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.settings import check_options, expect
 from dagster_kafka_flip.table.maintenance import SHORTEST_RETENTION, maintain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from dagster import AssetExecutionContext, AutomationCondition
+    from dagster import AssetExecutionContext
+    from typing_extensions import Unpack
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
@@ -28,18 +29,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
-@check_arguments
+@check_options(DescriptionOptions.__annotations__)
 def kafka_delta_maintenance(
     asset: AssetsDefinition,
     *,
     key: CoercibleToAssetKey | None = None,
     vacuum_after: timedelta | None = SHORTEST_RETENTION,
-    description: str | None = None,
-    group_name: str | None = None,
-    owners: Sequence[str] | None = None,
-    tags: Mapping[str, str] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    automation_condition: AutomationCondition[Any] | None = None,
+    **asset_options: Unpack[DescriptionOptions],
 ) -> AssetsDefinition:
     """Creates an asset that compacts a table's files. Pass it to `Definitions(assets=...)`.
 
@@ -57,26 +53,14 @@ def kafka_delta_maintenance(
         key: Key of one of its assets, if there are several. Default: the only one.
         vacuum_after: How long files are kept that the newest version doesn't use, at least 7 days, which is Delta's own
             limit; None for no VACUUM. Default: 7 days. Versions older than that can't be read or restored any more.
-        description: Description. Default: what it does, and to which table.
-        group_name: Asset group. Default: Dagster's default group.
-        owners: Owners.
-        tags: Tags.
-        metadata: Definition metadata.
-        automation_condition: Condition for automatic materialization, such as `AutomationCondition.on_cron("0 3 * *
-            *")`.
+        **asset_options: Dagster's options that describe the new asset: `description` (default: what it does, and to
+            which table), `group_name`, `owners`, `tags`, `metadata` and `automation_condition`.
 
     Raises:
         ConfigurationError: The asset is not from this package, or `vacuum_after` is shorter than 7 days.
     """
     asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_maintenance")
-    check_asset_options(
-        automation_condition=automation_condition,
-        description=description,
-        group_name=group_name,
-        metadata=metadata,
-        owners=owners,
-        tags=tags,
-    )
+    check_asset_options(**asset_options)
     if vacuum_after is not None:
         expect("vacuum_after", vacuum_after, timedelta, "timedelta(days=7)")
         if vacuum_after < SHORTEST_RETENTION:
@@ -90,14 +74,12 @@ def kafka_delta_maintenance(
         return _asset(
             ingestion,
             {
+                **asset_options,
                 "key": own_key,
                 "deps": [asset_key],
-                "description": description or f"OPTIMIZE and VACUUM of the table {ingestion.target}.",
-                "group_name": group_name,
-                "owners": owners,
-                "tags": tags,
-                "metadata": {**table_metadata(ingestion.target), **(metadata or {})},
-                "automation_condition": automation_condition,
+                "description": asset_options.get("description")
+                or f"OPTIMIZE and VACUUM of the table {ingestion.target}.",
+                "metadata": {**table_metadata(ingestion.target), **(asset_options.get("metadata") or {})},
                 "kinds": {"deltalake", "spark"},
                 "pool": asset.op.pool,
             },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from dagster import AssetsDefinition, AssetSpec, multi_asset
 
@@ -13,7 +13,7 @@ from dagster_kafka_flip.assets.asset_ingestion import (
     OnIdle,
     check_transform,
 )
-from dagster_kafka_flip.assets.asset_options import check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.asset_options import OpOptions, check_asset_options, dagsters_errors
 from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.position_record import read_record
@@ -26,47 +26,38 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
+from dagster_kafka_flip.ingestion.run_options import check_run_options
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
-from dagster_kafka_flip.settings import check_arguments, expect
-from dagster_kafka_flip.source.limits import Limits, Spread
+from dagster_kafka_flip.settings import check_options, expect
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
-    from dagster import (
-        AssetCheckResult,
-        AssetExecutionContext,
-        AssetKey,
-        MaterializeResult,
-        RetryPolicy,
-    )
+    from dagster import AssetCheckResult, AssetExecutionContext, AssetKey, MaterializeResult
+    from typing_extensions import Unpack
 
     from dagster_kafka_flip.assets.position_record import Record
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
 
-@check_arguments
+@check_options(OpOptions.__annotations__, inside={"limits": Limits})
 def build_kafka_delta_multi_asset(
     *,
     name: str,
     source: KafkaSource,
     tables: Sequence[KafkaDeltaTable],
-    max_records_per_batch: int | None = None,
-    max_bytes_per_batch: int | None = None,
-    max_batches: int | None = None,
-    spread: Spread | Literal["backlog", "time"] = Spread.BACKLOG,
+    limits: Limits | None = None,
+    tolerate: Iterable[type[KafkaFlipError]] = (),
     on_idle: OnIdle = "materialize",
     verify_after: timedelta = DEFAULT_VERIFY_AFTER,
-    tolerate: Iterable[type[KafkaFlipError]] = (),
     kafka: str = "kafka",
     spark: str = "spark",
-    op_tags: Mapping[str, Any] | None = None,
-    retry_policy: RetryPolicy | None = None,
-    pool: str | None = None,
+    **op_options: Unpack[OpOptions],
 ) -> AssetsDefinition:
     """Creates an asset for each table; all tables share one read of a source.
 
@@ -78,25 +69,22 @@ def build_kafka_delta_multi_asset(
         name: The op's name.
         source: The source.
         tables: The tables, at least one.
-        max_records_per_batch: Maximum number of offsets in one commit. Default: no limit.
-        max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit. Default: no limit.
-        max_batches: Maximum number of commits per table in one run. Default: no limit.
-        spread: How a limited batch is distributed over the topic partitions, as in `kafka_delta_asset`.
+        limits: Limits of batches and runs; `max_batches` counts for each table. Default: everything new in one commit.
+        tolerate: Errors that don't fail a run. Default: none.
         on_idle: Result for a table without new records: `materialize` (default) records a materialization with an
             unchanged data version; `skip` records nothing.
         verify_after: How long a run trusts Dagster's record of a position if it shows no new records. Default: 24
             hours.
-        tolerate: Errors that don't fail a run. Default: none.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
-        op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
-        retry_policy: Dagster's retries of a failed step. Retries are safe: they never duplicate rows.
-        pool: Concurrency pool. Default: `delta:` and the name.
+        **op_options: Dagster's options of the op that all tables share: `op_tags`, `retry_policy` and `pool`. Those of
+            an asset are in the spec of its KafkaDeltaTable.
 
     Raises:
         ConfigurationError: There is no table, two are the same, or the options contradict each other.
     """
-    check_asset_options(kafka=kafka, spark=spark, op_tags=op_tags, retry_policy=retry_policy, pool=pool)
+    check_asset_options(kafka=kafka, spark=spark, **op_options)
+    check_run_options(limits=limits)
     expect("name", name, str, '"orders"')
     check_asset_options(name=name)
     expect("tables", tables or (), Iterable, '[KafkaDeltaTable(spec="orders", table="lake/orders")]')
@@ -105,12 +93,7 @@ def build_kafka_delta_multi_asset(
         raise ConfigurationError(msg)
     shared: dict[str, Any] = {
         "source": source,
-        "limits": Limits(
-            max_records_per_batch=max_records_per_batch,
-            max_bytes_per_batch=max_bytes_per_batch,
-            max_batches=max_batches,
-            spread=spread,  # pyright: ignore[reportArgumentType] - pydantic takes its text as well
-        ),
+        "limits": limits or Limits(),
         "on_idle": on_idle,
         "verify_after": verify_after,
         "tolerated": tolerated_errors(tolerate),
@@ -149,9 +132,9 @@ def build_kafka_delta_multi_asset(
             check_specs=[spec for key, ingestion in ingestions.items() for spec in check_specs(ingestion.checks, key)],
             required_resource_keys=resources,
             config_schema=config,
-            op_tags=op_tags,
-            retry_policy=retry_policy,
-            pool=pool or f"delta:{name}",
+            op_tags=op_options.get("op_tags"),
+            retry_policy=op_options.get("retry_policy"),
+            pool=op_options.get("pool") or f"delta:{name}",
         )
 
     # Without annotations: Dagster inspects them, and in this module they are only strings.
@@ -164,13 +147,14 @@ def build_kafka_delta_multi_asset(
 
 def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
     target = DeltaTarget.of(table.table)
+    decoder = Decoder.of(table.key_format, table.value_format, table.columns)
     if table.transform is not None:
         check_transform(table.transform)
     return Ingestion(
         **shared,
         target=target,
-        decoder=Decoder.of(table.key_format, table.value_format, table.columns),
-        dead_letter=dead_letters_of(table.dead_letter, target, table.key_format, table.value_format),
+        decoder=decoder,
+        dead_letter=dead_letters_of(table.dead_letter, target, decoder),
         transform=table.transform,
     )
 

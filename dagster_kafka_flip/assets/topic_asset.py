@@ -22,12 +22,12 @@ from dagster import (
     multi_observable_source_asset,
 )
 
-from dagster_kafka_flip.assets.asset_options import check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, check_asset_options, dagsters_errors
 from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA
 from dagster_kafka_flip.assets.resources import kafka_of
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.settings import check_options, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import position_from_json, position_to_json
@@ -36,7 +36,8 @@ from dagster_kafka_flip.source.subscription import TopicPatternSubscription
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster import AutomationCondition, DagsterInstance
+    from dagster import DagsterInstance
+    from typing_extensions import Unpack
 
     from dagster_kafka_flip.source.log import TopicSettings
     from dagster_kafka_flip.source.split import Position
@@ -66,17 +67,9 @@ def upstream_asset_keys(source: KafkaSource) -> tuple[AssetKey, ...]:
     return tuple(topic_asset_key(topic, source.cluster) for topic in subscription.topics)
 
 
-@check_arguments
+@check_options(DescriptionOptions.__annotations__)
 def kafka_topic_asset(
-    source: KafkaSource,
-    *,
-    description: str | None = None,
-    group_name: str | None = None,
-    owners: Sequence[str] | None = None,
-    tags: Mapping[str, str] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    automation_condition: AutomationCondition[Any] | None = None,
-    kafka: str = "kafka",
+    source: KafkaSource, *, kafka: str = "kafka", **asset_options: Unpack[DescriptionOptions]
 ) -> AssetsDefinition:
     """Creates an observable asset for each topic of a source; for a pattern, one asset for all matching topics.
 
@@ -88,23 +81,11 @@ def kafka_topic_asset(
 
     Args:
         source: The source. `source.only(topics)` creates an asset for each topic of a pattern.
-        description: Description of the assets. Default: the topics' names.
-        group_name: Asset group. Default: Dagster's default group.
-        owners: Owners.
-        tags: Tags.
-        metadata: Definition metadata.
-        automation_condition: Condition for automatic observation.
         kafka: Key of the KafkaResource.
+        **asset_options: Dagster's options that describe the assets: `description` (default: the topics' names),
+            `group_name`, `owners`, `tags`, `metadata` and `automation_condition`.
     """
-    check_asset_options(
-        automation_condition=automation_condition,
-        description=description,
-        group_name=group_name,
-        kafka=kafka,
-        metadata=metadata,
-        owners=owners,
-        tags=tags,
-    )
+    check_asset_options(kafka=kafka, **asset_options)
     keys = upstream_asset_keys(source)
     is_pattern = source.topic_pattern is not None
     with warnings.catch_warnings(), dagsters_errors(keys[0].to_user_string()):
@@ -112,20 +93,7 @@ def kafka_topic_asset(
 
         @multi_observable_source_asset(
             name=_op_name(keys),
-            specs=[
-                AssetSpec(
-                    key=key,
-                    description=description
-                    or (f"The Kafka {source}." if is_pattern else f"The Kafka topic {key.path[-1]}."),
-                    kinds={"kafka"},
-                    group_name=group_name,
-                    owners=owners,
-                    tags=tags,
-                    metadata={COLUMN_SCHEMA: record_schema(), **(metadata or {})},
-                    automation_condition=automation_condition,
-                )
-                for key in keys
-            ],
+            specs=[_spec(key, f"The Kafka {source}." if is_pattern else None, asset_options) for key in keys],
             can_subset=True,
             required_resource_keys={kafka},
         )
@@ -157,6 +125,13 @@ def kafka_topic_asset(
                 raise TopicNotFoundError(msg)
 
     return observe
+
+
+def _spec(key: AssetKey, description: str | None, asset_options: DescriptionOptions) -> AssetSpec:
+    given: dict[str, Any] = {**asset_options}
+    given["description"] = given.get("description") or description or f"The Kafka topic {key.path[-1]}."
+    given["metadata"] = {COLUMN_SCHEMA: record_schema(), **(given.get("metadata") or {})}
+    return AssetSpec(key=key, kinds={"kafka"}, **given)
 
 
 def _op_name(keys: Sequence[AssetKey]) -> str:

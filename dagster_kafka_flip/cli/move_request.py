@@ -108,7 +108,7 @@ def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
 
     if flags["stream"]:
         with written("--stream"):
-            DeltaTarget(table="a/b", stream=flags["stream"])
+            DeltaTarget.of(DeltaTarget(table="a/b", stream=flags["stream"]))
     found = find_asset(flags["asset"], module_name=flags["module_name"], python_file=flags["python_file"])
     return MoveRequest(
         target=found.target.model_copy(update={"stream": flags["stream"] or found.target.stream}),
@@ -135,7 +135,7 @@ def request_of_table(flags: Mapping[str, Any]) -> MoveRequest:
         with written("--topic"):
             KafkaSource(topics=flags["topics"])
     with written():
-        target = DeltaTarget(table=flags["table"], stream=flags["stream"] or "main")
+        target = DeltaTarget.of(DeltaTarget(table=flags["table"], stream=flags["stream"] or "main"))
         connection = KafkaConnection(bootstrap_servers=flags["bootstrap_servers"])
     return MoveRequest(
         target=target,

@@ -87,7 +87,7 @@ def show(
 
     with written():
         # Also validates the id: a misspelt one would look like a new stream.
-        target = DeltaTarget(table="of/the/asset" if table is None else table, stream=stream or "main")
+        target = DeltaTarget.of(DeltaTarget(table="of/the/asset" if table is None else table, stream=stream or "main"))
         connection = None if bootstrap_servers is None else KafkaConnection(bootstrap_servers=bootstrap_servers)
     found = None
     if asset is not None:

@@ -62,10 +62,11 @@ from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.limits import Spread
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -246,7 +247,9 @@ def _create(context: ResolutionContext, make: Callable[..., T], values: Mapping[
         raise refused(context, error) from None
 
 
-def _of(settings: type[T]) -> Callable[[ResolutionContext, Any], T]:
+def _of(settings: type[T], **fields: Callable[[ResolutionContext, Any], Any]) -> Callable[[ResolutionContext, Any], T]:
+    """Creates settings from a mapping; some fields are converted first."""
+
     def resolve(context: ResolutionContext, value: Any) -> T:
         found = rendered(context, value)
         if isinstance(found, settings):
@@ -254,7 +257,7 @@ def _of(settings: type[T]) -> Callable[[ResolutionContext, Any], T]:
         if not isinstance(found, Mapping):
             raise refused(context, f"invalid {settings.__name__} {found!r}; write its fields as a mapping")
         values = {
-            str(name): _duration(context.at_path(name), each) if name == "max_lateness" else each
+            str(name): fields[name](context.at_path(name), each) if name in fields else each
             for name, each in found.items()
         }
         return _create(context, settings, values)
@@ -311,6 +314,13 @@ def _topic_partitions(context: ResolutionContext, value: Any) -> tuple[TopicPart
 def _dead_letter(context: ResolutionContext, value: Any) -> DeadLetters:
     found = rendered(context, value)
     return DeadLetters(table=found) if isinstance(found, str) else _of(DeadLetters)(context, found)
+
+
+def _table(context: ResolutionContext, value: Any) -> str | DeltaTarget | None:
+    found = rendered(context, value)
+    if isinstance(found, (Mapping, DeltaTarget)):
+        return _of(DeltaTarget, properties=_text_map)(context, found)
+    return _text(context, found)
 
 
 def _errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError]]:
@@ -621,10 +631,8 @@ KafkaSourceModel: type[BaseModel] = create_model(
     ),
 )
 
-WholeNumberAttribute = Annotated[int, _attribute(_checked(int, "a whole number"), int)]
 YesOrNoAttribute = Annotated[bool, _attribute(_checked(bool, "true or false"), bool)]
 OnIdleAttribute = Annotated[OnIdle, _attribute(_checked(OnIdle, "materialize or skip"), OnIdle)]
-SpreadAttribute = Annotated[Spread, _attribute(_checked(Spread, "backlog or time"), Literal["backlog", "time"])]
 TextAttribute = Annotated[str, _attribute(_text, Scalar)]
 TextsAttribute = Annotated[tuple[str, ...], _attribute(_texts, list[str])]
 TextMapAttribute = Annotated[Mapping[str, str], _attribute(_text_map, dict[str, Scalar])]
@@ -662,6 +670,8 @@ if TYPE_CHECKING:
     FormatAttribute: TypeAlias = Format
     ColumnsAttribute: TypeAlias = KafkaColumns
     DeadLetterAttribute: TypeAlias = DeadLetters
+    TableAttribute: TypeAlias = str | DeltaTarget
+    LimitsAttribute: TypeAlias = Limits
     WindowsAttribute: TypeAlias = Windows
     KafkaResourceAttribute: TypeAlias = KafkaResource
     SparkResourceAttribute: TypeAlias = SparkResource
@@ -686,7 +696,9 @@ else:
     FormatAttribute = _model_attribute(_format, _FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
     DeadLetterAttribute = _model_attribute(_dead_letter, str | model_of(DeadLetters))
-    WindowsAttribute = _model_attribute(_of(Windows), _WINDOWS)
+    TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget))
+    LimitsAttribute = _model_attribute(_of(Limits), model_of(Limits))
+    WindowsAttribute = _model_attribute(_of(Windows, max_lateness=_duration), _WINDOWS)
     _KAFKA = model_of(KafkaResource, clusters=dict[str, model_of(KafkaClusterConfig)])
     KafkaResourceAttribute = _model_attribute(_resource(KafkaResource), _KAFKA)
     SparkResourceAttribute = _model_attribute(_resource(SparkResource), model_of(SparkResource))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dagster import Component, Model, Resolvable
 from pydantic import BaseModel, PrivateAttr, ValidationError, create_model, model_validator
@@ -53,7 +53,12 @@ class CheckedComponent(Component, Resolvable, Model):
 
     Raises:
         ConfigurationError: In Python: an attribute is missing, unknown or invalid.
+
+    Attributes:
+        settings_of: Attributes with settings; an error about an unknown attribute says which of them has it.
     """
+
+    settings_of: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
         name, fields = type(self).__name__, type(self).model_fields
@@ -85,7 +90,7 @@ class CheckedComponent(Component, Resolvable, Model):
         resolution = context.resolution_context.at_path("attributes")
         if isinstance(attributes, _Keeping) and attributes.kept is not None:
             told: list[str] = []
-            for place, text in _problems(*attributes.kept, cls.model()):
+            for place, text in _problems(*attributes.kept, cls.model(), cls.settings_of):
                 at = functools.reduce(lambda each, part: each.at_path(part), place, resolution)
                 told.append(located(at, text))
             raise ConfigurationError("\n".join(told))
@@ -125,7 +130,9 @@ def _keeping(schema: type[BaseModel]) -> type[BaseModel]:
     return create_model(schema.__name__, __base__=(schema, _Keeping), __doc__=schema.__doc__)
 
 
-def _problems(error: ValidationError, given: object, schema: type[BaseModel]) -> list[tuple[Place, str]]:
+def _problems(
+    error: ValidationError, given: object, schema: type[BaseModel], settings_of: Sequence[str]
+) -> list[tuple[Place, str]]:
     """Merges the errors of each location: pydantic reports one for every possible type."""
     found: dict[Place, list[Any]] = {}
     for problem in _of_the_right_kind(error.errors(include_url=False, include_input=False), given):
@@ -133,7 +140,19 @@ def _problems(error: ValidationError, given: object, schema: type[BaseModel]) ->
     deepest = [
         place for place in found if not any(len(other) > len(place) and other[: len(place)] == place for other in found)
     ]
-    return [(place, _text(found[place], _value(given, place), place, schema)) for place in deepest]
+    return [
+        (place, _misplaced(place, schema, settings_of) or _text(found[place], _value(given, place), place, schema))
+        for place in deepest
+    ]
+
+
+def _misplaced(place: Place, schema: type[BaseModel], settings_of: Sequence[str]) -> str | None:
+    """Says where an unknown attribute belongs, if it is a setting; otherwise None."""
+    name = str(place[0])
+    if len(place) > 1 or name in _names(schema, ()):
+        return None
+    home = next((each for each in settings_of if name in _names(schema, (each,))), None)
+    return None if home is None else f"not an attribute of its own; write it below {home}"
 
 
 def _place(problem: Any, given: object) -> tuple[Place, Place | None]:

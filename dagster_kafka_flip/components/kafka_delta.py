@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagster import AssetSpec, ComponentLoadContext, Definitions, scaffold_with
 from dagster.components.component.component import ComponentTypeSpec
 from pydantic import ConfigDict, Field, PrivateAttr
 
+from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, has_topic, matching_topics
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
 from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
@@ -29,18 +30,18 @@ from dagster_kafka_flip.components.attributes import (
     FormatAttribute,
     FreshnessAttribute,
     KafkaResourceAttribute,
+    LimitsAttribute,
     MapAttribute,
     OnIdleAttribute,
     PartitionsAttribute,
     PrefixAttribute,
     RetryPolicyAttribute,
     SourceAttribute,
-    SpreadAttribute,
+    TableAttribute,
     TextAttribute,
     TextMapAttribute,
     TextsAttribute,
     TopicsOfAttribute,
-    WholeNumberAttribute,
     WindowsAttribute,
     YesOrNoAttribute,
     located,
@@ -58,51 +59,44 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
-_HELP = entries(kafka_delta_asset)
+HELP = entries(kafka_delta_asset) | {
+    name: text for options in OPTIONS_OF_DAGSTER for name, text in entries(options).items()
+}
 # Attributes with placeholders that decide between one asset and one per topic.
-_BY_TOPIC = ("table", "stream", "name", "key")
+_BY_TOPIC = ("table", "name", "key")
 # Attributes that are not options of kafka_delta_asset.
 _OWN = frozenset({"checks", "observe_topics", "connection"})
 
 
 def _option(name: str) -> Any:
-    return Field(default=None, description=_HELP[name])
+    return Field(default=None, description=HELP[name])
 
 
 @scaffold_with(KafkaDeltaScaffolder)
 class KafkaDeltaComponent(CheckedComponent):
     """Ingests Kafka topics into Delta tables, exactly once, in bounded batches.
 
-    Defines one asset for all topics of the source, or, with `{topic}` or `{name}` in table, stream, name or key, one
-    asset per topic. The attributes are the options of kafka_delta_asset, with the same defaults.
+    Defines one asset for all topics of the source, or, with `{topic}` or `{name}` in table, name or key, one asset per
+    topic. The attributes are the options of kafka_delta_asset and of AssetOptions, with the same defaults.
     """
+
+    settings_of: ClassVar[tuple[str, ...]] = ("table", "limits")
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
 
-    source: SourceAttribute = Field(description=_HELP["source"])
-    table: TextAttribute = Field(
-        description="A path or a catalog name. `{topic}` is replaced by the topic, `{name}` by the topic as a valid "
-        "name."
+    source: SourceAttribute = Field(description=HELP["source"])
+    table: TableAttribute = Field(
+        description="A path or a catalog name, or the fields of a DeltaTarget. `{topic}` is replaced by the topic, "
+        "`{name}` by the topic as a valid name."
     )
-    stream: TextAttribute | None = _option("stream")
-    key_format: FormatAttribute | None = _option("key_format")
     value_format: FormatAttribute | None = _option("value_format")
+    key_format: FormatAttribute | None = _option("key_format")
     columns: ColumnsAttribute | None = _option("columns")
     dead_letter: DeadLetterAttribute | None = _option("dead_letter")
-    partition_by: TextsAttribute | None = _option("partition_by")
-    cluster_by: TextsAttribute | None = _option("cluster_by")
-    properties: TextMapAttribute | None = _option("properties")
-    schema_evolution: YesOrNoAttribute | None = _option("schema_evolution")
-    single_writer: YesOrNoAttribute | None = _option("single_writer")
-    max_records_per_batch: WholeNumberAttribute | None = _option("max_records_per_batch")
-    max_bytes_per_batch: WholeNumberAttribute | None = _option("max_bytes_per_batch")
-    max_batches: WholeNumberAttribute | None = _option("max_batches")
-    spread: SpreadAttribute | None = _option("spread")
+    limits: LimitsAttribute | None = _option("limits")
+    tolerate: ErrorsAttribute | None = _option("tolerate")
     on_idle: OnIdleAttribute | None = _option("on_idle")
     verify_after: DurationAttribute | None = _option("verify_after")
-    tolerate: ErrorsAttribute | None = _option("tolerate")
-    partitions_def: PartitionsAttribute | None = _option("partitions_def")
-    backfill_policy: BackfillPolicyAttribute | None = _option("backfill_policy")
     windows: WindowsAttribute | None = _option("windows")
     topics_of: TopicsOfAttribute | None = _option("topics_of")
     kafka: TextAttribute | None = _option("kafka")
@@ -122,6 +116,8 @@ class KafkaDeltaComponent(CheckedComponent):
     kinds: TextsAttribute | None = _option("kinds")
     automation_condition: AutomationAttribute | None = _option("automation_condition")
     freshness_policy: FreshnessAttribute | None = _option("freshness_policy")
+    partitions_def: PartitionsAttribute | None = _option("partitions_def")
+    backfill_policy: BackfillPolicyAttribute | None = _option("backfill_policy")
     op_tags: MapAttribute | None = _option("op_tags")
     retry_policy: RetryPolicyAttribute | None = _option("retry_policy")
     pool: TextAttribute | None = _option("pool")

@@ -71,18 +71,14 @@ class DeadLetters(Settings):
 
 
 def dead_letters_of(
-    dead_letter: DeadLetters | str | PathLike[str] | None,
-    target: DeltaTarget,
-    key_format: Format | None,
-    value_format: Format | None,
+    dead_letter: DeadLetters | str | PathLike[str] | None, target: DeltaTarget, decoder: Decoder
 ) -> DeadLetters | None:
     """Normalises and validates the `dead_letter` option.
 
     Args:
         dead_letter: The option's value; a string is the table.
         target: The stream's own table.
-        key_format: Format of keys.
-        value_format: Format of values.
+        decoder: Decodes the stream's records.
 
     Raises:
         ConfigurationError: The option contradicts other options.
@@ -94,8 +90,8 @@ def dead_letters_of(
     if letters.target(target).identity == target.identity:
         msg = f"the dead-letter table is the stream's own table {target}; use a separate table"
         raise ConfigurationError(msg)
-    for what, one in (("key", key_format), ("value", value_format)):
-        if one is not None and one.on_error != "fail":
+    for what, one in (("key", decoder.key_format), ("value", decoder.value_format)):
+        if one.on_error != "fail":
             msg = (
                 f"on_error={one.on_error!r} of the {what} format keeps rejected records in the stream's own table, "
                 f"but dead_letter sends them to {letters.table}; choose one"

@@ -112,7 +112,7 @@ def ingest(
         spark=spark,
         decoder=decoder,
         transform=transform,
-        dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
+        dead_letters=dead_letters_of(dead_letter, target, decoder),
         limits=limits or Limits(),
         tolerated=tolerated_errors(tolerate),
         run_id=run_id,

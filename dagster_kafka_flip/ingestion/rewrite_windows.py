@@ -109,13 +109,14 @@ def rewrite_windows(
     for window in windows:
         expect("windows", window, Window, 'Window.between("2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z")')
     target = DeltaTarget.of(table)
+    decoder = Decoder.of(key_format, value_format, columns)
     spec = RunSpec(
         source=source.connected(connection),
         target=target,
         spark=spark,
-        decoder=Decoder.of(key_format, value_format, columns),
+        decoder=decoder,
         transform=transform,
-        dead_letters=dead_letters_of(dead_letter, target, key_format, value_format),
+        dead_letters=dead_letters_of(dead_letter, target, decoder),
         limits=limits or Limits(),
         tolerated=tolerated_errors(tolerate),
         run_id=run_id,

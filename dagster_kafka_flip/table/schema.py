@@ -66,8 +66,9 @@ def check_schema(
         ways_on = "Change the value format, cast in the transform, or use another table"
         if can_widen:
             ways_on = (
-                "To widen it, set schema_evolution=True and the table property 'delta.enableTypeWidening' to true, "
-                "which only readers with type widening can read (Delta 3.2 and later); or cast in the transform"
+                "To widen it, set schema_evolution=True on its DeltaTarget and the table property "
+                "'delta.enableTypeWidening' to true, which only readers with type widening can read (Delta 3.2 and "
+                "later); or cast in the transform"
             )
         msg = f"the batch does not fit the table {name}: {what}. Nothing was written. {ways_on}"
     elif missing:
@@ -78,8 +79,8 @@ def check_schema(
     elif added and not may_change:
         columns = ", ".join(f"{one.path} ({one.batch})" for one in added)
         msg = (
-            f"the table {name} has no column {columns}. Nothing was written. Set schema_evolution=True to "
-            "add it, or drop it in the transform"
+            f"the table {name} has no column {columns}. Nothing was written. Set schema_evolution=True on its "
+            "DeltaTarget to add it, or drop it in the transform"
         )
     else:
         return TableColumns(merged(table, batch), tuple(str(one) for one in found))
@@ -245,7 +246,7 @@ def _wrong_names(struct: StructType, path: str, *, is_mapped: bool) -> Iterator[
         if not is_mapped and not _NOT_IN_NAMES.isdisjoint(field.name):
             yield (
                 f"the name {column!r} contains a space, a newline, or one of ,;{{}}()=; rename it in the "
-                f'transform, or set properties={{"{_COLUMN_MAPPING}": "name"}}'
+                f'transform, or set its DeltaTarget\'s properties={{"{_COLUMN_MAPPING}": "name"}}'
             )
 
 

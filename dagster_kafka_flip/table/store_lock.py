@@ -175,8 +175,8 @@ def check_store(spark: SparkSession, location: str, *, single_writer: bool) -> N
     if log_store is None or log_store.endswith(_SINGLE_DRIVER):
         msg = (
             f"the table {location} is on S3 with Delta's default log store, which lets two concurrent runs overwrite "
-            "each other's commits. Set single_writer=True and give the asset a pool with the limit 1, or set "
-            f"spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
+            "each other's commits. Set single_writer=True on its DeltaTarget and give the asset a pool with the limit "
+            f"1, or set spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
             "io.delta.storage.S3DynamoDBLogStore"
         )
         raise UnsafeStoreError(msg)

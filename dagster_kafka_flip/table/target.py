@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import Settings, expect
 from dagster_kafka_flip.table.layout import check_layout_names
 from dagster_kafka_flip.table.sql import quoted
@@ -31,6 +32,8 @@ _DEFAULT_CATALOG = "spark_catalog"
 _DEFAULT_SCHEMA = "default"
 TRANSACTION_PREFIX = "dagster-kafka-flip/"
 _PLAIN_STREAM = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+# Replaced for an asset for each topic (assets/asset_per_topic.py).
+_PLACEHOLDER = re.compile(r"\{(?:topic|name)\}")
 
 
 class DeltaTarget(Settings):
@@ -40,7 +43,8 @@ class DeltaTarget(Settings):
         table: A path (with a slash, or with a scheme such as `s3a:`) or a catalog name such as `lake.flights`. Relative
             paths start at the working directory. Different spellings of a path or name refer to the same table.
         stream: Id of the stream from one source to one table. It does not depend on the names of asset, group or
-            topics, so renaming them does not read records again. Default: `main`.
+            topics, so renaming them does not read records again. With an asset for each topic, `{topic}` and `{name}`
+            are replaced in it. Default: `main`.
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
@@ -63,9 +67,15 @@ class DeltaTarget(Settings):
         """Creates a target with defaults from a path or name.
 
         Raises:
-            ConfigurationError: The value is not a DeltaTarget, path or name.
+            ConfigurationError: The value is not a DeltaTarget, path or name, or its stream has a placeholder.
         """
         if isinstance(table, DeltaTarget):
+            if _PLACEHOLDER.search(table.stream):
+                msg = (
+                    f"the stream id {table.stream!r} is for an asset for each topic: use build_kafka_delta_assets, or "
+                    "write the id without braces"
+                )
+                raise ConfigurationError(msg)
             return table
         expect("table", table, (str, PathLike, DeltaTarget), '"lake/orders"')
         return cls(table=os.fspath(table))
@@ -105,7 +115,7 @@ class DeltaTarget(Settings):
     @field_validator("stream")
     @classmethod
     def _check_stream(cls, stream: str) -> str:
-        if not _PLAIN_STREAM.fullmatch(stream):
+        if not _PLAIN_STREAM.fullmatch(_PLACEHOLDER.sub("topic", stream)):
             msg = f"invalid stream id {stream!r}: use 1 to 100 letters, digits, '.', '_' and '-'"
             raise ValueError(msg)
         return stream

@@ -589,15 +589,15 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
         (
             f"{_NESTED}, extra INT",
             (
-                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution=True to add "
-                "it, or drop it in the transform"
+                "the table {table} has no column extra (int). Nothing was written. Set schema_evolution=True on its "
+                "DeltaTarget to add it, or drop it in the transform"
             ),
         ),
         (
             "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
             (
-                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True to add it, "
-                "or drop it in the transform"
+                "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True on its "
+                "DeltaTarget to add it, or drop it in the transform"
             ),
         ),
         (

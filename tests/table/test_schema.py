@@ -19,7 +19,9 @@ from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.schema import check_can_be_stored
 from dagster_kafka_flip.table.target import DeltaTarget
 
-_A_NAME = "contains a space, a newline, or one of ,;{}()=; rename it in the transform, or set properties="
+_A_NAME = (
+    "contains a space, a newline, or one of ,;{}()=; rename it in the transform, or set its DeltaTarget's properties="
+)
 
 
 def _columns(**types):

@@ -141,8 +141,8 @@ def test_plain_s3_is_refused_unless_something_keeps_two_writers_apart(spark):
             check_store(spark, f"{scheme}://bucket/t", single_writer=False)
         assert str(error.value) == (
             f"the table {scheme}://bucket/t is on S3 with Delta's default log store, which lets two concurrent runs "
-            "overwrite each other's commits. Set single_writer=True and give the asset a pool with the limit 1, or "
-            f"set spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
+            "overwrite each other's commits. Set single_writer=True on its DeltaTarget and give the asset a pool with "
+            f"the limit 1, or set spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
             "io.delta.storage.S3DynamoDBLogStore"
         )
         check_store(spark, f"{scheme}://bucket/t", single_writer=True)

@@ -21,6 +21,7 @@ from dagster_kafka_flip import (
     DeltaTarget,
     JsonFormat,
     KafkaSource,
+    Limits,
     StringFormat,
     Windows,
     build_kafka_delta_asset,
@@ -73,12 +74,9 @@ def table_rows(spark, table, *columns):
 
 
 def daily(topic, table, **options):
-    options = {
-        "partitions_def": DailyPartitionsDefinition("2013-03-01"),
-        "value_format": StringFormat(),
-        **options,
-    }
-    return build_kafka_delta_asset(name="daily", source=KafkaSource(topics=(topic,)), table=table, **options)
+    partitions = DailyPartitionsDefinition("2013-03-01")
+    given: dict[str, Any] = {"partitions_def": partitions, "value_format": StringFormat(), **options}
+    return build_kafka_delta_asset(name="daily", source=KafkaSource(topics=(topic,)), table=table, **given)
 
 
 def test_a_range_is_one_run_one_commit_and_tells_of_each_partition(kafka, run, instance, spark, topic, table):
@@ -166,7 +164,7 @@ def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka,
 def test_what_is_done_stays_done_and_is_told_when_the_run_fails_later(kafka, run, instance, spark, topic, table):
     produce(kafka, topic, range(0, 72, 6))
     kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
-    asset = daily(topic, table, max_records_per_batch=4)
+    asset = daily(topic, table, limits=Limits(max_records_per_batch=4))
     with pytest.raises(RecordsRejectedError, match=r"-0 offset 12: "):
         run(asset, "2013-03-01", "2013-03-03")
     told = events(instance, "daily")
@@ -235,7 +233,7 @@ def test_what_was_tolerated_fails_its_check_also_if_the_run_fails_later(kafka, r
     produce(kafka, topic, range(0, 72, 6))
     kafka.produce(topic, [(None, b"\xff\xfe")], timestamp=START + 70 * HOUR)
     kafka.trim(topic, 0, 1)
-    asset = daily(topic, table, max_records_per_batch=4, tolerate=(WindowBeyondRetentionError,))
+    asset = daily(topic, table, limits=Limits(max_records_per_batch=4), tolerate=(WindowBeyondRetentionError,))
     result = run(asset, "2013-03-01", "2013-03-03", raise_on_error=False)
     assert not result.success
     # That nothing else was wrong, a run that failed can't say.
@@ -331,7 +329,10 @@ DAILY = DailyPartitionsDefinition("2013-03-01")
     ("options", "message"),
     [
         ({"dead_letter": "letters"}, "dead_letter: not allowed for an asset with partitions"),
-        ({"max_batches": 1, "on_idle": "skip"}, "on_idle, max_batches: not allowed for an asset with partitions"),
+        (
+            {"limits": Limits(max_batches=1), "on_idle": "skip"},
+            "on_idle, max_batches: not allowed for an asset with partitions",
+        ),
         (
             {"partitions_def": StaticPartitionsDefinition(["a"])},
             "StaticPartitionsDefinition: not supported",
@@ -346,6 +347,6 @@ DAILY = DailyPartitionsDefinition("2013-03-01")
     ],
 )
 def test_what_can_not_be_is_told_when_it_is_defined(options, message):
-    options = {"partitions_def": DAILY, **options}
+    given: dict[str, Any] = {"partitions_def": DAILY, **options}
     with pytest.raises(ConfigurationError, match=message):
-        build_kafka_delta_asset(name="daily", source=KafkaSource(topics=("t",)), table="t", **options)
+        build_kafka_delta_asset(name="daily", source=KafkaSource(topics=("t",)), table="t", **given)
