@@ -122,12 +122,12 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_options(
-    options: Iterable[str], *, inside: Mapping[str, type[BaseModel]] | None = None
+    options: Iterable[str] = (), *, inside: Mapping[str, type[BaseModel]] | None = None
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Like `check_arguments`, for a function that takes the names of a TypedDict as `**options`.
+    """Like `check_arguments`, for a function that takes settings, or the names of a TypedDict as `**options`.
 
     Args:
-        options: The names.
+        options: The names of the TypedDict.
         inside: Parameters that take settings, with the class of each: an error about an unknown option says which of
             them has it.
     """

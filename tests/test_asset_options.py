@@ -91,10 +91,11 @@ def test_the_decorator_has_few_parameters_of_its_own_and_those_of_dagsters_asset
 
 @pytest.mark.parametrize("option", sorted(AssetOptions.__annotations__))
 def test_every_option_of_dagsters_is_checked_and_may_be_none(option):
-    asset: dict[str, Any] = {"source": SOURCE, "table": "lake.orders", "name": "orders"}
+    wrong: dict[str, Any] = {"name": "orders", option: 5}
     with pytest.raises(ConfigurationError, match=rf"^{option}: expected "):
-        build_kafka_delta_asset(**{**asset, option: 5})
-    build_kafka_delta_asset(**{**asset, **({"key": "orders"} if option == "name" else {}), option: None})
+        build_kafka_delta_asset(source=SOURCE, table="lake.orders", **wrong)
+    absent: dict[str, Any] = {"key" if option == "name" else "name": "orders", option: None}
+    build_kafka_delta_asset(source=SOURCE, table="lake.orders", **absent)
 
 
 def test_what_an_idle_run_leaves_is_one_of_two():

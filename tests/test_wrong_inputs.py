@@ -554,6 +554,18 @@ def test_an_address_of_the_web_is_not_repeated():
         ),
         (lambda: _several(limits=5), "limits: expected Limits, got int"),
         (
+            lambda: _ingest(max_batches=5),
+            "ingest: max_batches is not an option of its own; write limits=Limits(max_batches=...)",
+        ),
+        (
+            lambda: _rewrite(stream="eu"),
+            "rewrite_windows: stream is not an option of its own; write table=DeltaTarget(table=..., stream=...)",
+        ),
+        (
+            lambda: KafkaDeltaTable("a", table="b/c", cluster_by=("d",)),
+            "KafkaDeltaTable: cluster_by is not an option of its own; write table=DeltaTarget(table=..., cluster_",
+        ),
+        (
             lambda: _several(group_name="a"),
             "build_kafka_delta_multi_asset: unknown option group_name; valid names: name, source, tables, limits, ",
         ),

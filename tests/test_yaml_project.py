@@ -110,8 +110,8 @@ def test_dg_knows_the_components_and_finds_the_example_right(project):
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ("table: warehouse", "tabel: warehouse", "orders_by_customer/defs.yaml:8 - .*attributes.tabel"),
-        ("max_share: 0.5", "max_share: half", "orders_by_customer/defs.yaml:14 - .*attributes.dead_letter"),
+        ("value_format:", "value_formt:", "orders_by_customer/defs.yaml:13 - .*attributes.value_formt"),
+        ("max_share: 0.5", "max_share: half", "orders_by_customer/defs.yaml:16 - .*attributes.dead_letter"),
     ],
 )
 def test_dg_check_yaml_names_the_file_the_line_and_the_field(project, right, wrong, message):
@@ -138,7 +138,7 @@ def test_dg_check_defs_names_the_file_the_line_and_the_field(project):
             "orders_by_customer",
             "max_share: 0.5",
             "max_share: 5",
-            "14: attributes.dead_letter: invalid DeadLetters: max_share",
+            "16: attributes.dead_letter: invalid DeadLetters: max_share",
         ),
     ]
     for folder, right, broken, message in wrong:

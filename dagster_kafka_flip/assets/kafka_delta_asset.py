@@ -174,7 +174,7 @@ def build_kafka_delta_asset(
     if options.get("name") is None and options.get("key") is None:
         msg = "build_kafka_delta_asset needs a name or a key for the asset"
         raise ConfigurationError(msg)
-    options.setdefault("description", f"Unchanged records from Kafka: {source}.")
+    options["description"] = options.get("description") or f"Unchanged records from Kafka: {source}."
     return kafka_delta_asset(source=source, table=table, **options)(_as_it_is)
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from dagster import AssetSpec
 
-from dagster_kafka_flip.settings import check_arguments
+from dagster_kafka_flip.settings import check_options
+from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-    from dagster_kafka_flip.table.target import DeltaTarget
 
 
 @dataclass(frozen=True)
@@ -53,4 +53,4 @@ class KafkaDeltaTable:
 
 
 # Raises a ConfigurationError with a suggestion instead of a TypeError.
-KafkaDeltaTable.__init__ = check_arguments(KafkaDeltaTable.__init__)
+KafkaDeltaTable.__init__ = check_options(inside={"table": DeltaTarget})(KafkaDeltaTable.__init__)

@@ -23,7 +23,7 @@ from dagster_kafka_flip.ingestion.spark_start import start_spark
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
 from dagster_kafka_flip.ingestion.window_batch import WindowLanding
-from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.settings import check_options, expect
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-@check_arguments
+@check_options(inside={"table": DeltaTarget, "limits": Limits})
 def rewrite_windows(
     source: KafkaSource,
     table: DeltaTarget | str,
