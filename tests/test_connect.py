@@ -77,4 +77,4 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
     *orders, (newer,) = seen["protobuf"]
     assert orders[:2] == [[1, None, None], [0, 1.5, None]]
     assert orders[2][:2] == [None, None]
-    assert orders[2][2].startswith(f"schema {newer}: it is no Order, is truncated")
+    assert orders[2][2].startswith(f"schema {newer}: it is not Order, is truncated")

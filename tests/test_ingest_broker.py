@@ -453,7 +453,7 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
         (
             {"value_format": JsonFormat("carrier INT DEFAULT 3")},
             ConfigurationError,
-            "the JsonFormat's schema 'carrier INT DEFAULT 3' is no DDL that Spark understands: ",
+            "Spark can't parse the JsonFormat's schema 'carrier INT DEFAULT 3': ",
         ),
         (
             {"transform": lambda records: None},

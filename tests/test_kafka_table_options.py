@@ -49,7 +49,7 @@ def test_source_and_formats_are_options_of_an_asset():
         ({"topic": "t", "format": "json", "formt": "x"}, "table option 'formt': unknown; did you mean format"),
         (
             {"topic": "t", "format": "json", "sink.partitioner": "x"},
-            "table option 'sink.partitioner': it is for writing",
+            "table option 'sink.partitioner': it is only for writing",
         ),
         ("topic=t", "options: expected Mapping, got str"),
     ],
@@ -63,7 +63,7 @@ def test_what_can_not_be_is_refused_with_its_name(options: Any, message: str):
 def test_a_source_in_yaml_takes_no_options_of_formats_and_shows_no_secret():
     with pytest.raises(ConfigurationError) as error:
         KafkaSource.from_options({"topic": "t", "avro-confluent.bearer-auth.token": "s3cret"})
-    assert "'avro-confluent.bearer-auth.token': it is about how records are decoded" in str(error.value)
+    assert "'avro-confluent.bearer-auth.token': it sets how records are decoded" in str(error.value)
     assert "s3cret" not in str(error.value)
 
 

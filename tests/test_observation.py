@@ -137,7 +137,7 @@ def test_a_check_of_what_is_unknown_does_not_pass_and_says_why():
 
 def test_a_schema_that_does_not_seem_to_fit_is_a_warning_with_the_names(caplog):
     tell_unknown(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("Flight",), ("flight",))))
-    assert "of 5 records none has Flight; fields that are not declared: flight" in caplog.text
+    assert "none of 5 records has Flight; undeclared fields: flight" in caplog.text
     caplog.clear()
     tell_unknown(logging.getLogger(), Observed(5, 5, 0, fields=FieldsSeen(5, ("delay",), ("note",))))
     assert not caplog.text

@@ -62,7 +62,7 @@ def test_what_waits_behind_the_batch_is_told():
     progress.line(10, 1.0)
     line = progress.line(50, 5.0)
     assert line is not None
-    assert line.endswith(", about 5 s left, 1,200 offsets are in the log behind this batch")
+    assert line.endswith(", about 5 s left, the log has 1,200 more offsets after this batch")
 
 
 def test_a_batch_without_offsets_tells_nothing():

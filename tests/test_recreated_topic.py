@@ -250,7 +250,7 @@ def test_a_window_of_no_records_is_not_believed_where_the_topic_was_made_again_m
         kafka.create(topic)
         kafka.produce(topic, [(None, "late")] * 3, timestamp=_DAY.stop_ms + 2 * 3_600_000)
 
-    with pytest.raises(LogChangedError, match=r"Nothing was written. To put what the new log holds in their place"):
+    with pytest.raises(LogChangedError, match=r"Nothing was written. To replace their rows with the new log's records"):
         land_day(empty)
     assert landed(table) == []
 

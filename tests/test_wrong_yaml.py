@@ -405,7 +405,7 @@ def test_a_wrong_setting_of_a_table_is_told_with_its_file_and_line(table, messag
         (
             "  source: {options: {topic: a}, topics: [a]}\n  table: t\n",
             3,
-            "attributes.source: options says all of a source: set it or topics, not both",
+            "attributes.source: options replaces all other fields of a source: set it or topics, not both",
         ),
         ("  source: {topics: [5]}\n  table: t\n", 3, "attributes.source.topics.0: expected a string, got a number"),
         ("  source: {topics: 5}\n  table: t\n", 3, "attributes.source.topics: expected a list, got a number"),

@@ -294,7 +294,9 @@ def _source(context: ResolutionContext, value: Any) -> KafkaSource:
 def _source_of_options(context: ResolutionContext, found: Mapping[str, Any]) -> KafkaSource:
     others = [name for name in found if name != "options"]
     if others:
-        raise refused(context, f"options says all of a source: set it or {' and '.join(others)}, not both")
+        raise refused(
+            context, f"options replaces all other fields of a source: set it or {' and '.join(others)}, not both"
+        )
     at = context.at_path("options")
     return _create(at, KafkaSource.from_options, {"options": _text_map(at, found["options"])})
 
@@ -385,7 +387,7 @@ class _FramedFormatAttributes(Model):
     """What the formats with a schema registry have in common."""
 
     registry: str | None = Field(
-        default=None, description="The key of a SchemaRegistryResource; without it, no id stands before the content."
+        default=None, description="The key of a SchemaRegistryResource; without it, records have no schema id."
     )
     subject: str | None = Field(
         default=None,

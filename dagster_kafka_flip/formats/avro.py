@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
-# Behind each record, and read with it. Spark makes a struct of nulls of what it can't decode, and does not notice bytes
-# that are left over: then these are missing, or others.
+# Appended to each record, and read with it. Spark returns a struct of nulls for what it can't decode, and ignores extra
+# bytes: in both cases these bytes don't come back.
 _END = bytes.fromhex("c5a1f09e7d3b4286b0e4517ad2986c3f")
 
-# The fields of a union's struct are named by type: their numbers would be others as soon as a branch is added.
+# The fields of a union's struct are named by type: numbers would change when a branch is added.
 _OPTIONS = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
 
 
@@ -121,7 +121,7 @@ class AvroFormat(RegisteredFormat):
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "AVRO":
-            msg = f"{what}, is a {registered.kind} schema, and AvroFormat reads Avro"
+            msg = f"{what}, is of the kind {registered.kind}; AvroFormat reads Avro only"
             raise ConfigurationError(msg)
         reader = AvroSchema.of(registered.text, registered.references)
         reader.check_columns(what)
@@ -174,7 +174,7 @@ class AvroFormat(RegisteredFormat):
         return made
 
     def parse(self, data: Column) -> Column:
-        """The decoded record, with the bytes that were read behind it; nulls if it can't be decoded."""
+        """The decoded record and the bytes read after it; nulls if it can't be decoded."""
         from pyspark.sql import functions as f
 
         decoded = self._decoded(data, lambda reader: reader)
@@ -183,7 +183,7 @@ class AvroFormat(RegisteredFormat):
         return f.struct(decoded.alias("avro"), self._decoded(data, decimals_as_bytes).alias("plain"))
 
     def _decoded(self, data: Column, change: Callable[[AvroType], AvroType]) -> Column:
-        """The record and the bytes behind it, by a change of the reader schema."""
+        """The record and the bytes after it, decoded with a changed reader schema."""
         from pyspark.sql import functions as f
 
         own = self.reader.root
@@ -225,7 +225,7 @@ class AvroFormat(RegisteredFormat):
     def _reason(self, data: Column, avro: Column) -> Column:
         from pyspark.sql import functions as f
 
-        left_over = f.lit("bytes are left over behind it, or it is truncated")
+        left_over = f.lit("it has extra bytes at the end, or is truncated")
         misfit = f.when(avro.getField("end").isNotNull(), left_over).otherwise(
             f.lit("it does not fit the schema, or is truncated")
         )
@@ -274,7 +274,7 @@ def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> 
     if found is None:
         return f"the registry has no {name}"
     if found.kind != "AVRO":
-        return f"{name} is a {found.kind} schema, and AvroFormat reads Avro"
+        return f"{name} is of the kind {found.kind}; AvroFormat reads Avro only"
     try:
         writer = _schema(found.text, found.references)
     except ConfigurationError as error:
@@ -293,7 +293,7 @@ def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:
     try:
         return from_avro(f.concat(data, f.lit(_END)), _with_end(writer), options)
     except TypeError as error:
-        # So py4j says that a class is missing.
+        # py4j's error for a missing class.
         msg = (
             "Spark has no from_avro: the session lacks the jar org.apache.spark:spark-avro of Spark's version. Add it "
             "to spark.jars.packages; sessions that this package starts have it"
@@ -302,7 +302,7 @@ def _from_avro(data: Column, writer: AvroType, reader: AvroType) -> Column:
 
 
 def _with_end(avro_type: AvroType) -> str:
-    """The schema of a record of a type and the bytes behind it."""
+    """The schema of a record with a type and the bytes after it."""
     fields = [
         {"name": "content", "type": avro_type},
         {"name": "end", "type": {"type": "fixed", "name": f"{OWN_NAMES}end", "size": len(_END)}},

@@ -1,4 +1,4 @@
-"""Finds what Spark's from_avro takes although it is wrong: texts that are not UTF-8, and decimals that it cuts."""
+"""Finds invalid values that Spark's from_avro accepts: texts that are not UTF-8, and decimals that it cuts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.formats.avro_schema import AvroSchema, AvroType
 
-# Up to here Spark takes the last eight bytes of a decimal for all of it.
+# Up to this precision Spark reads only the last eight bytes of a decimal.
 _DIGITS_OF_A_LONG = 18
 
 # The hexadecimal digits of a number that eight bytes hold: before them only its sign.

@@ -144,7 +144,7 @@ def _misfit(wanted: Any, given: Any, named: Mapping[str, Any], path: str) -> str
     wanted, given = _alone(wanted), _alone(given)
     given = named.get(given, given) if isinstance(given, str) else given
     if _column(wanted) != _column(given):
-        return f"{path or 'the schema'} is {_column(given)}, and the column {_column(wanted)}"
+        return f"{path or 'the schema'} is {_column(given)}, but the column is {_column(wanted)}"
     if not isinstance(wanted, dict):
         return None
     for inner, mark in (("items", "[]"), ("values", "{}")):
@@ -159,7 +159,7 @@ def _misfit_inside(
     names, others = ([field["name"] for field in each["fields"]] for each in (wanted, given))
     if names != others:
         inside = f"{path} has" if path else "it has"
-        return f"{inside} the fields {', '.join(others)}, and the columns are {', '.join(names)}"
+        return f"{inside} the fields {', '.join(others)}, but the columns are {', '.join(names)}"
     pairs = zip(wanted["fields"], given["fields"], strict=True)
     found = (
         _misfit(one["type"], other["type"], named, f"{path}.{one['name']}" if path else one["name"])

@@ -95,7 +95,7 @@ class _Pair:
             if same:
                 yield from self.problems(writer, same[0], path)
             elif all(list(self.problems(writer, branch, path)) for branch in reader):
-                yield _Problem(f"{_at(path)}no branch of the reader's union takes {_shown(writer)}")
+                yield _Problem(f"{_at(path)}no branch of the reader's union matches {_shown(writer)}")
             return
         written, read = kind(writer), kind(reader)
         if written != read and read not in _PROMOTIONS.get(written, ()):
@@ -145,7 +145,7 @@ class _Pair:
             if found is not None:
                 yield from self.problems(found["type"], field["type"], inner)
             elif "default" not in field:
-                yield _Problem(f"{_at(inner)}the writer has no such field, and the reader no default for it")
+                yield _Problem(f"{_at(inner)}the writer lacks this field, and the reader has no default for it")
 
 
 def _logical_problems(writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
@@ -154,7 +154,8 @@ def _logical_problems(writer: AvroType, reader: AvroType, path: str) -> Iterator
         return
     if written != read:
         yield _Problem(
-            f"{_at(path)}a {written} would be read as a {read}; the reader schema has to say {written}", is_silent=True
+            f"{_at(path)}a {written} would be read as a {read}; the reader schema must declare {written}",
+            is_silent=True,
         )
     elif read == "decimal":
         one, other = cast("dict[str, Any]", writer), cast("dict[str, Any]", reader)

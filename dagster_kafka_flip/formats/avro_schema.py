@@ -19,7 +19,7 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 _NAMED = ("record", "error", "enum", "fixed")
 
 OWN_NAMES = "dagster_kafka_flip_"
-"""Names of types that begin so are this package's own."""
+"""Reserved prefix of this package's own type names."""
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
@@ -68,7 +68,7 @@ class AvroSchema:
             what: Name of the schema in an error.
 
         Raises:
-            ConfigurationError: A record holds itself or has no fields, or a decimal has too many digits for Spark.
+            ConfigurationError: A record contains itself or has no fields, or a decimal has too many digits for Spark.
         """
         if (problem := next(_unreadable(self.root, self.named(), ()), None)) is not None:
             msg = f"{what}: {problem}"
@@ -81,7 +81,7 @@ class AvroSchema:
 
     @property
     def fields(self) -> list[dict[str, Any]] | None:
-        """The fields of a record; None if the schema is no record."""
+        """The fields of a record; None if the schema is not a record."""
         return self.root["fields"] if isinstance(self.root, dict) and kind(self.root) == "record" else None
 
     @property
@@ -151,19 +151,19 @@ def _parsed(text: str, named: dict[str, Any]) -> AvroType:
     try:
         plain = json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError:
-        # A primitive's name may stand without quotes.
+        # A primitive's name may be unquoted.
         if text.strip() not in _PRIMITIVES:
             raise
         plain = text.strip()
     try:
         parsed = cast("AvroType", parse_schema(plain, named_schemas=named, _write_hint=False))
     except UnknownType as error:
-        msg = f"it names the type {error.name!r}, which is not defined"
+        msg = f"it uses the type {error.name!r}, which is not defined"
         raise ValueError(msg) from None
     except SchemaParseException as error:
         raise ValueError(str(error)) from None
     except (AttributeError, KeyError, TypeError) as error:
-        # What is no type at all, such as a number or a record without fields.
+        # Not a type at all, such as a number or a record without fields.
         msg = f"a part of it is malformed ({type(error).__name__}: {error})"
         raise ValueError(msg) from None
     return parsed
@@ -204,7 +204,7 @@ def _check_union(union: list[Any]) -> None:
     seen: set[str] = set()
     for branch in union:
         if isinstance(branch, list):
-            msg = "a union stands directly in a union"
+            msg = "a union is directly inside another union"
             raise ValueError(msg)  # noqa: TRY004 - the schema is wrong, and not the call
         name = branch if isinstance(branch, str) else branch["name"] if branch["type"] in _NAMED else branch["type"]
         if name in seen:
@@ -215,16 +215,16 @@ def _check_union(union: list[Any]) -> None:
 
 def _check_name(name: str) -> None:
     if not all(_NAME.fullmatch(part) for part in name.split(".")):
-        msg = f"{name!r} is no name for a type: between dots, Avro's have letters, digits and _, and no digit first"
+        msg = f"invalid type name {name!r}: between dots, use letters, digits and _, without a leading digit"
         raise ValueError(msg)
     if name.startswith(OWN_NAMES):
-        msg = f"{name!r} is a name that this package uses: rename the type"
+        msg = f"the name {name!r} is reserved by this package: rename the type"
         raise ValueError(msg)
 
 
 def _defined_field(field: dict[str, Any], named: Mapping[str, Any], done: set[str]) -> dict[str, Any]:
     if not _NAME.fullmatch(field["name"]):
-        msg = f"{field['name']!r} is no name for a field: Avro's have letters, digits and _, and no digit first"
+        msg = f"invalid field name {field['name']!r}: use letters, digits and _, without a leading digit"
         raise ValueError(msg)
     return {**field, "type": _defined(field["type"], named, done)}
 
@@ -257,7 +257,7 @@ def _unreadable(avro_type: AvroType, named: Mapping[str, dict[str, Any]], around
     """What Spark can't turn into columns."""
     if isinstance(avro_type, str) and avro_type in around:
         yield (
-            f"the record {avro_type} holds itself, and columns can't. Give a reader schema without that field "
+            f"the record {avro_type} contains itself, and a column can't. Give a reader schema without that field "
             "(schema=), or land the bytes with RawFormat"
         )
         return
@@ -269,26 +269,26 @@ def _unreadable(avro_type: AvroType, named: Mapping[str, dict[str, Any]], around
             yield from _unreadable_fields(defined)
         if defined.get("logicalType") == "decimal" and defined.get("precision", 0) > _MOST_DIGITS:
             yield (
-                f"a decimal has {defined['precision']} digits, and Spark's DECIMAL {_MOST_DIGITS} at most. Give a "
+                f"a decimal has {defined['precision']} digits; Spark's DECIMAL has at most {_MOST_DIGITS}. Give a "
                 "reader schema with fewer digits, or without the logical type to land its bytes (schema=)"
             )
     if isinstance(defined, list):
         yield from _unreadable_union(defined)
     for _, inner in inside(defined):
         if inner == "null" and not isinstance(defined, list):
-            yield "a part of it is always null, and a column needs a type. Give a reader schema without it (schema=)"
+            yield "a part of it is always null, but a column needs a type. Give a reader schema without it (schema=)"
         yield from _unreadable(inner, named, around)
 
 
 def _unreadable_fields(record: dict[str, Any]) -> Iterator[str]:
     if not record["fields"]:
-        yield f"the record {record['name']} has no fields, and a column needs one"
+        yield f"the record {record['name']} has no fields, but a STRUCT needs one"
     seen: set[str] = set()
     for field in record["fields"]:
         if field["name"].lower() in seen:
             yield (
-                f"the record {record['name']} has {field['name']} twice, and Spark tells names apart without regard to "
-                "case. Give a reader schema that renames one, with an alias (schema=)"
+                f"the record {record['name']} has {field['name']} twice; names in Spark are not "
+                "case-sensitive. Give a reader schema that renames one, with an alias (schema=)"
             )
         seen.add(field["name"].lower())
 
@@ -298,7 +298,7 @@ def _unreadable_union(union: list[Any]) -> Iterator[str]:
     for branch in union:
         name = member_name(branch)
         if name.lower() in seen:
-            yield f"a union has two branches that would be the column {name}. Give a reader schema with one (schema=)"
+            yield f"two branches of a union would be the column {name}. Give a reader schema with one (schema=)"
         seen.add(name.lower())
 
 

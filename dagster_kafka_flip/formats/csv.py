@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructField, StructType
 
-# Where Spark's parser puts a record with another number of fields.
+# Spark's parser puts a record with a different number of fields here.
 _CORRUPT = "corrupt"
 
 _MISFIT = "not one row of CSV"
-_COUNT = "has another number of fields than declared"
+_COUNT = "has a different number of fields than declared"
 
 # What ends a row, and what Spark's parser takes for "no character".
 _REFUSED = {"\r": "a line break", "\n": "a line break", "\x00": "U+0000"}
@@ -32,8 +32,8 @@ class CsvFormat(DeclaredFormat):
 
     As a value format its fields become columns of their own; as a key format it is one STRUCT column.
 
-    Strict: a record is rejected if it is no UTF-8, begins with a byte order mark, is empty, holds U+0000, is not
-    exactly one row (with or without a line break behind it), has a quote that is not closed, has more or fewer fields
+    Strict: a record is rejected if it is no UTF-8, begins with a byte order mark, is empty, contains U+0000, is not
+    exactly one row (with or without a trailing line break), has a quote that is not closed, has more or fewer fields
     than declared, holds a value that does not fit its field's type, or a null in a field that is declared NOT NULL. A
     value that Spark would change does not fit: a number with more digits than its DECIMAL holds, one beyond the range
     of its DOUBLE, a day or a time that does not exist.
@@ -108,13 +108,11 @@ class CsvFormat(DeclaredFormat):
     @model_validator(mode="after")
     def _check_together(self) -> CsvFormat:
         if self.escape is not None and self.quote is None:
-            msg = "escape works inside of quotes: set quote, or leave out escape"
+            msg = "escape only works inside quotes: set quote, or remove escape"
             raise ValueError(msg)
         given = [each for each in (self.delimiter, self.quote, self.escape) if each is not None]
         if len(set(given)) != len(given):
-            msg = (
-                f"delimiter, quote and escape are different characters, but given are {' and '.join(map(repr, given))}"
-            )
+            msg = f"delimiter, quote and escape must be different characters, not {' and '.join(map(repr, given))}"
             raise ValueError(msg)
         return self
 
@@ -145,9 +143,9 @@ class CsvFormat(DeclaredFormat):
         problem = (
             f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
             .when(text.startswith("\ufeff"), f.lit("begins with a byte order mark"))
-            .when(row == f.lit(""), f.lit("holds no row" if self.allow_comments else "empty"))
+            .when(row == f.lit(""), f.lit("has no row" if self.allow_comments else "empty"))
             # Spark's parser drops it at the edges of a field with quotes.
-            .when(row.contains("\x00"), f.lit("holds U+0000"))
+            .when(row.contains("\x00"), f.lit("contains U+0000"))
             .when(~self._is_one_row(row), f.lit(_MISFIT))
             .otherwise(parsed.getField("wrong"))
         )
@@ -173,7 +171,7 @@ class CsvFormat(DeclaredFormat):
         return parsed.getField("values")
 
     def _row(self, data: Column) -> Column:
-        """The record without comments before the row and without the line break behind it."""
+        """The record without leading comments and without a trailing line break."""
         from pyspark.sql import functions as f
 
         row = data.cast("string")

@@ -82,7 +82,7 @@ def check_csv_types(schema: str | StructType) -> None:
 
 def _check_type(field: str, name: str, keys: str) -> None:
     del keys
-    # DDL may write the struct as a whole, which is no field.
+    # DDL may declare the struct as a whole, without field names.
     if name in _TAKEN or (name == "STRUCT" and field == "the schema"):
         return
     why = (

@@ -52,7 +52,7 @@ class DeclaredFormat(Format):
             declared: The schema, as it was given.
 
         Raises:
-            ConfigurationError: It is no schema, or a field has an unsupported type.
+            ConfigurationError: It is not a schema, or a field has an unsupported type.
         """
         if isinstance(declared, str):
             if not declared.strip():
@@ -104,5 +104,5 @@ class DeclaredFormat(Format):
             return cast("StructType", StructType.fromDDL(self.declared))
         except PySparkException as error:
             first_line = str(error).strip().splitlines()[0]
-            msg = f"the {type(self).__name__}'s schema {self.declared!r} is no DDL that Spark understands: {first_line}"
+            msg = f"Spark can't parse the {type(self).__name__}'s schema {self.declared!r}: {first_line}"
             raise ConfigurationError(msg) from error

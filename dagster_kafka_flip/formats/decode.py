@@ -79,7 +79,7 @@ class Decoder:
         )
 
     def _framed(self) -> tuple[Column, Column]:
-        """Key and value, behind the frames that name their schemas if they have any."""
+        """Key and value, after the frames with their schema ids, if any."""
         from pyspark.sql import functions as f
 
         key, value = (
@@ -347,7 +347,7 @@ def _problem(form: Format, data: Column, parsed: Column) -> Column:
 def _check_names(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
-        # Spark and Delta tell columns apart without regard to case.
+        # Column names in Spark and Delta are case-insensitive.
         if name.lower() in seen:
             msg = (
                 f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename "

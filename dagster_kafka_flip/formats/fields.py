@@ -62,10 +62,10 @@ class FieldsSeen:
 
     def __str__(self) -> str:
         if not self.records:
-            return "there was no value to look at"
+            return "there were no values"
         never, undeclared = ", ".join(self.never), ", ".join(self.undeclared)
-        told = f"of {self.records} records none has {never}" if never else f"{self.records} records have every field"
-        return told + (f"; fields that are not declared: {undeclared}" if undeclared else "")
+        told = f"none of {self.records} records has {never}" if never else f"{self.records} records have every field"
+        return told + (f"; undeclared fields: {undeclared}" if undeclared else "")
 
 
 def together(seen: Iterable[FieldsSeen | None]) -> FieldsSeen | None:

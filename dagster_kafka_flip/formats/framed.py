@@ -72,7 +72,7 @@ class FramedFormat(Format):
             msg = f"{name}: subject and schema_id_in need a registry"
             raise ConfigurationError(msg)
         if self.subject is not None and self.has_reader:
-            msg = f"{name}: the subject gives the reader schema, and so does {self.reader_option}: leave one out"
+            msg = f"{name}: subject and {self.reader_option} both set the reader schema; remove one"
             raise ConfigurationError(msg)
         return self
 
@@ -100,7 +100,7 @@ class FramedFormat(Format):
     def not_bound(self) -> ConfigurationError:
         """The error of a format that is used without a run."""
         return ConfigurationError(
-            f"this {type(self).__name__} has not asked its registry for schemas: it is used outside of a run"
+            f"this {type(self).__name__} has no schemas from its registry yet: it was used outside a run"
         )
 
     @property
@@ -189,7 +189,7 @@ class FramedFormat(Format):
 
     @property
     def is_framed(self) -> bool:
-        """Whether a schema's id stands before the content."""
+        """Whether a schema's id precedes the content."""
         return self.registry is not None or self.is_bound
 
     def reader_subject(self, topics: Collection[str] | None, *, is_key: bool) -> str:

@@ -32,7 +32,7 @@ def header_name(*, is_key: bool) -> str:
 
 
 def framed(data: Column, headers: Column, name: str) -> Column:
-    """The payload behind its frame: that of the last header of a name, or its own if there is no such header.
+    """The payload after its frame, which comes from the last header of a name, or else from the payload itself.
 
     Args:
         data: Key or value.
@@ -129,7 +129,7 @@ def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
     from pyspark.sql import functions as f
 
     size = f.octet_length(data).cast("string")
-    also = ", and no header names its schema" if where == "headers" else ""
+    also = ", and no header has a schema id" if where == "headers" else ""
     return (
         f.when(f.octet_length(data) == f.lit(0), f.lit(f"it is empty{also}"))
         .when(

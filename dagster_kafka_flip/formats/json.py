@@ -132,7 +132,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "JSON":
-            msg = f"{what}, is of the kind {registered.kind}, and JsonFormat reads JSON"
+            msg = f"{what}, is of the kind {registered.kind}; JsonFormat reads JSON Schema only"
             raise ConfigurationError(msg)
         columns = columns_of(registered.text, registered.references, what=what)
         read = self.model_copy(update={"declared": super().check_declared(columns)})
@@ -190,7 +190,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         from pyspark.sql import functions as f
 
         text = data.cast("string")
-        # To Spark an empty text and an array are no errors: it makes nulls of the one, keeps one element of the other.
+        # Spark accepts an empty text (as nulls) and an array (as one of its elements).
         # The first character is almost always enough, and costs far less than a regular expression.
         is_object = text.startswith("{") | text.rlike(r"\A[ \t\r\n]*\{")
         problem = (

@@ -80,8 +80,7 @@ class References:
         if found is None:
             where = f"{path}: " if path else ""
             msg = (
-                f"{where}it refers to {reference!r}, which is neither in the schema nor among those that the registry "
-                "says it refers to"
+                f"{where}it refers to {reference!r}, which is neither in the schema nor among the registry's references"
             )
             raise ValueError(msg)
         return found

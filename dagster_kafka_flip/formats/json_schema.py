@@ -118,11 +118,11 @@ class _Reading:
         if isinstance(schema, bool):
             return ANY if schema else NEVER
         if not isinstance(schema, dict):
-            raise _malformed(at.path, f"a schema is an object, true or false, and not {_short(schema)}")
+            raise _malformed(at.path, f"a schema must be an object, true or false, not {_short(schema)}")
         if id(schema) in at.around:
             msg = (
-                f"{at.path or 'the root'} holds itself, and columns can't. Give the columns as DDL (schema=): a STRING "
-                "takes any JSON as its text"
+                f"{at.path or 'the root'} contains itself, and a column can't. Give the columns as DDL (schema=): a "
+                "STRING takes any JSON as its text"
             )
             raise ValueError(msg)
         schema = cast("dict[str, Any]", schema)
@@ -164,7 +164,7 @@ class _Reading:
             types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
             for each in types:
                 if each not in _TYPES:
-                    raise _malformed(at.path, f"there is no type {_short(each)}")
+                    raise _malformed(at.path, f"unknown type {_short(each)}")
             return reduce(join, (self._typed(each, schema, at) for each in types), NEVER).commented(comment)
         if "const" in schema or "enum" in schema:
             values = [schema["const"]] if "const" in schema else _list(schema, "enum", at.path)
@@ -197,7 +197,7 @@ class _Reading:
         required = _list(schema, "required", at.path)
         for name in required:
             if not isinstance(name, str):
-                raise _malformed(at.path, f"required has the names of fields, not {_short(name)}")
+                raise _malformed(at.path, f"required must list names of fields, not {_short(name)}")
         fields: dict[str, Shape] = {}
         for name, part in _object(schema, "properties", at.path).items():
             _check_name(name, at.path)
@@ -232,7 +232,7 @@ def _shape_of_value(value: Any) -> Shape:
 def _check_name(name: str, path: str) -> None:
     if not name:
         raise _malformed(
-            path, "a property has an empty name, and a column needs one. Give the columns as DDL (schema=)"
+            path, "a property has an empty name, which a column can't have. Give the columns as DDL (schema=)"
         )
     try:
         name.encode()
@@ -243,14 +243,14 @@ def _check_name(name: str, path: str) -> None:
 def _list(schema: Mapping[str, Any], name: str, path: str) -> list[Any]:
     found = schema.get(name, [])
     if not isinstance(found, list):
-        raise _malformed(path, f"{name} is a list, not {_short(found)}")
+        raise _malformed(path, f"{name} must be a list, not {_short(found)}")
     return cast("list[Any]", found)
 
 
 def _object(schema: Mapping[str, Any], name: str, path: str) -> dict[str, Any]:
     found = schema.get(name, {})
     if not isinstance(found, dict):
-        raise _malformed(path, f"{name} is an object, not {_short(found)}")
+        raise _malformed(path, f"{name} must be an object, not {_short(found)}")
     return cast("dict[str, Any]", found)
 
 

@@ -143,7 +143,7 @@ def _either_members(one: Members, other: Members) -> Kind:
             values = join(one.values, other.values)
         return Members({}, one.required & other.required, values, is_closed=one.is_closed and other.is_closed)
     if any(not each.fields and not each.is_closed for each in (one, other)):
-        # A STRUCT would lose the fields of the one whose names nobody knows.
+        # A STRUCT would drop fields whose names are unknown.
         return ANY_KIND
     fields = {**one.fields, **other.fields}
     for name in one.fields.keys() & other.fields.keys():
@@ -192,8 +192,8 @@ def _fields(members: Members, path: str, between: str) -> list[str]:
         inside = f"{path}.{name}".lstrip(".")
         if name.lower() in seen:
             msg = (
-                f"{inside} is there twice, also as {seen[name.lower()]}: Spark tells names apart without regard to "
-                "case. Give the columns as DDL (schema=)"
+                f"{inside} and {seen[name.lower()]} differ only in case; names in Spark are not "
+                "case-sensitive. Give the columns as DDL (schema=)"
             )
             raise ValueError(msg)
         seen[name.lower()] = name

@@ -77,7 +77,7 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> bool:
         found = records.where(unknown).select(frame).distinct().limit(_MOST_SCHEMAS + 1).collect()
         if len(found) > _MOST_SCHEMAS:
             msg = (
-                f"the {side}s of the batch name more than {_MOST_SCHEMAS} schemas. Nothing was written. They were "
+                f"the {side}s of the batch refer to more than {_MOST_SCHEMAS} schemas. Nothing was written. They were "
                 "probably not written by a schema registry's serializer: choose another format"
             )
             raise RecordsRejectedError(msg)

@@ -121,7 +121,7 @@ class ProtobufFormat(RegisteredFormat):
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "PROTOBUF":
-            msg = f"{what}, is a {registered.kind} schema, and ProtobufFormat reads Protobuf"
+            msg = f"{what}, is of the kind {registered.kind}; ProtobufFormat reads Protobuf only"
             raise ConfigurationError(msg)
         try:
             descriptor_set = compiled(registered.text, registered.references)
@@ -188,10 +188,9 @@ class ProtobufFormat(RegisteredFormat):
         return made
 
     def framed(self, data: Column, headers: Column) -> Column:
-        """Key or value behind its frame, with the number of bytes that came from a header behind it.
+        """Key or value after its frame, followed by the number of bytes that came from a header.
 
-        The message indexes stand in the header too. Without the number, indexes that are cut would go on in the
-        content.
+        The header also has the message indexes. Without the number, truncated indexes would continue in the content.
         """
         from pyspark.sql import functions as f
 
@@ -295,7 +294,7 @@ def _messages_of(digits: str, found: RegisteredSchema | None, declared: bytes, n
     if found is None:
         return f"the registry has no {what}"
     if found.kind != "PROTOBUF":
-        return f"{what} is a {found.kind} schema, and ProtobufFormat reads Protobuf"
+        return f"{what} is of the kind {found.kind}; ProtobufFormat reads Protobuf only"
     try:
         schema = schema_of(compiled(found.text, found.references))
     except ValueError as error:
@@ -310,11 +309,10 @@ def _readable(schema: ProtobufSchema, name: str | None, reader: Descriptor) -> A
     """The name of a written message and how to read it; a text if it can't be read."""
     if name is None:
         return (
-            "has message indexes here that mean two messages: Confluent's clients count messages behind a map or a "
-            "group differently"
+            "has ambiguous message indexes here: Confluent's clients count messages after a map or a group differently"
         )
     if name != reader.full_name:
-        return f"holds a {name} here, and the reader schema is {reader.full_name}"
+        return f"is a {name} here, but the reader schema is {reader.full_name}"
     try:
         return name, plan(schema.message(name), reader)
     except MisfitError as error:

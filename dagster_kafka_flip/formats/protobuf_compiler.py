@@ -80,7 +80,7 @@ def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> bytes:
     check_packages(with_compiler=True)
     for name, _ in references:
         if not _FILE_NAME.fullmatch(name) or ".." in PurePosixPath(name).parts:
-            msg = f"it refers to {name!r}, which is no path of a .proto file below a folder"
+            msg = f"it imports {name!r}, which is not a relative path of a .proto file"
             raise ValueError(msg)
     texts: dict[str, str] = {}
     binary: list[FileDescriptorProto] = []
@@ -172,7 +172,7 @@ def _ordered(binary: list[FileDescriptorProto], texts: dict[str, str]) -> FileDe
         known.write_bytes(
             FileDescriptorSet(file=[each for each in binary if each.name != _OWN_NAME]).SerializeToString()
         )
-        # A descriptor stands for the schema itself: then its references are all that is compiled.
+        # A descriptor is the compiled schema itself: only its references are compiled.
         named = sorted(texts) if own else [_OWN_NAME]
         made = FileDescriptorSet.FromString(_run(Path(folder), root, known, named))
     files = {each.name: each for each in [*made.file, *binary] if each.name != _OWN_NAME}

@@ -32,7 +32,7 @@ _MOST_NANOS = 999_999_999
 # The years 1 to 9999.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 _MOST_SECONDS = 315_576_000_000
-# Numbers with a larger amount are no longer exact.
+# Larger numbers are not exact.
 _EXACT = 2**53
 _MOST_INDEXES = 100
 _MOST_VARINT = 63
@@ -108,7 +108,7 @@ def _located(
     size = _frame_size(data)
     frame = data[:size]
     if frame not in schemas:
-        # Without a frame, it is told in other words.
+        # Without a frame, another message says so.
         msg = f"{unknown} {frame.hex().upper()}" if size else "no frame"
         raise _WrongRecord(msg)
     what, messages = schemas[frame]
@@ -116,11 +116,11 @@ def _located(
         raise _WrongRecord(messages)
     indexes, start = _indexes(data[:in_header] if in_header else data, size, what)
     if in_header and start != in_header:
-        msg = f"{what}: bytes are left over behind the message indexes in its header"
+        msg = f"{what}: extra bytes follow the message indexes in its header"
         raise _WrongRecord(msg)
     found = messages[1].get(indexes)
     if found is None:
-        msg = f"{what}: its message indexes {list(indexes)} are those of no message in it"
+        msg = f"{what}: its message indexes {list(indexes)} match no message in it"
         raise _WrongRecord(msg)
     if isinstance(found, str):
         msg = f"{what} {found}"
@@ -193,7 +193,7 @@ def _decoded(kind: Any, convert: Callable[[Any], Any], data: bytes) -> Any:
         return convert(message)
     except DecodeError:
         name = kind.DESCRIPTOR.full_name
-        msg = f"it is no {name}, is truncated, is nested too deeply, or a text in it is not valid UTF-8"
+        msg = f"it is not {name}, is truncated, is nested too deeply, or a text in it is not valid UTF-8"
         raise _WrongRecord(msg) from None
     except UnicodeDecodeError:
         msg = "a text in it is not valid UTF-8"
@@ -313,7 +313,7 @@ def _json_value(value: Any) -> Any:
         return getattr(value, kind)
     number = value.number_value
     if not math.isfinite(number):
-        msg = "a google.protobuf.Value in it is no number of JSON (NaN or infinite)"
+        msg = "a google.protobuf.Value in it is not a JSON number (NaN or infinite)"
         raise _WrongRecord(msg)
     return int(number) if number.is_integer() and abs(number) < _EXACT else number
 

@@ -40,7 +40,7 @@ class ProtobufSchema:
         try:
             given = FileDescriptorSet.FromString(descriptor_set)
         except DecodeError:
-            msg = "it is no FileDescriptorSet: make one with protoc --include_imports --descriptor_set_out=<file>"
+            msg = "it is not a FileDescriptorSet: create one with protoc --include_imports --descriptor_set_out=<file>"
             raise ValueError(msg) from None
         if not given.file:
             msg = "it has no files"

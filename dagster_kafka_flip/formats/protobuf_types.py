@@ -96,10 +96,10 @@ def check_columns(message: Descriptor, what: str) -> None:
         what: Name of the schema in an error.
 
     Raises:
-        ConfigurationError: It holds itself, has no fields or too many, or two names differ only in case.
+        ConfigurationError: It contains itself, has no fields or too many, or two names differ only in case.
     """
     if not message.fields:
-        msg = f"{what}: the message {message.full_name} has no fields, and a table needs a column"
+        msg = f"{what}: the message {message.full_name} has no fields, but a table needs a column"
         raise ConfigurationError(msg)
     for number, problem in enumerate(_unreadable(message, message.name, ()), 1):
         if problem is not None:
@@ -107,8 +107,8 @@ def check_columns(message: Descriptor, what: str) -> None:
             raise ConfigurationError(msg)
         if number > _MOST_FIELDS:
             msg = (
-                f"{what}: the message {message.full_name} would be more than {_MOST_FIELDS} fields. Give a descriptor "
-                "set with fewer, or land the bytes with RawFormat"
+                f"{what}: the message {message.full_name} would become more than {_MOST_FIELDS} fields. Give a "
+                "descriptor set with fewer, or land the bytes with RawFormat"
             )
             raise ConfigurationError(msg)
 
@@ -194,14 +194,12 @@ def _check_enum(written: FieldDescriptor, field: FieldDescriptor, path: str) -> 
     for value in written.enum_type.values:
         number = numbers.get(value.name, value.number)
         if number != value.number:
-            msg = (
-                f"the enum of the field {path} ({field.number}) has {value.name} as {value.number} and not as {number}"
-            )
+            msg = f"the enum of the field {path} ({field.number}) has {value.name} as {value.number}, not as {number}"
             raise MisfitError(msg)
 
 
 def _misfit(path: str, written: FieldDescriptor, field: FieldDescriptor) -> MisfitError:
-    return MisfitError(f"the field {path} ({field.number}) is {_described(written)} and not {_described(field)}")
+    return MisfitError(f"the field {path} ({field.number}) is {_described(written)}, not {_described(field)}")
 
 
 def _described(field: FieldDescriptor) -> str:
@@ -230,7 +228,7 @@ def _entry(field: FieldDescriptor, name: str) -> FieldDescriptor:
 def _message(field: FieldDescriptor) -> Descriptor:
     found = field.message_type
     if found is None:
-        msg = f"{field.full_name} is no message"
+        msg = f"{field.full_name} is not a message"
         raise TypeError(msg)
     return found
 
@@ -298,19 +296,20 @@ def _unreadable(message: Descriptor, path: str, around: tuple[str, ...]) -> Iter
         at = f"{path}.{field.name}"
         if (other := seen.setdefault(field.name.lower(), field.name)) != field.name:
             yield (
-                f"the message {message.full_name} has the fields {other} and {field.name}, and Spark tells names apart "
-                "without regard to case. Give a descriptor set that renames one: Protobuf goes by numbers"
+                f"the fields {other} and {field.name} of the message {message.full_name} differ only in case; names in "
+                "Spark are not case-sensitive. Give a descriptor set that renames one; Protobuf matches fields by "
+                "number"
             )
         value = _entry(field, "value") if _shape(field) == "map" else field
         inner = value.message_type
         if inner is not None and inner.full_name in around and _kind(value) == "message":
             yield (
-                f"the message {inner.full_name} holds itself ({at}), and columns can't. Give a descriptor set without "
-                "that field, or land the bytes with RawFormat"
+                f"the message {inner.full_name} contains itself ({at}), and a column can't. Give a descriptor set "
+                "without that field, or land the bytes with RawFormat"
             )
             return
         if len(around) > _MOST_LEVELS:
-            yield f"its messages are nested more than {_MOST_LEVELS} levels deep, and Protobuf reads no deeper ones"
+            yield f"its messages are nested more than {_MOST_LEVELS} levels deep, Protobuf's limit"
             return
         yield None
         if inner is not None and _kind(value) == "message":

@@ -31,22 +31,18 @@ _VALUE = "kafka_value"
 _METADATA = re.compile(r"\bMETADATA(\s+FROM\b|\s+VIRTUAL\b|\s*,|\s*$)", re.IGNORECASE)
 _UTF_8 = frozenset({"UTF-8", "UTF8"})
 
-_CHANGELOG = (
-    "a changelog is not read as changes: land the JSON with 'json' or JsonFormat, and apply it in the transform"
-)
+_CHANGELOG = "changelogs are not supported: write the JSON with 'json' or JsonFormat, and apply it downstream"
 _NO_FORMATS = {
     "canal-json": _CHANGELOG,
-    "debezium-avro-confluent": (
-        "a changelog is not read as changes: land the records with AvroFormat and a SchemaRegistry"
-    ),
+    "debezium-avro-confluent": ("changelogs are not supported: write the records with AvroFormat and a SchemaRegistry"),
     "debezium-json": _CHANGELOG,
     "maxwell-json": _CHANGELOG,
     "ogg-json": _CHANGELOG,
-    "protobuf": "Flink's needs a compiled Java class, which is not read: land the bytes with 'raw'",
+    "protobuf": "Flink's needs a compiled Java class, which is not supported: write the bytes with 'raw'",
 }
 _IN_CODE = "set value_format or key_format to AvroFormat(registry=SchemaRegistry(...)) instead"
 
-_OF_SINKS = "it is for writing to Kafka: remove it"
+_OF_SINKS = "it is only for writing to Kafka; remove it"
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ def formats_of(options: Mapping[str, str], schema: str) -> tuple[Format | None, 
     """
     check_texts(options)
     if _METADATA.search(schema):
-        msg = "schema: metadata columns are not declared here: leave them out, and choose them with KafkaColumns"
+        msg = "schema: metadata columns can't be declared here; remove them, and choose them with KafkaColumns"
         raise ConfigurationError(msg)
     columns = fields_of(schema)
     given = dict(options)
@@ -144,11 +140,13 @@ def _key_fields(given: dict[str, str], columns: Mapping[str, str], kind: str | N
     prefix = given.get("key.fields-prefix", "")
     for name in names:
         if name not in columns:
-            raise refused("key.fields", f"{name} is no column of the schema; {near_names(name, tuple(columns))}")
+            raise refused("key.fields", f"{name} is not a column of the schema; {near_names(name, tuple(columns))}")
         if not name.startswith(prefix):
             raise refused("key.fields-prefix", f"the column {name} of 'key.fields' does not begin with {prefix!r}")
         if name == prefix:
-            raise refused("key.fields-prefix", f"nothing is left of the column {name} of 'key.fields'")
+            raise refused(
+                "key.fields-prefix", f"without the prefix, nothing is left of the column {name} of 'key.fields'"
+            )
     return {name: columns[name] for name in names}
 
 
@@ -171,7 +169,7 @@ def _format(option: str, kind: str, side: str, given: dict[str, str], columns: M
     if kind in _NO_FORMATS:
         raise refused(option, f"{kind}: {_NO_FORMATS[kind]}")
     if make is None:
-        raise refused(option, f"there is no format {kind!r}; there are {', '.join(_FORMATS)}")
+        raise refused(option, f"unknown format {kind!r}; valid formats: {', '.join(_FORMATS)}")
     prefix = f"{side}{kind}."
     own = _Options(
         prefix, {name.removeprefix(prefix): given.pop(name) for name in list(given) if name.startswith(prefix)}
@@ -202,7 +200,7 @@ def _json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
         "encode.ignore-null-fields",
     ):
         own.refuse(name, _OF_SINKS)
-    own.refuse("decode.json-parser.enabled", "Spark has one parser: remove it")
+    own.refuse("decode.json-parser.enabled", "Spark has only one parser; remove it")
     return JsonFormat(_ddl(columns), on_error=own.on_error())
 
 
@@ -234,7 +232,7 @@ def _csv(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
 
 def _raw(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     charset = own.text("charset") or "UTF-8"
-    own.refuse("endianness", "numbers are not read from raw bytes: remove it")
+    own.refuse("endianness", "numbers can't be read from raw bytes; remove it")
     name, column = next(iter(columns.items()))
     kind = re.split(r"\W", column, maxsplit=1)[0].upper()
     option = f"{own.prefix.removesuffix('raw.')}format"
@@ -258,8 +256,8 @@ def _raw(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
 def _avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     del is_key
     if (encoding := own.text("encoding")) not in {None, "binary"}:
-        raise refused(f"{own.prefix}encoding", f"only binary is read, not {encoding!r}")
-    own.refuse("codec", "it is for Avro's files: remove it")
+        raise refused(f"{own.prefix}encoding", f"only binary is supported, not {encoding!r}")
+    own.refuse("codec", "it is for Avro files; remove it")
     # Nothing in a record tells the unit, and the wrong one would give other times.
     if "schema" not in own.left and (names := times_of(columns)):
         raise refused(
@@ -274,9 +272,9 @@ def _avro_confluent(own: _Options, columns: Mapping[str, str], is_key: bool) -> 
     own.refuse("subject", f"{_OF_SINKS}; records name their schemas, and the columns are the reader schema")
     for name in list(own.left):
         if name.startswith("ssl."):
-            own.refuse(name, f"Java's key stores are not read: convert it to PEM, and {_IN_CODE}")
+            own.refuse(name, f"Java key stores are not supported: convert it to PEM, and {_IN_CODE}")
         if name.startswith("properties."):
-            own.refuse(name, f"it has no counterpart: {_IN_CODE}")
+            own.refuse(name, f"it has no equivalent: {_IN_CODE}")
     url = own.text("url")
     if url is None:
         raise refused(f"{own.prefix}url", "missing; set it to the schema registry's URL")
@@ -303,14 +301,14 @@ def _reader(own: _Options, columns: Mapping[str, str]) -> str | dict[str, Any]:
     except ConfigurationError as error:
         raise refused(f"{own.prefix}schema", str(error)) from None
     if problem is not None:
-        raise refused(f"{own.prefix}schema", f"it does not give the columns: {problem}")
+        raise refused(f"{own.prefix}schema", f"it does not match the columns: {problem}")
     return schema
 
 
 def _user(own: _Options) -> dict[str, Any]:
     source, user_info = own.text("basic-auth.credentials-source"), own.text("basic-auth.user-info")
     if source not in {None, "USER_INFO"}:
-        raise refused(f"{own.prefix}basic-auth.credentials-source", "only USER_INFO is read")
+        raise refused(f"{own.prefix}basic-auth.credentials-source", "only USER_INFO is supported")
     if user_info is None:
         if source is not None:
             raise refused(f"{own.prefix}basic-auth.user-info", "missing; USER_INFO needs it, as user:password")
@@ -324,7 +322,7 @@ def _user(own: _Options) -> dict[str, Any]:
 def _token(own: _Options) -> dict[str, Any]:
     source, token = own.text("bearer-auth.credentials-source"), own.text("bearer-auth.token")
     if source not in {None, "STATIC_TOKEN"}:
-        raise refused(f"{own.prefix}bearer-auth.credentials-source", f"only STATIC_TOKEN is read; {_IN_CODE}")
+        raise refused(f"{own.prefix}bearer-auth.credentials-source", f"only STATIC_TOKEN is supported; {_IN_CODE}")
     if token is None and source is not None:
         raise refused(f"{own.prefix}bearer-auth.token", "missing; STATIC_TOKEN needs it")
     return {} if token is None else {"bearer_token": token}

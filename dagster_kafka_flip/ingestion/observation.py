@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.fields import FieldsSeen, FieldWatch
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 
-# Each watched topic partition costs an expression for every record; beyond this the watermark is not worth its price.
+# Each watched topic partition costs an expression for every record; beyond this the watermark costs too much.
 MAX_WATCHED_PARTITIONS = 256
 
 COUNTED = "counted"
-"""The metric of how many records of a batch were read."""
+"""The metric with the number of records that were read of a batch."""
 
 NOTHING_TOLD = "Spark reported nothing about the records that the write read"
 
-# What hands on or leaves out one row after the other, and so reads all that it is given.
+# Nodes that process row by row, and so read all of their input.
 _ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|SubqueryAlias|View|CollectMetrics) ")
 
 # Of each offset, so that the sum of even a trillion of them fits into a BIGINT.
@@ -86,13 +86,12 @@ def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
     """
     if observed.unknown is not None:
         log.warning(
-            "the batch is committed, but its records were not all counted on the way, so what is told of them is "
-            "incomplete: %s",
+            "the batch is committed, but not all of its records were counted, so its numbers are incomplete: %s",
             observed.unknown,
         )
     if observed.fields is not None and observed.fields.is_suspicious:
         log.warning(
-            "the schema does not seem to be that of the records: %s. Compare the names, also their case",
+            "the schema does not seem to match the records: %s. Compare the field names, including their case",
             observed.fields,
         )
 
@@ -215,7 +214,7 @@ class WholeBatch:
             return f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
         return (
             f"the write read {counted} records in {span} offsets: either the log has gaps (transactions, compaction), "
-            "or the transform left some records unread, and Spark's plan does not tell which"
+            "or the transform left some records unread, and Spark's plan does not show which"
         )
 
 

@@ -267,7 +267,7 @@ class OpenStream:
         """Returns a function's result, or a default if it fails; logs the failure."""
         try:
             return ask()
-        except Exception as error:  # noqa: BLE001 - nothing of what is asked for here may undo what is committed
+        except Exception as error:  # noqa: BLE001 - nothing here may affect what is committed
             self._spec.log.warning("%s; the run's commits are not affected: %s", what, telling_line(error))
             return otherwise
 

@@ -47,7 +47,7 @@ class ReadProgress:
         self._seen.append((seconds, done))
         parts = [self._done(done, whole), *self._pace(done, whole)]
         if self._behind:
-            parts.append(f"{self._behind:,} offsets are in the log behind this batch")
+            parts.append(f"the log has {self._behind:,} more offsets after this batch")
         return ", ".join(parts)
 
     def _done(self, done: int, whole: int) -> str:

@@ -188,7 +188,7 @@ class TablesInStep:
             step()
         except Exception as error:  # noqa: BLE001 - a transform's own too
             # Raised after the others are done.
-            self._log.warning("%s: ended with %s; the other tables go on", name, type(error).__name__)
+            self._log.warning("%s: ended with %s; the other tables continue", name, type(error).__name__)
             self.failures[name] = error
             self._streams.pop(name, None)
             return False

@@ -197,22 +197,23 @@ class WindowLanding:
         def tell(error: KafkaFlipError) -> str:
             first, last = plan.windows[0].window, plan.windows[-1].window
             windows = f"the windows from {first.start} to {last.stop}"
-            begin = f"{found(error)} That happened while {windows} were read for {self._target}"
+            begin = f"{found(error)} This happened while {windows} were read for {self._target}"
             again = (
                 f"Set the stream's position first ({set_position(str(self._target), self._target.stream)}), and repair "
                 "the range then"
                 if self._rules.repair
-                else "To put what the new log holds in their place, land the windows again and tolerate "
+                else "To replace their rows with the new log's records, write the windows again and tolerate "
                 f"{type(error).__name__}"
             )
             if done is None:
                 return (
-                    f"{begin}: that there was no record of them may be so of either log. Nothing was written. {again}"
+                    f"{begin}. No records were found, possibly because they were in the other log. Nothing was "
+                    f"written. {again}"
                 )
             return (
-                f"{begin}, and version {done.version} was written: its rows may be of either log, and nothing tells "
-                f"which. 1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back "
-                f"the rows that the table had before. 2. {again}"
+                f"{begin} and written in version {done.version}: the rows may come from either log. "
+                f"1. RESTORE TABLE {self._target.identifier} TO VERSION AS OF {done.version - 1} brings back "
+                f"the previous rows. 2. {again}"
             )
 
         self._confirmation.confirm(lambda: self._enumerator.check_same_logs(plan), tell)
@@ -247,14 +248,14 @@ class WindowLanding:
         if self._rules.repair:
             scoped = _Scoped(None, self._repair_predicate(plan) if plan.splits else "")
             if (error := self._earlier_topic(look, plan)) is not None:
-                errors.append((error, "The run replaced the rows of both by what the log holds now."))
+                errors.append((error, "The run replaced the rows of both topics with the log's current records."))
         else:
             scoped = self._windows_scope(look, plan)
             windows = [planned.window for planned in plan.windows]
             if (error := look.landed.made_again(windows, {tp.topic for tp in plan.stops})) is not None:
-                errors.append((error, "The run replaced these rows by what the log holds now."))
+                errors.append((error, "The run replaced these rows with the log's current records."))
         if (error := self._compacted(plan, scoped)) is not None:
-            errors.append((error, "The run landed what is left."))
+            errors.append((error, "The run wrote the remaining records."))
         met = tuple(tolerate(error, self._context.tolerated, went_on) for error, went_on in errors)
         return scoped, replace(plan, incidents=(*look.incidents, *plan.incidents, *met))
 
@@ -268,7 +269,7 @@ class WindowLanding:
         windows = [planned.window for planned in plan.windows]
         if scope.kept:
             self._spec.log.warning(
-                "%s has windows of %s, which this run does not read: their rows stay as they are",
+                "%s has windows of %s, which this run does not read: their rows are unchanged",
                 self._target,
                 _listed(scope.kept),
             )
@@ -284,16 +285,16 @@ class WindowLanding:
     def _untold(self, scope: Scope, needed: list[str]) -> KafkaFlipError:
         if not scope.kept:
             msg = (
-                f"the table {self._target} has no column {' and '.join(needed)}, by which the rows of a topic are "
-                "found. Nothing was written. Land in another table, with a transform that keeps the column"
+                f"the table {self._target} has no column {' and '.join(needed)}, which is needed to find a topic's "
+                "rows. Nothing was written. Use another table, with a transform that keeps the column"
             )
             return ConfigurationError(msg)
         properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
         msg = (
             f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
-            f"column {' and '.join(needed)} to tell their rows from the others: replacing a window would remove rows "
-            "that this run can't bring back. Nothing was written. Take them back into the source; or land in another "
-            f"table and keep the column there; or, if these rows may go: ALTER TABLE {self._target.identifier} UNSET "
+            f"column {' and '.join(needed)} to distinguish their rows: replacing a window would remove rows that this "
+            "run does not write again. Nothing was written. Add them to the source; or use another table and keep the "
+            f"column there; or, if these rows may be removed: ALTER TABLE {self._target.identifier} UNSET "
             f"TBLPROPERTIES ({properties})"
         )
         return WindowsChangedError(msg)
@@ -306,10 +307,10 @@ class WindowLanding:
                     f"{split.topic_partition}: the table {self._target} also has rows of an earlier topic of this name "
                     f"(version {earlier.version}, stream {earlier.stream!r}, offsets below {earlier.stop}; topic id "
                     f"{earlier.logs.topic_ids.get(split.topic_partition.topic)}, cluster {earlier.logs.cluster_id}). "
-                    f"The range to replace is of the offsets {split.starting_offset} to {split.stopping_offset}, and "
-                    "rows of the two topics with the same offset can't be told apart: those of the earlier one would "
-                    f"be removed for good. Nothing was written. A range from offset {earlier.stop} on can be replaced; "
-                    "to replace the rows of both all the same, tolerate TopicRecreatedError"
+                    f"The range to replace has the offsets {split.starting_offset} to {split.stopping_offset}, and "
+                    "rows of the two topics with the same offset can't be distinguished: those of the earlier one "
+                    f"would be lost. Nothing was written. Choose a range from offset {earlier.stop} on; to replace the "
+                    "rows of both, tolerate TopicRecreatedError"
                 )
         return None
 
@@ -328,14 +329,13 @@ class WindowLanding:
         first, last = plan.windows[0].window, plan.windows[-1].window
         what, grant = f"the topic {topics[0]} is compacted (cleanup.policy)", ""
         if topics[0] in unknown:
-            what = f"Kafka does not tell this client whether the topic {topics[0]} is compacted (cleanup.policy)"
+            what = f"this client can't read whether the topic {topics[0]} is compacted (cleanup.policy)"
             grant = f"Grant DESCRIBE_CONFIGS on the topic {topics[0]} and run again. "
         return WindowBeyondRetentionError(
-            f"{what}, and the table {self._target} has rows of the "
-            f"windows from {first.start} to {last.stop}: the records behind them may be gone from the log, because "
-            f"later ones have the same key. Nothing was written, and the rows stay. {grant}Land windows that the "
-            "table does not have yet; to put what is left in the place of these rows, tolerate "
-            "WindowBeyondRetentionError"
+            f"{what}, and the table {self._target} has rows of the windows from {first.start} to {last.stop}: "
+            "compaction may have removed their records from the log. Nothing was written, and the rows are unchanged. "
+            f"{grant}Choose windows that the table does not have yet; to replace these rows with the remaining "
+            "records, tolerate WindowBeyondRetentionError"
         )
 
     def _result(self, batch: _Batch, plan_seconds: float, seconds: float, spark_ui: str | None) -> WindowsResult:
@@ -475,9 +475,9 @@ class WindowLanding:
         except WriteFailedError as error:
             if (record := record_set_by_producer(error)) is not None:
                 msg = (
-                    f"{record}: a producer set its time, and by the topic's settings (message.timestamp.type) brokers "
-                    "do: the setting was changed. Such a record may be late, and the log was not read for late ones. "
-                    "Nothing was written. Tolerate TimestampTypeChangedError to read it as far as max_lateness says"
+                    f"{record}: a producer set its timestamp, but by the topic's setting message.timestamp.type "
+                    "brokers do: the setting was changed. Such records may be late, and late records were not read. "
+                    "Nothing was written. Tolerate TimestampTypeChangedError to read as far as max_lateness allows"
                 )
                 raise TimestampTypeChangedError(msg) from None
             if is_rejection(error):
@@ -532,8 +532,8 @@ class WindowLanding:
         for column in columns:
             if column.lower() not in known:
                 msg = (
-                    f"the transform left out the column {column}, by which the rows to replace are found; keep it, "
-                    "and group by it where rows are aggregated"
+                    f"the transform dropped the column {column}, which is needed to find the rows to replace; keep it, "
+                    "and group by it in aggregations"
                 )
                 raise ConfigurationError(msg)
 

@@ -1,4 +1,4 @@
-"""Asks a schema registry, through confluent-kafka's client: once more where that may help, and never for long."""
+"""Sends requests to a schema registry through confluent-kafka's client, with limited retries."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RegistryClient:
         """Asks, and repeats the request after errors that may pass, for up to about one timeout.
 
         Args:
-            question: What is asked, for messages.
+            question: The request, for messages.
             call: Asks the client for it.
 
         Raises:
@@ -73,7 +73,7 @@ class RegistryClient:
             wait=tenacity.wait_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
             stop=tenacity.stop_after_attempt(self._tries) | tenacity.stop_after_delay(self._asked.timeout),
             before_sleep=lambda _: _logger.info(
-                "The schema registry at %s gave no answer yet; asking again for %s", self._asked.url, question
+                "the schema registry at %s did not answer; retrying the request for %s", self._asked.url, question
             ),
             reraise=True,
         )

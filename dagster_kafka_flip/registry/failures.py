@@ -1,4 +1,4 @@
-"""Says in this package's errors why a schema registry gave no schema."""
+"""Converts failures of a schema registry to this package's errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"(?i:(bearer|basic)\s+)[\w.~+/=-]{6,}|\beyJ[\w-]+\.[\w.-]+"
 
 @dataclass(frozen=True)
 class Question:
-    """What a registry is asked for.
+    """A request to a registry.
 
     Attributes:
         schema_id: A schema's id.
@@ -56,7 +56,7 @@ class Question:
 
 @dataclass(frozen=True, repr=False)
 class Asked:
-    """A registry and how it is asked, for messages.
+    """A registry and its client's settings, for messages.
 
     Attributes:
         url: Its URLs, without a login.
@@ -104,8 +104,8 @@ class Asked:
             how: What is wrong with the answer.
         """
         return SchemaRegistryError(
-            f"{self.url} gave an answer {how}, asked for {question}: it is no schema registry, or not the path of its "
-            f"API. {_PATHS}"
+            f"{self.url} gave an answer {how} to the request for {question}: it is not a schema registry, or not the "
+            f"path of its API. {_PATHS}"
         )
 
     def failure(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
@@ -123,7 +123,7 @@ class Asked:
         if isinstance(error, KeyError) and error.args == ("expires_in",):
             return SchemaRegistryLoginError(
                 f"{self.login} got a token without expires_in from oauth_token_url; Confluent's client, which asks the "
-                f"schema registry at {self.url}, needs it. Let the server of OAuth tokens say how long a token is valid"
+                f"schema registry at {self.url}, needs it. Configure the OAuth server to send how long a token is valid"
             )
         if _tls_error(error) is not None or is_transport(error):
             return self._unanswered(f"the schema registry at {self.url}", "url", error, question, tries)
@@ -135,7 +135,7 @@ class Asked:
         quoted = self._quoted(status, code, said)
         if status == _UNAUTHORIZED:
             return SchemaRegistryLoginError(
-                f"{where} refuses the login of {self.login}{quoted}, asked for {question}. {_LOGIN}",
+                f"{where} refused the login of {self.login}{quoted} in the request for {question}. {_LOGIN}",
                 status=status,
                 code=code,
             )
@@ -149,16 +149,16 @@ class Asked:
         if (code is not None and code // 100 == _NOT_FOUND) or (question.guid is not None and status == _NOT_FOUND):
             return self.not_found(question, status=status, code=code, said=said)
         if status in _PASSING:
-            advice = f"It may pass, but did not in {_times(tries)}: look at the registry's log, then run again"
+            advice = (
+                f"This may be temporary, but it persisted for {_times(tries)}: check the registry's log, then run again"
+            )
         elif status in _REDIRECTS:
-            advice = "It leads to another address: set url to the one that answers itself"
+            advice = "It redirects to another address: set url to that one"
         elif code is None or status == _NOT_FOUND:
-            advice = f"It is no schema registry, or not the path of its API. {_PATHS}"
+            advice = f"It is not a schema registry, or not the path of its API. {_PATHS}"
         else:
-            advice = "Look at the registry's log"
-        return SchemaRegistryError(
-            f"{where} gave no schema{quoted}, asked for {question}. {advice}", status=status, code=code
-        )
+            advice = "Check the registry's log"
+        return SchemaRegistryError(f"{where} did not return {question}{quoted}. {advice}", status=status, code=code)
 
     def _tokenless(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
         cause = error.__context__
@@ -176,15 +176,16 @@ class Asked:
         tls = _tls_error(error)
         if tls is not None:
             return SchemaRegistryError(
-                f"{where}: no TLS connection, asked for {question}: {self._hidden(str(tls))}. {_tls_advice(str(tls))}"
+                f"{where}: TLS connection failed in the request for {question}: {self._hidden(str(tls))}. "
+                f"{_tls_advice(str(tls))}"
             )
         if is_timeout(error):
             how = f"did not answer within {self.timeout:g} s" if field == "url" else "did not answer in time"
         else:
             how = f"can't be reached ({self._hidden(str(error)) or type(error).__name__}; {_times(tries)})"
         return SchemaRegistryUnreachableError(
-            f"{where} {how}, asked for {question}. Check {field}, the network and any proxy (HTTPS_PROXY, NO_PROXY), "
-            "and that the server runs, then run again"
+            f"{where} {how}; the request was for {question}. Check {field}, the network and any proxy (HTTPS_PROXY, "
+            "NO_PROXY), and that the server runs, then run again"
         )
 
     def _quoted(self, status: int | None, code: int | None, said: str | None) -> str:
@@ -260,7 +261,7 @@ def _is_a(error: BaseException, name: str) -> bool:
 
 def _answer(error: BaseException) -> tuple[int, int | None, str | None]:
     status, code, said = (getattr(error, name) for name in ("http_status_code", "error_code", "error_message"))
-    # The client's -1 stands for an answer that is no JSON, and its message quotes all of it. Apicurio's 0 says nothing.
+    # The client's -1 means an answer that is not JSON, and its message quotes all of it. Apicurio's 0 means nothing.
     return (
         status,
         code if isinstance(code, int) and code > 0 else None,
@@ -285,13 +286,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _tls_advice(said: str) -> str:
     if "WRONG_VERSION_NUMBER" in said:
-        return "The server speaks no TLS at this port: write http://, or use the port for https"
+        return "The server does not use TLS on this port: write http://, or use the https port"
     if "mismatch" in said or "not valid for" in said:
-        return "Use a host name in url that is in the server's certificate"
+        return "Use a host name from the server's certificate in url"
     if "expired" in said and "ALERT" not in said.upper():
         return "Renew the server's certificate"
     if "CERTIFICATE_VERIFY_FAILED" in said:
-        return "Set ssl_ca_location to a PEM file with the authority that signed the server's certificate"
+        return "Set ssl_ca_location to a PEM file with the CA certificate that signed the server's"
     if "ALERT" in said.upper():
         return (
             "The server refuses this client: set ssl_certificate_location and ssl_key_location to a certificate that "

@@ -177,7 +177,7 @@ class SchemaRegistry(Settings):
             "timeout": self.request_timeout,
             # It would repeat what can't heal as well, and a silent server's wait.
             "max.retries": 0,
-            # It would keep the latest version of a subject for ever.
+            # It would cache the latest version of a subject forever.
             "cache.latest.ttl.sec": 0,
         }
         if self.username is not None:

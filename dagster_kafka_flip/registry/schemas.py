@@ -23,11 +23,11 @@ _IDS = range(2**31)
 class Schemas:
     """Reads schemas, with all that they refer to. Made by `SchemaRegistry.schemas()`.
 
-    What an id or a guid stands for never changes, so each is asked for once. What is the latest of a subject is asked
-    each time. Close it, or use it as a context manager: it holds a connection.
+    An id or a guid always refers to the same schema, so it is requested once; the latest of a subject is requested each
+    time. Close it, or use it as a context manager: it holds a connection.
 
     Args:
-        client: Asks the registry.
+        client: The registry's client.
     """
 
     def __init__(self, client: RegistryClient) -> None:

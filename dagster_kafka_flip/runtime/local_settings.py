@@ -1,4 +1,4 @@
-"""What Spark is told in addition where it runs in one process on this machine."""
+"""Additional Spark settings for a local session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# Where else Java may have been told how to collect garbage. Told twice, it does not start.
+# Other places that may choose a garbage collector. Java does not start with two.
 _OPTIONS_BY_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
 
@@ -26,8 +26,8 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
     """The settings of a session in one process.
 
     Args:
-        settings: What the session is to have; it wins.
-        jars: The jars that it needs besides those of pyspark.
+        settings: The user's settings; they win.
+        jars: The jars that it needs in addition to pyspark's.
         is_new_jvm: Whether a JVM is started for it, so that the class path can be chosen.
     """
     local = dict(settings)
@@ -35,24 +35,24 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
     if "log4j" not in options[0]:
         options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
     if not any(_COLLECTOR.search(text) for text in (*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT))):
-        # A batch job waits for no single request: throughput counts, and pauses don't.
+        # For a batch job, throughput matters, and pauses don't.
         options.append("-XX:+UseParallelGC")
     if AVRO_LIMITS_NAME not in options[0]:
         options.append(AVRO_LIMITS)
     is_given = _CLASS_PATH in settings or "SharedArchiveFile" in options[0]
     archive = archive_options(jars) if jars and is_new_jvm and not is_given else []
     if archive:
-        # There they come before Spark's own jars, which versions of Delta that stand in for others need not bear. That
-        # the archive was made shows that these do.
+        # This puts them before Spark's own jars, which not every version of Delta supports. Creating the archive showed
+        # that this one does.
         local[_CLASS_PATH] = os.pathsep.join(jars)
         options += archive
     elif jars:
         local["spark.jars"] = ",".join(jars)
     local[_JAVA_OPTIONS] = " ".join(filter(None, options))
-    # A laptop's own name may lead to an address that nothing listens on.
+    # A laptop's host name may resolve to an address that nothing listens on.
     local.setdefault("spark.driver.bindAddress", "127.0.0.1")
     local.setdefault("spark.driver.host", "127.0.0.1")
-    # How often running tasks tell what they have read; one process can afford more than every 10 seconds.
+    # How often running tasks report progress; one process can afford more than every 10 seconds.
     local.setdefault("spark.executor.heartbeatInterval", "3s")
     return local
 

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 # batch's metrics would never arrive.
 _CONNECT_SETTINGS = {"spark.connect.session.planCache.enabled": "false"}
 
-# How long each request to a Connect server that does not answer is tried again: 50, 200 and 800 ms, then 3, 8, 8 and 8
-# seconds. By itself its client goes on for ten minutes, with each request anew and without a word, although a server
-# that was started again knows nothing of the session.
+# Retries of a request to a Connect server that does not answer: after 50, 200 and 800 ms, then 3, 8, 8 and 8 seconds.
+# By default the client retries each request silently for ten minutes, although a restarted server has lost the
+# session.
 _CONNECT_RETRIES = {"max_retries": 7, "max_backoff": 8000}
 
 _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(,\d+)?\])?")
 
-# How long a JVM that is told to end is waited for, before it is killed.
+# How long a JVM may take to end before it is killed.
 _JVM_PATIENCE_SECONDS = 5.0
 
 # If no setting gives the parallelism: enough to keep a small cluster busy, few enough for a laptop.
@@ -227,12 +227,11 @@ def _told_if_gone() -> Generator[None]:
         yield
     except (ConnectionError, Py4JError) as error:
         if isinstance(error, Py4JJavaError):
-            raise  # the JVM's own word
+            raise  # the JVM is alive and answered
         msg = (
-            f"the Spark session of this process (id {os.getpid()}) is gone: its JVM has ended, mostly of too little "
-            "memory, and pyspark starts no second one in a process. Nothing was read or written with it since. Run "
-            "again: a new process starts a Spark of its own. If it happens again, give the driver more memory "
-            "(spark.driver.memory)"
+            f"the Spark session of this process (id {os.getpid()}) has ended: its JVM stopped, usually from too little "
+            "memory, and pyspark can't start a second one in a process. Nothing was read or written since. Run again: "
+            "a new process starts a new session. If it happens again, give the driver more memory (spark.driver.memory)"
         )
         raise SparkSessionError(msg) from error
 
@@ -283,7 +282,7 @@ def check_session(session: SparkSession) -> None:
     ]
     if missing:
         msg = (
-            f"the Spark session that is already there can't write Delta tables: it was started without "
+            f"the active Spark session can't write Delta tables: it was started without "
             f"{' and '.join(missing)}. Start it with them and with the packages {', '.join(spark_packages())}"
         )
         raise SparkSessionError(msg)

@@ -41,7 +41,7 @@ _NOT_HERE: Mapping[str, str] = {
     "scan.watermark.alignment.max-drift": "remove it, and set max_drift of the KafkaSource",
 }
 _OTHER_WATERMARKS = "a run takes the watermark once, at its end: remove it"
-_OF_SINKS = "it is for writing to Kafka, and a source only reads: remove it"
+_OF_SINKS = "it is only for writing to Kafka; remove it"
 
 _NOT_HERE_PROPERTIES: Mapping[str, str] = {
     "partition.discovery.interval.ms": "every run discovers topic partitions: remove it",
@@ -65,7 +65,7 @@ def source_fields(options: Mapping[str, str]) -> dict[str, Any]:
     for name in options:
         _check_name(name)
     if (connector := options.get("connector", "kafka")) != "kafka":
-        raise refused("connector", f"{connector!r} is not read here; the one connector is kafka")
+        raise refused("connector", f"unsupported connector {connector!r}; use kafka")
     properties = {
         name.removeprefix(_PROPERTIES): value for name, value in options.items() if name.startswith(_PROPERTIES)
     }
@@ -91,7 +91,7 @@ def _check_name(name: str) -> None:
     if name in _OF_FORMATS or name.startswith(("key.", "value.", "raw.", "json.", "csv.", "avro.", "avro-confluent.")):
         raise refused(
             name,
-            "it is about how records are decoded: KafkaTableOptions.from_options takes it; "
+            "it sets how records are decoded: KafkaTableOptions.from_options takes it; "
             "else set value_format and key_format of the asset",
         )
     raise refused(name, f"unknown; {near_names(name, (*_NAMES, *_OF_FORMATS, *_NOT_HERE))}")
@@ -165,7 +165,7 @@ def _start(options: Mapping[str, str], group_id: str | None, reset: str | None) 
         mode = "group-offsets"
     if reset is not None and mode != "group-offsets":
         name = f"{_PROPERTIES}auto.offset.reset"
-        raise refused(name, "it counts only if 'scan.startup.mode' is group-offsets: set that, or remove it")
+        raise refused(name, "it has no effect unless 'scan.startup.mode' is group-offsets: set that, or remove it")
     if mode == "group-offsets":
         return OffsetsInitializer.committed_offsets(_reset(reset))
     if mode in {None, "earliest-offset"}:
@@ -189,7 +189,7 @@ def _mode(options: Mapping[str, str], side: str, modes: tuple[str, ...]) -> str 
     if side == "bounded" and mode == "unbounded":
         raise refused(name, "a run is never unbounded; remove it, and each run reads to the latest offset")
     if mode is not None and mode not in modes:
-        raise refused(name, f"{mode!r} is no mode; {near_names(mode, modes)}")
+        raise refused(name, f"unknown mode {mode!r}; {near_names(mode, modes)}")
     if side == "startup" and mode == "group-offsets" and f"{_PROPERTIES}group.id" not in options:
         raise refused(name, "group-offsets needs 'properties.group.id'")
     for needed, of_mode in (("timestamp-millis", "timestamp"), ("specific-offsets", "specific-offsets")):
@@ -197,7 +197,7 @@ def _mode(options: Mapping[str, str], side: str, modes: tuple[str, ...]) -> str 
         if mode == of_mode and option not in options:
             raise refused(option, f"missing; {name!r} is {mode}")
         if mode != of_mode and option in options:
-            raise refused(option, f"it counts only if {name!r} is {of_mode}: set that, or remove it")
+            raise refused(option, f"it has no effect unless {name!r} is {of_mode}: set that, or remove it")
     return mode
 
 
@@ -229,9 +229,8 @@ def _specific_offsets(options: Mapping[str, str], name: str) -> OffsetsInitializ
     if len(topics) != 1:
         raise refused(
             name,
-            "it is for one topic, and the table has "
-            f"{f'{len(topics)} topics' if topics else 'a pattern'}; name one, or use "
-            "OffsetsInitializer.specific_offsets",
+            f"it is for one topic, and the table has {f'{len(topics)} topics' if topics else 'a pattern'}; name one, "
+            "or use OffsetsInitializer.specific_offsets",
         )
     offsets: dict[TopicPartition, int] = {}
     for pair in options[name].removesuffix(";").split(";"):
@@ -240,7 +239,7 @@ def _specific_offsets(options: Mapping[str, str], name: str) -> OffsetsInitializ
             raise refused(name, f"write partition:0,offset:42;partition:1,offset:300, not {options[name]!r}")
         topic_partition = TopicPartition(topics[0], int(match[1]))
         if topic_partition in offsets:
-            raise refused(name, f"partition {match[1]} is there twice")
+            raise refused(name, f"partition {match[1]} is listed twice")
         offsets[topic_partition] = int(match[2])
     try:
         return OffsetsInitializer.specific_offsets(offsets)

@@ -113,7 +113,7 @@ class DeltaTable:
 
         Raises:
             TableError: There is something else in the table's place.
-            LogChangedError: A log changed while the stream's last batch was read, and nobody has decided about it yet.
+            LogChangedError: A log changed while the stream's last batch was read, and this is not resolved yet.
             KafkaFlipError: The walk through history stopped; see `find_anchor`.
         """
         try:
@@ -424,7 +424,7 @@ class DeltaTable:
     def commit(self, rows: DataFrame, document: CommitDocument, takes_up: Collection[TopicPartition] = ()) -> Committed:
         """Appends a batch and its document in one commit, and confirms it in the table's history.
 
-        However the write ends, the table's history is asked whether it happened.
+        However the write ends, the table's history shows whether it was committed.
 
         Args:
             rows: The batch. Runs at most once if it is committed, and not at all if the fence holds.

@@ -23,4 +23,4 @@ def test_a_session_whose_jvm_has_ended_is_told_to_whoever_asks_for_it():
     told = [line for line in run.stdout.splitlines() if line.startswith("the Spark session of this process")]
     assert len(told) == 3, run.stdout + run.stderr
     assert run.stdout.endswith("ended\n")
-    assert all("is gone: its JVM has ended" in line and "Run again: a new process" in line for line in told)
+    assert all("has ended: its JVM stopped" in line and "Run again: a new process" in line for line in told)

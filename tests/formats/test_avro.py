@@ -139,8 +139,8 @@ def test_what_is_rejected_and_why(spark):
         b'{"id": 1}': "its first byte is 0x7B",
         _frame(1): "schema 1: it does not fit",
         _frame(1) + ONE[:-1]: "schema 1: it does not fit",
-        _frame(1) + ONE + b"\x00": "schema 1: bytes are left over",
-        _frame(1) + ONE + ONE: "schema 1: bytes are left over",
+        _frame(1) + ONE + b"\x00": "schema 1: it has extra bytes at the end",
+        _frame(1) + ONE + ONE: "schema 1: it has extra bytes at the end",
         _frame(1) + _zigzag(1) + _zigzag(2**31 - 2) + b"abc": "schema 1: it does not fit",
         _frame(1) + _zigzag(1) + _zigzag(-7) + b"abc": "schema 1: it does not fit",
         _frame(1) + _zigzag(1) + _zigzag(1) + b"\xff" + _zigzag(1) + b"\x05": "not valid UTF-8",
@@ -191,7 +191,7 @@ def test_a_guid_in_a_header(spark):
     # A key's header names no value's schema.
     ((row, error),) = _landed(spark, form, [ONE], [("__key_schema_id", bytearray(b"\x01" + guid))])
     assert row["id"] is None
-    assert "no header names its schema" in error
+    assert "no header has a schema id" in error
 
 
 @spark_test
@@ -209,7 +209,7 @@ def test_a_schema_that_is_no_record_is_one_column(spark):
     assert _landed(spark, AvroFormat("long"), [_zigzag(7), b"", _zigzag(7) + b"\x00"]) == [
         ({"kafka_value": 7}, None),
         ({"kafka_value": None}, "it does not fit the schema, or is truncated"),
-        ({"kafka_value": None}, "bytes are left over behind it, or it is truncated"),
+        ({"kafka_value": None}, "it has extra bytes at the end, or is truncated"),
     ]
 
 
@@ -341,7 +341,7 @@ def test_flinks_columns_read_records_of_other_names(spark):
     ((_, error),) = _landed(
         spark, _of_a_run(form.declared, {1: in_millis}), [_frame(1) + _written(in_millis, written[1])]
     )
-    assert "a timestamp-millis would be read as a timestamp-micros; the reader schema has to say" in error
+    assert "a timestamp-millis would be read as a timestamp-micros; the reader schema must declare" in error
 
 
 @spark_test

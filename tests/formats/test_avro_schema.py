@@ -81,8 +81,8 @@ def test_what_is_no_schema(text):
 @pytest.mark.parametrize(
     ("schema", "named"),
     [
-        (_record(("next", ["null", "Order"])), "the record Order holds itself"),
-        (_record(("next", {"type": "array", "items": "Order"})), "the record Order holds itself"),
+        (_record(("next", ["null", "Order"])), "the record Order contains itself"),
+        (_record(("next", {"type": "array", "items": "Order"})), "the record Order contains itself"),
         (_record(), "has no fields"),
         (_record(("a", _record(name="Inner"))), "Inner has no fields"),
         (_record(("a", {"type": "map", "values": _decimal(39, 0)})), "39 digits"),
@@ -142,7 +142,7 @@ def test_what_can_be_read(writer, reader):
     [
         (("x", "string"), ("x", "int"), "x: string can't be read as int"),
         (("x", "long"), ("x", "int"), "x: long can't be read as int"),
-        (("x", "int"), ("y", "int"), "y: the writer has no such field"),
+        (("x", "int"), ("y", "int"), "y: the writer lacks this field"),
         (("x", "int"), ("x", ["null", "string"]), "x: no branch"),
         (("x", _MILLIS), ("x", _MICROS), "x: a timestamp-millis would be read as a timestamp-micros"),
         (("x", ["null", _MILLIS]), ("x", ["null", _MICROS]), "x: a timestamp-millis"),

@@ -82,8 +82,8 @@ def test_a_row_is_cut_as_flink_cuts_it_or_rejected(spark):
         None: (None, None),
         b"": "empty",
         "\n": "empty",
-        "a": "has another number of fields than declared",
-        "a,b,c": "has another number of fields than declared",
+        "a": "has a different number of fields than declared",
+        "a,b,c": "has a different number of fields than declared",
         "a,b\r": _ROW,
         "a,b\nc,d": _ROW,
         "a,b\n\n": _ROW,
@@ -93,8 +93,8 @@ def test_a_row_is_cut_as_flink_cuts_it_or_rejected(spark):
         # Spark's parser would drop the quotes, Flink's keeps them.
         ' "a",b': _ROW,
         '"a\\"b",c': _ROW,
-        "a\x00b,c": "holds U+0000",
-        '"\x00a",b': "holds U+0000",
+        "a\x00b,c": "contains U+0000",
+        '"\x00a",b': "contains U+0000",
         "\ufeffa,b": "begins with a byte order mark",
         b"\xff,b": "not valid UTF-8",
         b"a,\xed\xa0\x80": "not valid UTF-8",
@@ -112,13 +112,13 @@ def test_characters_of_the_format_are_chosen(spark):
         "a\\,b": _ROW,
     }
     assert dict(zip(escaped, _outcomes(spark, CsvFormat(_TWO, escape="\\"), escaped), strict=True)) == escaped
-    unquoted = {'"a,b"': ('"a', 'b"'), 'a"b,""': ('a"b', '""'), "a\x00,b": "holds U+0000"}
+    unquoted = {'"a,b"': ('"a', 'b"'), 'a"b,""': ('a"b', '""'), "a\x00,b": "contains U+0000"}
     assert dict(zip(unquoted, _outcomes(spark, CsvFormat(_TWO, quote=None), unquoted), strict=True)) == unquoted
     commented = {
         "# x\na,b": ("a", "b"),
         '#x\n#y\r\na,"#b"\n': ("a", "#b"),
         "a,#b": ("a", "#b"),
-        "#x": "holds no row",
+        "#x": "has no row",
         "a,b\n#x": _ROW,
     }
     found = _outcomes(spark, CsvFormat(_TWO, allow_comments=True), commented)
@@ -359,9 +359,9 @@ def test_a_schema_that_csv_can_not_fill_is_refused_where_it_is_defined(schema, m
         ({"delimiter": ""}, "delimiter must be one character"),
         ({"delimiter": "\U0001f388"}, "delimiter must be one character"),
         ({"quote": "\n"}, "quote can't be a line break"),
-        ({"delimiter": '"'}, "delimiter, quote and escape are different characters"),
-        ({"escape": ","}, "delimiter, quote and escape are different characters"),
-        ({"quote": None, "escape": "\\"}, "escape works inside of quotes"),
+        ({"delimiter": '"'}, "delimiter, quote and escape must be different characters"),
+        ({"escape": ","}, "delimiter, quote and escape must be different characters"),
+        ({"quote": None, "escape": "\\"}, "escape only works inside quotes"),
         ({"delimeter": ";"}, "unknown option delimeter; did you mean delimiter?"),
     ],
 )

@@ -59,7 +59,7 @@ def test_optional_fields_that_are_left_out_make_no_schema_wrong(seen, is_suspici
 def test_the_check_tells_the_names_and_does_not_pass_where_nobody_knows_them():
     seen = FieldsSeen(5, never=("a", "b"), undeclared=("A", "c"))
     (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0, fields=seen))
-    assert check.description == "of 5 records none has a, b; fields that are not declared: A, c."
+    assert check.description == "none of 5 records has a, b; undeclared fields: A, c."
     assert {name: value.value for name, value in check.metadata.items()} == {
         "fields_never_seen": "a, b",
         "undeclared_fields": "A, c",

@@ -218,7 +218,7 @@ def test_a_struct_type_says_the_same_as_ddl(records):
 def test_ddl_that_spark_does_not_understand_is_told(spark):
     with pytest.raises(ConfigurationError) as error:
         JsonFormat("carrier INT DEFAULT 3").struct()
-    message = "the JsonFormat's schema 'carrier INT DEFAULT 3' is no DDL that Spark understands: "
+    message = "Spark can't parse the JsonFormat's schema 'carrier INT DEFAULT 3': "
     assert str(error.value).startswith(message)
 
 

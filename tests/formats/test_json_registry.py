@@ -123,7 +123,7 @@ def test_ids_in_headers(spark):
     # Without the header, as with ids in the payload.
     assert _errors(spark, form, [FRAME + value, value], [("other", b"\x00")]) == [
         None,
-        f"its first byte is 0x7B, {_NO_FRAME}, and no header names its schema",
+        f"its first byte is 0x7B, {_NO_FRAME}, and no header has a schema id",
     ]
     assert _errors(spark, form, [value], [("__value_schema_id", b"7")])[0].startswith("its first byte is 0x37")
     # The header of a key is another one.

@@ -207,27 +207,27 @@ def _nested(depth):
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ([], r"a schema is an object, true or false, and not \[\]"),
+        ([], r"a schema must be an object, true or false, not \[\]"),
         (TEXT, "it is not an object with properties"),
         ({"type": "object"}, "it is not an object with properties"),
         ({"oneOf": [POINT, {"type": "object"}]}, "it is not an object with properties"),
-        (_object(a={"type": "text"}), 'a: there is no type "text"'),
-        (_object(a={"type": {"type": "string"}}), "a: there is no type {"),
-        (_object(a=POINT | {"required": True}), "a: required is a list, not true"),
-        (_object(a=POINT | {"required": [1]}), "a: required has the names of fields, not 1"),
-        (_object(a={"type": "object", "properties": []}), r"a: properties is an object, not \[\]"),
-        (_object(a=_object(b=5)), r"a\.b: a schema is an object, true or false, and not 5"),
-        (_object(a={"oneOf": {}}), "a: oneOf is a list"),
+        (_object(a={"type": "text"}), 'a: unknown type "text"'),
+        (_object(a={"type": {"type": "string"}}), "a: unknown type {"),
+        (_object(a=POINT | {"required": True}), "a: required must be a list, not true"),
+        (_object(a=POINT | {"required": [1]}), "a: required must list names of fields, not 1"),
+        (_object(a={"type": "object", "properties": []}), r"a: properties must be an object, not \[\]"),
+        (_object(a=_object(b=5)), r"a\.b: a schema must be an object, true or false, not 5"),
+        (_object(a={"oneOf": {}}), "a: oneOf must be a list"),
         (_object(**{"": INT}), "a property has an empty name"),
         (_object(**{"\ud800": INT}), "half of a surrogate pair"),
-        (_object(a=_object(B=INT, b=INT)), r"a\.b is there twice, also as B"),
+        (_object(a=_object(B=INT, b=INT)), r"a\.b and B differ only in case"),
         (_object(a={"$ref": "other.json"}), r"a: it refers to 'other\.json', which is neither"),
         (_object(a={"$ref": "#/$defs/no"}), "a: it refers to '#/"),
         (_object(a={"$ref": 5}), "a: it refers to 5"),
         (_object(a={"$dynamicRef": "#a"}), r"a: \$dynamicRef is not supported"),
-        (_object(a={"type": "array", "items": {"$ref": "#"}}), r"a\[\] holds itself"),
-        ({"$ref": "#"}, "the root holds itself"),
-        (_object(a={"anyOf": [NULL, {"$ref": "#"}]}), "a holds itself"),
+        (_object(a={"type": "array", "items": {"$ref": "#"}}), r"a\[\] contains itself"),
+        ({"$ref": "#"}, "the root contains itself"),
+        (_object(a={"anyOf": [NULL, {"$ref": "#"}]}), "a contains itself"),
         (_DOUBLING, "more than 20000 parts"),
         (_nested(400), "nested too deeply"),
     ],
@@ -264,7 +264,7 @@ def test_a_schema_as_text_and_as_a_mapping_and_as_ddl_are_the_same_format():
         ({}, "JsonFormat needs a schema, or a registry"),
         ({"schema": "a INT", "subject": "x"}, "subject and schema_id_in need a registry"),
         ({"schema": "a INT", "schema_id_in": "headers"}, "subject and schema_id_in need a registry"),
-        ({"schema": "a INT", "subject": "x", "registry": "r"}, "leave one out"),
+        ({"schema": "a INT", "subject": "x", "registry": "r"}, "remove one"),
         ({"registry": "http://localhost"}, r"write SchemaRegistry\(url=\.\.\.\)"),
         ({"registry": "r", "schema": " "}, "needs a schema, such as"),
     ],
@@ -278,5 +278,5 @@ def test_options_that_are_refused(options, message):
 def test_the_columns_of_the_latest_schema_are_not_known_without_a_run():
     form = JsonFormat(registry="registry")
     assert form.column_names is None
-    with pytest.raises(ConfigurationError, match="used outside of a run"):
+    with pytest.raises(ConfigurationError, match="used outside a run"):
         form.struct()

@@ -160,23 +160,23 @@ def _plain(value: Any) -> Any:
     ("make", "message"),
     [
         (ProtobufFormat, "needs a descriptor_set, or a registry"),
-        (lambda: ProtobufFormat(b"nonsense"), "it is no FileDescriptorSet"),
+        (lambda: ProtobufFormat(b"nonsense"), "it is not a FileDescriptorSet"),
         (lambda: ProtobufFormat(b""), "it has no files"),
         (lambda: ProtobufFormat("/no/such/file"), "/no/such/file can't be read"),
         (lambda: ProtobufFormat(5), "bytes or the path of a file, not int"),  # pyright: ignore[reportArgumentType]
         (lambda: _format(V1, message="shop.Nothing"), "it has no message 'shop.Nothing'; it has shop.Order"),
         (lambda: _format(V1 + "message B {}"), r"it has 2 messages \(shop.Order, shop.B\). Name one"),
         (lambda: _format(V1, subject="orders-value"), "subject and schema_id_in need a registry"),
-        (lambda: _format(V1, subject="orders-value", registry="r"), "leave one out"),
+        (lambda: _format(V1, subject="orders-value", registry="r"), "remove one"),
         (lambda: _format(V1, registry="http://localhost:8081"), "SchemaRegistry\\(url=...\\)"),
         (lambda: _format('syntax="proto3"; message A {}'), "the message A has no fields"),
         (
             lambda: _format('syntax="proto3"; message A { int32 a = 1; repeated A more = 2; }'),
-            r"the message A holds itself \(A.more\)",
+            r"the message A contains itself \(A.more\)",
         ),
         (
             lambda: _format('syntax="proto3"; message A { map<string, A.B> m = 1; message B { A back = 1; } }'),
-            r"the message A holds itself \(A.m.back\)",
+            r"the message A contains itself \(A.m.back\)",
         ),
         (lambda: _format('syntax="proto2"; message A { optional int32 a = 1; optional int32 A = 2; }'), "a and A"),
         (
@@ -188,7 +188,7 @@ def _plain(value: Any) -> Any:
                 + "message M6 { int32 a = 1; }",
                 message="M0",
             ),
-            "would be more than 10000 fields",
+            "would become more than 10000 fields",
         ),
         (
             lambda: _format(
@@ -223,10 +223,10 @@ def test_a_set_without_its_imports_is_told():
         ('syntax="proto3"; import "b.proto"; message A {}', (), "b.proto: File not found"),
         ('syntax="proto3"; import "/etc/passwd"; message A {}', (), "/etc/passwd: File not found"),
         ('syntax="proto3"; import "../b.proto"; message A {}', (), "b.proto"),
-        (V1, (("../b.proto", V1),), "no path of a .proto file"),
-        (V1, (("/tmp/b.proto", V1),), "no path of a .proto file"),
-        (V1, (("grpc_tools/protoc.py", "import os"),), "no path of a .proto file"),
-        (V1, (("a/../../b.proto", V1),), "no path of a .proto file"),
+        (V1, (("../b.proto", V1),), "not a relative path of a .proto file"),
+        (V1, (("/tmp/b.proto", V1),), "not a relative path of a .proto file"),
+        (V1, (("grpc_tools/protoc.py", "import os"),), "not a relative path of a .proto file"),
+        (V1, (("a/../../b.proto", V1),), "not a relative path of a .proto file"),
     ],
 )
 def test_a_text_that_is_none_or_reaches_for_other_files_is_refused(text, references, message):
@@ -260,7 +260,7 @@ def test_an_enum_whose_names_change_places_can_not_be_read():
         return schema_of(compiled(text.format(values))).message("M")
 
     reader = message("A = 0; C = 1; B = 2;")
-    with pytest.raises(MisfitError, match=r"the enum of the field M.e \(1\) has B as 1 and not as 2"):
+    with pytest.raises(MisfitError, match=r"the enum of the field M.e \(1\) has B as 1, not as 2"):
         plan(message("A = 0; B = 1; C = 2;"), reader)
     # A value that has another name now is the same value; one that the reader does not have keeps its name.
     _, fields = plan(message("NONE = 0; ONE = 1; B = 2; D = 3;"), reader)
@@ -462,17 +462,17 @@ def test_records_of_several_schemas_are_read_as_one(spark):
     assert problems[0] == "the registry has no schema 3"
     assert problems[1].startswith("schema 4: schema:1:1: ")
     assert problems[2:] == [
-        "schema 5 can't be read as the reader schema: the field Order.id (1) is string and not int64",
+        "schema 5 can't be read as the reader schema: the field Order.id (1) is string, not int64",
         "it is empty",
         "its 2 bytes are too few for a schema id (5)",
         "its first byte is 0x05, not the magic byte 0x00 of a schema registry's serializer",
         "schema 1: its message indexes are cut",
         "schema 1: its message indexes are cut",
-        "schema 1: its message indexes [1] are those of no message in it",
+        "schema 1: its message indexes [1] match no message in it",
         "schema 1: its message indexes are no numbers",
         "schema 1: it claims 2147483647 message indexes",
         "schema 1: it claims -1 message indexes",
-        "schema 1: it is no shop.Order, is truncated, is nested too deeply, or a text in it is not valid UTF-8",
+        "schema 1: it is not shop.Order, is truncated, is nested too deeply, or a text in it is not valid UTF-8",
     ]
 
 
@@ -494,15 +494,15 @@ def test_message_indexes_name_the_message(spark):
     rows = _landed(spark, form, [_frame(1) + b"\x06\x00\x00\x00" + deep, _frame(1) + b"\x00", _frame(1) + b"\x02\x04"])
     assert rows[0] == ({"y": 5}, None)
     assert [problem for _, problem in rows[1:]] == [
-        "schema 1 holds a shop.A here, and the reader schema is shop.A.Inner.Deep",
-        "schema 1 holds a shop.C here, and the reader schema is shop.A.Inner.Deep",
+        "schema 1 is a shop.A here, but the reader schema is shop.A.Inner.Deep",
+        "schema 1 is a shop.C here, but the reader schema is shop.A.Inner.Deep",
     ]
     # To Confluent's Java client [1, 1] is Second, to its Python client it is First.
     form = _of_a_run(text, {1: text}, message="shop.B.Second")
     content = b"\x08\x05"
     rows = _landed(spark, form, [_frame(1) + bytes([4, 2, index * 2]) + content for index in (0, 1, 2)])
-    assert rows[0][1] == "schema 1 holds a shop.B.First here, and the reader schema is shop.B.Second"
-    assert "that mean two messages" in str(rows[1][1])
+    assert rows[0][1] == "schema 1 is a shop.B.First here, but the reader schema is shop.B.Second"
+    assert "ambiguous message indexes" in str(rows[1][1])
     assert rows[2] == ({"a": 5}, None)
 
 
@@ -526,7 +526,7 @@ def test_ids_and_indexes_in_headers(spark):
     for header, problem in (
         (frame, f"schema {guid}: its message indexes are cut"),
         (frame + b"\x02", f"schema {guid}: its message indexes are cut"),
-        (frame + b"\x00\x00", f"schema {guid}: bytes are left over behind the message indexes in its header"),
+        (frame + b"\x00\x00", f"schema {guid}: extra bytes follow the message indexes in its header"),
         (b"\x09", "its first byte is 0x09"),
     ):
         ((row, found),) = _landed(spark, form, [content], headers(header))
@@ -539,7 +539,7 @@ def test_an_asset_fails_on_a_wrong_record_and_decodes_each_once(spark):
     form = _format(V1)
     decoder = Decoder.of(None, form, KafkaColumns(fields=("offset",)))
     rows = decoder.finish(decoder.stage(_records(spark, [b"\x08"])))
-    with pytest.raises(Exception, match=r"t-0 offset 0: it is no shop\.Order"):
+    with pytest.raises(Exception, match=r"t-0 offset 0: it is not shop\.Order"):
         rows.collect()
     java: Any = rows._jdf
     plan = java.queryExecution().toString().partition("== Physical Plan ==")[2]
@@ -658,9 +658,9 @@ def test_deep_and_huge_claims_are_rejected(spark):
     huge = [b"\x12\xff\xff\xff\xff\x07x", b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01"]
     rows = _landed(spark, _format(text), [deep, *huge, b"\x0a\x00", b"\x0a\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f"])
     assert [problem for _, problem in rows] == [
-        *["it is no A, is truncated, is nested too deeply, or a text in it is not valid UTF-8"] * 3,
+        *["it is not A, is truncated, is nested too deeply, or a text in it is not valid UTF-8"] * 3,
         "a google.protobuf.Value in it has no value",
-        "a google.protobuf.Value in it is no number of JSON (NaN or infinite)",
+        "a google.protobuf.Value in it is not a JSON number (NaN or infinite)",
     ]
 
 

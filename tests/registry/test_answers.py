@@ -146,7 +146,7 @@ def test_a_status_becomes_an_error_of_its_own(
 )
 def test_what_is_no_registry_s_answer_is_told(server: HttpServer, body: Any):
     server.says(200, body)
-    assert "no schema registry" in str(refused(SchemaRegistryError, server.url))
+    assert "not a schema registry" in str(refused(SchemaRegistryError, server.url))
     assert len(server.requests) == 1
 
 

@@ -192,14 +192,14 @@ def test_a_given_schema_needs_no_registry_that_answers(kafka, topic, table, prod
 def test_a_subject_of_another_kind(kafka, topic, client, run):
     kafka.create(topic)
     client.register_schema(f"{topic}-value", Schema('"long"', "AVRO"))
-    with pytest.raises(ConfigurationError, match="is of the kind AVRO, and JsonFormat reads JSON"):
+    with pytest.raises(ConfigurationError, match="is of the kind AVRO; JsonFormat reads JSON Schema only"):
         run()
 
 
 def test_a_schema_that_can_not_be_columns(kafka, topic, client, run):
     kafka.create(topic)
     client.register_schema(f"{topic}-value", Schema(order(next={"$ref": "#"}), "JSON"))
-    with pytest.raises(ConfigurationError, match=rf"the latest of the subject '{topic}-value': next holds itself"):
+    with pytest.raises(ConfigurationError, match=rf"the latest of the subject '{topic}-value': next contains itself"):
         run()
 
 

@@ -200,12 +200,12 @@ def test_records_that_can_not_be_read_become_dead_letters(
         (
             3,
             (
-                f"schema {of_whole}: it is no shop.Order, is truncated, is nested too deeply, or a text in it is not "
+                f"schema {of_whole}: it is not shop.Order, is truncated, is nested too deeply, or a text in it is not "
                 "valid UTF-8"
             ),
         ),
-        (4, f"schema {of_other} holds a shop.Refund here, and the reader schema is shop.Order"),
-        (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string and not int64"),
+        (4, f"schema {of_other} is a shop.Refund here, but the reader schema is shop.Order"),
+        (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string, not int64"),
     ]
     letters = spark.read.format("delta").load(f"{table}-rejected")
     again = decode_dead_letters(letters, value_format=ProtobufFormat(compiled(V1), registry=registry, on_error="null"))

@@ -162,7 +162,10 @@ def test_what_the_transform_makes_of_the_columns_that_rows_are_found_by(write, r
         (lambda records: records.withColumn("kafka_topic", f.upper("kafka_topic")), "returns rows outside the"),
         (lambda records: records.withColumn("kafka_window", f.lit(None).cast("string")), "returns rows outside"),
         (lambda records: records.withColumn("kafka_window", f.lit("h007")), "returns rows outside the windows"),
-        (lambda records: records.drop("kafka_topic"), "left out the column kafka_topic, by which the rows to replace"),
+        (
+            lambda records: records.drop("kafka_topic"),
+            "dropped the column kafka_topic, which is needed to find the rows to replace",
+        ),
     ):
         with pytest.raises((ConfigurationError, SchemaMismatchError), match=message):
             rewrite(hours(0, 2), source=source, transform=changed)
