@@ -11,11 +11,19 @@ from dagster import AssetKey
 from dagster_kafka_flip.assets.metadata import result_metadata
 from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
 from dagster_kafka_flip.assets.window_metadata import windows_metadata
+from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.observation import Observed, WholeBatch, is_read_whole, tell_unknown
+from dagster_kafka_flip.ingestion.observation import (
+    BatchObservation,
+    Observed,
+    WholeBatch,
+    is_read_whole,
+    tell_unknown,
+)
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log_line import total
@@ -113,6 +121,25 @@ def test_records_that_were_counted_twice_are_believed_in_no_case(asked_at):
         assert coverage is not None
         assert coverage.unknown is not None
         assert "more than once" in coverage.unknown
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("on_error", "carried"), [("fail", set[str]()), ("null", {"key", "value"})])
+def test_a_record_is_parsed_once_and_counted_without_the_bytes_that_nobody_needs_any_more(spark, on_error, carried):
+    text = "CAST(CAST(id AS STRING) AS BINARY)"
+    records = spark.range(1).selectExpr(
+        f"{text} AS key", f"{text} AS value", "'t' AS topic", "0 AS partition", "id AS offset",
+        "current_timestamp() AS timestamp", "0 AS timestampType", "id AS window",
+    )  # fmt: skip
+    columns = KafkaColumns(fields=("offset",))
+    decoder = Decoder.of(JsonFormat("k INT", on_error=on_error), JsonFormat("n INT", on_error=on_error), columns)
+    staged = BatchObservation(_SPLITS, WholeBatch(_SPLITS)).stage(records, decoder, ("window",))
+    assert {"topic", "partition", "offset", "window"} < set(staged.columns)
+    assert {"key", "value", "headers", "timestampType"} & set(staged.columns) == carried
+    assert not [name for name in staged.columns if "prepared" in name]
+    decoder.finish(staged, carry={"window": "w"}).createOrReplaceTempView("parsed_once")
+    plan = spark.sql("EXPLAIN TABLE parsed_once").first()[0]
+    assert plan.count("from_json(StructField(n,") == plan.count("from_json(StructField(k,") == 1
 
 
 def test_nothing_told_is_unknown_and_a_batch_that_reads_nothing_is_known():

@@ -135,6 +135,10 @@ class CsvFormat(DeclaredFormat):
         # does not compile methods of more than 8,000 bytes.
         return f.when(data.isNotNull(), f.get(f.transform(f.array(cells), typed), f.lit(0)))
 
+    def prepared(self, data: Column) -> Column | None:
+        """The record as text: Spark copies the bytes each time that it makes a text of them."""
+        return data.cast("string")
+
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """The first rule that the record breaks."""
         from pyspark.sql import functions as f

@@ -15,7 +15,7 @@ from dagster_kafka_flip.formats.registered import RegisteredFormat
 from dagster_kafka_flip.settings import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -29,6 +29,8 @@ _OF_KEY = "key: "
 
 _KEY = "_dagster_kafka_flip_key"
 _VALUE = "_dagster_kafka_flip_value"
+_KEY_PREPARED = "_dagster_kafka_flip_key_prepared"
+_VALUE_PREPARED = "_dagster_kafka_flip_value_prepared"
 _KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
 _VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
 
@@ -67,7 +69,10 @@ class Decoder:
         """Adds the parsed key and value, and the reason for a rejection. Never fails on a record."""
         from pyspark.sql import functions as f
 
-        key, value = self._framed()
+        prepared = self._prepared()
+        if prepared:
+            records = records.select("*", *prepared)
+        key, value = self._read()
         # Two steps, so that Spark parses each record only once.
         parsed = records.select(
             "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
@@ -86,6 +91,24 @@ class Decoder:
             form.framed(f.col(side), f.col("headers")) if isinstance(form, FramedFormat) else f.col(side)
             for side, form in (("key", self.key_format), ("value", self.value_format))
         )
+        return key, value
+
+    def _sides(self) -> list[tuple[Format, Column, str]]:
+        """Of key and value: the format, the framed bytes, and the name of the column with what is made of them."""
+        key, value = self._framed()
+        return [(self.key_format, key, _KEY_PREPARED), (self.value_format, value, _VALUE_PREPARED)]
+
+    def _prepared(self) -> list[Column]:
+        """What the formats make of key and value before they read them."""
+        return [
+            prepared.alias(name) for form, data, name in self._sides() if (prepared := form.prepared(data)) is not None
+        ]
+
+    def _read(self) -> tuple[Column, Column]:
+        """Key and value as the formats read them."""
+        from pyspark.sql import functions as f
+
+        key, value = (data if form.prepared(data) is None else f.col(name) for form, data, name in self._sides())
         return key, value
 
     def schema_texts(self) -> list[Column]:
@@ -222,15 +245,33 @@ class Decoder:
         from pyspark.sql import functions as f
 
         watches: list[FieldWatch] = []
-        key, value = self._framed()
+        key, value = self._read()
         for form, data, parsed, problem, prefix in (
             (self.value_format, value, _VALUE, _VALUE_PROBLEM, ""),
             (self.key_format, key, _KEY, _KEY_PROBLEM, "key."),
         ):
             if fields := form.fields(f.col(parsed)):
-                is_decoded = data.isNotNull() & f.col(problem).isNull()
-                watches.append(FieldWatch(fields, form.undeclared(data), is_decoded, span, prefix))
+                is_there, is_decoded = data.isNotNull(), f.col(problem).isNull()
+                watches.append(FieldWatch(fields, form.undeclared(data), is_there, is_decoded, span, prefix))
         return watches
+
+    def needed(self, carry: Iterable[str] = ()) -> list[str]:
+        """Names of the columns of a staged DataFrame that `problem` and `finish` need.
+
+        Args:
+            carry: Columns of the staged DataFrame that `finish` keeps besides.
+        """
+        # A message names the first three.
+        needed = ["topic", "partition", "offset", "timestamp", _KEY, _VALUE, _KEY_PROBLEM, _VALUE_PROBLEM]
+        fields = self.columns.fields
+        optional = {
+            "timestampType": "timestamp_type" in fields,
+            "headers": "headers" in fields,
+            "value": "value" in fields or self.value_format.on_error == "null",
+            "key": self.key_format.on_error == "null",
+        }
+        needed += [name for name, is_needed in optional.items() if is_needed]
+        return list(dict.fromkeys((*needed, *carry)))
 
     def finish(
         self, staged: DataFrame, *, leave_out_rejected: bool = False, carry: Mapping[str, str] | None = None

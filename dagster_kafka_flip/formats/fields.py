@@ -112,7 +112,8 @@ class FieldWatch:
     Args:
         fields: Declared fields by name, each as a column that is null where the record doesn't have it.
         undeclared: The names of undeclared fields, as an array.
-        is_decoded: Whether the record has a value that could be decoded.
+        is_there: Whether the record has a value.
+        is_decoded: Whether it could be decoded, or is null.
         span: Number of offsets in the batch.
         prefix: Prefix of reported names.
     """
@@ -121,12 +122,14 @@ class FieldWatch:
         self,
         fields: Sequence[tuple[str, Column]],
         undeclared: Column | None,
+        is_there: Column,
         is_decoded: Column,
         span: int,
         prefix: str = "",
     ) -> None:
         self._fields = fields
         self._undeclared = undeclared
+        self._is_there = is_there
         self._is_decoded = is_decoded
         # A power of two: Spark writes the number into generated code, and compiles that again for each new one.
         self._each = 1 << max(0, (span // _SAMPLED).bit_length() - 1)
@@ -137,7 +140,10 @@ class FieldWatch:
         self._seen = [f"{side}seen{first}" for first in range(0, len(fields), _BITS)]
 
     def columns(self) -> list[Column]:
-        """Returns the columns that the metrics need, to be added to staged records."""
+        """Returns the columns that the metrics need, to be added to staged records.
+
+        They don't tell whether the record could be decoded: Spark computes them beside its problem, not after it.
+        """
         from pyspark.sql import functions as f
 
         found: list[Column] = []
@@ -148,9 +154,9 @@ class FieldWatch:
                 for bit, (_, column) in enumerate(self._fields[number * _BITS : (number + 1) * _BITS])
             ]
             seen = reduce(lambda one, other: one.bitwiseOR(other), bits)
-            found.append(f.when(self._is_decoded, seen).alias(_staged(name)))
+            found.append(f.when(self._is_there, seen).alias(_staged(name)))
         if self._undeclared is not None:
-            is_sampled = self._is_decoded & (f.col("offset") % f.lit(self._each) == f.lit(0))
+            is_sampled = self._is_there & (f.col("offset") % f.lit(self._each) == f.lit(0))
             # Of the record with the most undeclared fields: names of all records have no bound. As text, because an
             # Observation can't return an array.
             number = f.lpad(f.size(self._undeclared).cast("string"), 6, "0")
@@ -162,10 +168,13 @@ class FieldWatch:
         """Returns the metrics, on records with `columns`."""
         from pyspark.sql import functions as f
 
-        found = [f.count(_staged(self._seen[0])).alias(self._decoded)]
-        found += [f.bit_or(_staged(name)).alias(name) for name in self._seen]
+        def of_decoded(name: str) -> Column:
+            return f.when(self._is_decoded, f.col(_staged(name)))
+
+        found = [f.count(of_decoded(self._seen[0])).alias(self._decoded)]
+        found += [f.bit_or(of_decoded(name)).alias(name) for name in self._seen]
         if self._undeclared is not None:
-            found.append(f.max(_staged(self._names)).alias(self._names))
+            found.append(f.max(of_decoded(self._names)).alias(self._names))
         return found
 
     def seen(self, answer: Mapping[str, Any]) -> FieldsSeen:

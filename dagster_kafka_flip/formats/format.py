@@ -32,6 +32,14 @@ class Format(Settings, ABC):
     can_reject: ClassVar[bool] = True
     """Whether there are bytes that it can't decode, so that `problem` returns a column."""
 
+    def prepared(self, data: Column) -> Column | None:
+        """What `parse`, `problem` and `undeclared` are given in place of `data`; None for `data` itself.
+
+        For what each of them would begin with: it is computed once for each record.
+        """
+        del data
+        return None
+
     @abstractmethod
     def parse(self, data: Column) -> Column:
         """The decoded value of a binary column, as one column.

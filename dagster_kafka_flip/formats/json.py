@@ -171,6 +171,10 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         """The JSON in a key or a value; null if it should stand behind an id and does not."""
         return content(data) if self.is_framed else data
 
+    def prepared(self, data: Column) -> Column | None:
+        """The text of a record without a frame: Spark copies the bytes each time that it makes a text of them."""
+        return None if self.is_framed else data.cast("string")
+
     def parse(self, data: Column) -> Column:
         """The parsed struct, with the text of what could not be parsed in a field of its own."""
         return _parsed(self._json(data), with_room(self.struct()).fields)

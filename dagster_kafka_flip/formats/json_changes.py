@@ -91,12 +91,13 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
             *(time_pattern(name) for name in _times(struct, None)),
         ]
     )
-    if patterns:
-        # A name with escapes, such as "pr\u0069ce", does not match literally, and neither does such a time.
-        doubts.append(text.contains("\\u00") & text.rlike(r"\\u00[0-7]"))
-        doubts.extend(text.rlike(pattern) for pattern in patterns)
-    if _only(struct, _is_text) is not None:
-        doubts.append(text.contains("\\u") & text.rlike(r"\\u[dD][89a-fA-F]"))
+    # A name with escapes, such as "pr\u0069ce", does not match literally, and neither does such a time.
+    escapes = [r"00[0-7]"] if patterns else []
+    escapes += [r"[dD][89a-fA-F]"] if _only(struct, _is_text) is not None else []
+    if escapes:
+        # To look for a text costs far less than a regular expression.
+        doubts.append(text.contains("\\u") & text.rlike(rf"\\u(?:{'|'.join(escapes)})"))
+    doubts.extend(text.rlike(pattern) for pattern in patterns)
     return reduce(lambda one, other: one | other, doubts) if doubts else None
 
 

@@ -18,7 +18,7 @@ from dagster_kafka_flip.formats.fields import of_values_and_keys
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, Observation
 
@@ -36,6 +36,9 @@ NOTHING_TOLD = "Spark reported nothing about the records that the write read"
 
 # Nodes that process row by row, and so read all of their input.
 _ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|SubqueryAlias|View|CollectMetrics) ")
+
+# Column with the bytes of a record's key and value.
+_SIZE = "_dagster_kafka_flip_size"
 
 # Of each offset, so that the sum of even a trillion of them fits into a BIGINT.
 _LOW_BITS = 0xFFFFF
@@ -171,8 +174,8 @@ class WholeBatch:
             f.count(f.lit(1)).alias(COUNTED),
             f.sum(f.col("offset").bitwiseAND(f.lit(_LOW_BITS))).alias("offsets"),
             # Spark fixes it once for each query, when it plans it: an earlier time belongs to another query than the
-            # write. As text, because Spark writes numbers into generated code, and would compile that for each batch.
-            f.max(f.unix_micros(f.current_timestamp()).cast("string")).alias("planned_at"),
+            # write. Not as a maximum of it: that would be computed for each record.
+            f.unix_micros(f.current_timestamp()).alias("planned_at"),
         ]
 
     def coverage(self, answer: Mapping[str, Any]) -> Coverage | None:
@@ -263,7 +266,7 @@ def _low_bits(split: KafkaPartitionSplit) -> int:
 
 
 class BatchObservation:
-    """Observes one write of one batch: the records as they were read, and once more when they are decoded.
+    """Observes one write of one batch: the records as they were read, and how they were decoded.
 
     Args:
         splits: The splits of the batch.
@@ -280,37 +283,40 @@ class BatchObservation:
         # If the other observation counts what is read, this one counts what a filter left of it.
         self._records = "records" if is_counted else COUNTED
         self._read = Observation() if is_counted else Observation(whole.name)
-        self._decoded: Observation | None = None
+        self._can_reject = False
         self._fields: list[FieldWatch] = []
         self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
 
-    def stage(self, records: DataFrame, decoder: Decoder) -> DataFrame:
-        """Records as `decoder` stages them, observed when they run.
+    def stage(self, records: DataFrame, decoder: Decoder, carry: Iterable[str] = ()) -> DataFrame:
+        """What `decoder.finish` needs of records that `decoder` stages, observed when they run.
 
         Args:
             records: With the columns that every reader gives.
             decoder: Parses them and finds the ones to reject.
+            carry: Further columns of the records that `finish` keeps.
         """
-        # Kafka's reader gives rows in the form that an Observation needs: it costs least here.
-        staged = decoder.stage(records.observe(self._read, *self._of_records()))
-        if not decoder.can_reject:
-            return staged
-        from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        self._decoded = observation = Observation()
+        size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
+        self._can_reject = decoder.can_reject
+        if not self._can_reject:
+            return decoder.stage(records.observe(self._read, *self._of_records(size)))
         self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
-        return staged.select("*", *(column for watch in self._fields for column in watch.columns())).observe(
-            observation,
-            f.count(f.lit(1)).alias("decoded"),
+        # An Observation needs each row as a whole, so what nobody needs any more is left out before it: most of all
+        # the bytes that were decoded.
+        staged = decoder.stage(records.withColumn(_SIZE, size)).select(
+            *decoder.needed(carry), _SIZE, *(column for watch in self._fields for column in watch.columns())
+        )
+        return staged.observe(
+            self._read,
+            *self._of_records(f.col(_SIZE)),
             f.count(decoder.problem()).alias("rejected"),
             *(metric for watch in self._fields for metric in watch.metrics()),
         )
 
-    def _of_records(self) -> list[Column]:
+    def _of_records(self, size: Column) -> list[Column]:
         from pyspark.sql import functions as f
 
-        size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
         watched = self._watched or []
         of_one_topic = len({topic for topic, _ in watched}) == 1
         highest: list[Column] = []
@@ -347,7 +353,7 @@ class BatchObservation:
             for index, topic_partition in enumerate(self._watched or ())
             if (milliseconds := answer[f"t{index}"]) is not None
         }
-        rejected, fields = self._of_decoded(answer[self._records], patience) if is_whole else (None, None)
+        rejected, fields = self._of_decoded(answer) if is_whole else (None, None)
         return Observed(
             records=answer[self._records],
             bytes=answer["bytes"] or 0,
@@ -357,12 +363,9 @@ class BatchObservation:
             unknown=coverage.unknown,
         )
 
-    def _of_decoded(self, records: int, patience: float) -> tuple[int | None, FieldsSeen | None]:
-        """Returns the number of rejected records and the fields that were seen; None for what is unknown."""
-        if self._decoded is None:
+    def _of_decoded(self, answer: Mapping[str, Any]) -> tuple[int, FieldsSeen | None]:
+        """Returns the number of rejected records, and the fields that were seen if any are declared."""
+        if not self._can_reject:
             return 0, None
-        answer = observed_metrics(self._decoded, patience)
-        if answer.get("decoded") != records:
-            return None, None
         fields = of_values_and_keys(watch.seen(answer) for watch in self._fields) if self._fields else None
         return int(answer["rejected"]), fields

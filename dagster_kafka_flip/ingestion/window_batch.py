@@ -518,7 +518,7 @@ class WindowLanding:
     def _decoded(self, records: DataFrame, batch: _Batch, carry: dict[str, str] | None = None) -> DataFrame:
         is_counted = batch.window_watch is not None and self._rules.event_time is None
         batch.watch = BatchObservation(batch.plan.splits, batch.whole, is_counted=is_counted)
-        staged = batch.watch.stage(records, self._spec.decoder)
+        staged = batch.watch.stage(records, self._spec.decoder, carry or ())
         return self._spec.decoder.finish(staged, carry=carry, leave_out_rejected=batch.leaves_out_rejected)
 
     def _transformed(self, rows: DataFrame) -> DataFrame:
