@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import ParquetFile
 
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -45,3 +46,14 @@ def test_the_first_run_reads_everything_the_second_only_what_is_new_and_the_thir
     rows = spark.read.format("delta").load(table)
     assert rows.count() == 19
     assert rows.select("kafka_partition", "kafka_offset").distinct().count() == 19
+
+
+def test_a_files_times_have_statistics_as_int96_has_not(kafka, connection, topic, table, spark_of):
+    kafka.create(topic)
+    kafka.produce(topic, [("k", "v")])
+    ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
+    (file,) = Path(table).glob("*.parquet")
+    group = ParquetFile(file).metadata.row_group(0)
+    columns = {(column := group.column(number)).path_in_schema: column for number in range(group.num_columns)}
+    assert columns["kafka_timestamp"].physical_type == "INT64"
+    assert columns["kafka_timestamp"].is_stats_set
