@@ -51,7 +51,8 @@ TUNED = {
 
 _FORMS = ("raw", "json", "avro", "protobuf")
 
-_V1_LIST = "spark.sql.sources.useV1SourceList"
+# What a session of this package sets, and one with Spark's defaults does not.
+_NOT_BY_DEFAULT = ("spark.sql.sources.useV1SourceList", "spark.sql.parquet.outputTimestampType")
 
 OURS = "ingest()"
 OURS_NULL = 'ingest(), on_error="null"'
@@ -171,17 +172,19 @@ class Ways:
 
     def _available_now(self, form: Form, tuned: Mapping[str, str] | None, table: str) -> None:
         options = self._options(form, tuned or {})
-        before = self._spark.conf.get(_V1_LIST)
+        before = {name: self._spark.conf.get(name) for name in _NOT_BY_DEFAULT}
         if tuned is None:
-            self._spark.conf.unset(_V1_LIST)
+            for name in before:
+                self._spark.conf.unset(name)
         try:
             records = self._spark.readStream.format("kafka").options(**options, startingOffsets="earliest").load()
             writer = self._columns(form, records).writeStream.format("delta").trigger(availableNow=True)
             query = writer.option("checkpointLocation", f"{table}-checkpoint").start(table)
             query.awaitTermination()
         finally:
-            if before is not None:
-                self._spark.conf.set(_V1_LIST, before)
+            for name, value in before.items():
+                if value is not None:
+                    self._spark.conf.set(name, value)
             shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
 
     def _read(self, form: Form) -> DataFrame:
