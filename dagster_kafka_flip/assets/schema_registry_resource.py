@@ -32,14 +32,14 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
     username: str | None = Field(default=None, description="User name, or API key. Needs password.")
     password: str | None = Field(default=None, repr=False, description="Password, or API secret. Give it as an EnvVar.")
     bearer_token: str | None = Field(
-        default=None, repr=False, description="A token that is sent as it is. Give it as an EnvVar."
+        default=None, repr=False, description="A token that is sent unchanged. Give it as an EnvVar."
     )
-    oauth_token_url: str | None = Field(default=None, description="OAuth: where tokens are asked for.")
+    oauth_token_url: str | None = Field(default=None, description="OAuth: the token endpoint.")
     oauth_client_id: str | None = Field(default=None, description="OAuth: the client's id.")
     oauth_client_secret: str | None = Field(
         default=None, repr=False, description="OAuth: the client's secret, as an EnvVar."
     )
-    oauth_scope: str | None = Field(default=None, description="OAuth: the scope to ask for. Default: none.")
+    oauth_scope: str | None = Field(default=None, description="OAuth: the scope to request. Default: none.")
     logical_cluster: str | None = Field(
         default=None, description="Confluent Cloud's id of the registry, lsrc-.... Only with a token or OAuth."
     )
@@ -56,7 +56,7 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
     )
     request_timeout: float = Field(default=20.0, description="Seconds to wait for one URL's answer.")
     max_retries: int = Field(
-        default=3, description="How often a request is repeated after an error that may pass, such as no connection."
+        default=3, description="How often a request is repeated after a temporary error, such as no connection."
     )
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:

@@ -52,12 +52,10 @@ _OPTIONS = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
 class AvroFormat(RegisteredFormat):
     """Decodes Avro's binary encoding into columns, by Spark's own `from_avro`.
 
-    As a value format the fields of a record become columns of their own. Any other schema is one column, and so is a
-    key.
+    A value that is a record becomes one column per field. Any other schema, and a key, is one column.
 
     With a registry, each record is decoded with the schema that it was written with, and read as the reader schema: the
-    given one, or the subject's latest. Without a registry, all records were written with the given
-    schema, and nothing stands before them.
+    given one, or the subject's latest. Without a registry, all records have the given schema, and no schema id.
 
     Strict: a record is rejected if it is truncated, if bytes follow it, if the registry does not have its schema, if
     that can't be read as the reader schema by Avro's schema resolution or has other logical types, if a text is not

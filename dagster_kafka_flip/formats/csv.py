@@ -30,13 +30,13 @@ _LAST_OF_BMP = 0xFFFF
 class CsvFormat(DeclaredFormat):
     r"""Decodes one row of CSV into columns with declared types. The fields are in the declared order.
 
-    As a value format its fields become columns of their own; as a key format it is one STRUCT column.
+    A value becomes one column per field; a key becomes one STRUCT column.
 
-    Strict: a record is rejected if it is no UTF-8, begins with a byte order mark, is empty, contains U+0000, is not
+    Strict: a record is rejected if it is not UTF-8, begins with a byte order mark, is empty, contains U+0000, is not
     exactly one row (with or without a trailing line break), has a quote that is not closed, has more or fewer fields
-    than declared, holds a value that does not fit its field's type, or a null in a field that is declared NOT NULL. A
-    value that Spark would change does not fit: a number with more digits than its DECIMAL holds, one beyond the range
-    of its DOUBLE, a day or a time that does not exist.
+    than declared, has a value that does not fit its field's type, or a null in a NOT NULL field. A value that Spark
+    would change does not fit: a number with more digits than its DECIMAL, one beyond the range of its DOUBLE, a day or
+    a time that does not exist.
 
     A STRING is the field's text as it is, with its spaces. Without a null literal no field is null: an empty text is an
     empty STRING, and fits no number, day, time or BOOLEAN. BOOLEAN is `true` or `false`, DATE `2026-01-31`, TIMESTAMP
@@ -49,8 +49,8 @@ class CsvFormat(DeclaredFormat):
         delimiter: The character between two fields. Default: a comma.
         quote: The character around a field that holds a delimiter or a line break; it is doubled inside. None if there
             is none. Default: `"`.
-        escape: A character that stands inside of quotes before a quote or itself, instead of a doubled quote. A record
-            with one anywhere else is rejected. Default: none.
+        escape: A character before a quote or itself inside quotes, instead of a doubled quote. A record with one
+            elsewhere is rejected. Default: none.
         null_literal: The text that means null, quoted or not. Default: none.
         allow_comments: Whether lines before the row that begin with `#` are left out. Default: no.
         on_error: See Format.

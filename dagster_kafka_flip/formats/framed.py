@@ -27,7 +27,7 @@ class FramedFormat(Format):
 
     Attributes:
         registry: The registry; in Dagster also the key of a SchemaRegistryResource. None if the bytes name no schema.
-        subject: The subject whose latest schema is the reader schema, if none is given. `{topic}` in it stands for the
+        subject: The subject whose latest schema is the reader schema, if none is given. `{topic}` in it is the
             source's topic. Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy.
         schema_id_in: Where records name their schema: `payload` (default; a magic byte and an id before the content) or
             `headers` (Confluent's HeaderSchemaIdSerializer; records without such a header are read as with `payload`).

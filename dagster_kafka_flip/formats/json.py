@@ -51,16 +51,16 @@ _OPTIONS = {
 class JsonFormat(FramedFormat, DeclaredFormat):
     """Decodes a JSON object into columns with declared types.
 
-    As a value format its fields become columns of their own; as a key format it is one STRUCT column.
+    A value becomes one column per field; a key becomes one STRUCT column.
 
-    With a registry, a schema's id stands before the JSON, and is taken off. JSON needs no writer's schema to be read,
-    so the registry is only asked for the subject's latest, and not at all if a schema is given.
+    With a registry, each JSON text follows a schema id, which is removed. The writer's schema is not needed, so the
+    registry is only asked for the subject's latest schema, and not at all if a schema is given.
 
-    Strict: a record is rejected if it is no UTF-8, no JSON object, holds a value that does not fit its field's type, or
-    lacks a field that is declared NOT NULL. A value that Spark would change does not fit: a number with more digits
-    than its DECIMAL holds, one beyond the range of its DOUBLE, half of a surrogate pair. Fields that are not declared
-    are left out. A STRING field takes any JSON value as its text, as Spark does, so that nested JSON can be landed
-    unparsed. Text behind the object's closing brace is not looked at.
+    Strict: a record is rejected if it is not UTF-8 or not a JSON object, has a value that does not fit its field's
+    type, or lacks a NOT NULL field. A value that Spark would change does not fit: a number with more digits than its
+    DECIMAL, one beyond the range of its DOUBLE, half of a surrogate pair. Undeclared fields are left out. A STRING
+    field accepts any JSON value as its text, so nested JSON can be kept unparsed. Text after the object's closing brace
+    is ignored.
 
     Args:
         schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, as a StructType, or as a JSON Schema

@@ -38,15 +38,14 @@ _LENGTH_BYTES = 4
 class ProtobufFormat(RegisteredFormat):
     """Decodes Protobuf's binary encoding into columns, with the package protobuf on Spark's executors.
 
-    As a value format the fields of the message become columns of their own. A key is one column.
+    A value becomes one column per field of the message; a key is one column.
 
     With a registry, each record is decoded with the schema and the message that it was written with, and read as the
-    reader's message: that of the given descriptor set, or of the subject's latest schema. Fields
-    are matched by number. Without a registry, all records were written with the given message, and nothing stands
-    before them.
+    reader's message: that of the given descriptor set, or of the subject's latest schema. Fields are matched by number.
+    Without a registry, all records have the given message, and no schema id.
 
     Strict: a record is rejected if it can't be parsed, if a text is not UTF-8, if a required field is missing, if a
-    timestamp or duration is out of range, if the registry does not have its schema, if it holds another message, or if
+    timestamp or duration is out of range, if the registry does not have its schema, if it is another message, or if
     a field of its message has another type than the reader's.
 
     Args:

@@ -33,7 +33,7 @@ class SchemaRegistry(Settings):
         username: User name, or API key. Needs `password`.
         password: Password, or API secret. Never shown.
         bearer_token: A token that is sent as it is. Never shown.
-        oauth_token_url: OAuth: where tokens are asked for, with a client's credentials.
+        oauth_token_url: OAuth: the token endpoint, for a client's credentials.
         oauth_client_id: OAuth: the client's id.
         oauth_client_secret: OAuth: the client's secret. Never shown.
         oauth_scope: OAuth: the scope to ask for. Default: none.
