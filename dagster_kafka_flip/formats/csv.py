@@ -125,15 +125,20 @@ class CsvFormat(DeclaredFormat):
         cells = f.from_csv(self._row(data), declared, self._options())
 
         def typed(row: Column) -> Column:
-            texts = [self._text(row, number) for number in range(len(fields))]
             values = [
-                value_of(field.dataType, text).alias(field.name) for field, text in zip(fields, texts, strict=True)
+                value_of(field.dataType, self._text(row, number)).alias(field.name)
+                for number, field in enumerate(fields)
             ]
-            return f.struct(f.struct(*values).alias("values"), self._wrong(row, texts).alias("wrong"))
+            return f.struct(row.alias("row"), f.struct(*values).alias("values"))
 
-        # A transform, so that a row is cut once for all fields, outside of Spark's generated code for each record: Java
-        # does not compile methods of more than 8,000 bytes.
-        return f.when(data.isNotNull(), f.get(f.transform(f.array(cells), typed), f.lit(0)))
+        def checked(both: Column) -> Column:
+            row, values = both.getField("row"), both.getField("values")
+            return f.struct(values.alias("values"), self._wrong(row, values).alias("wrong"))
+
+        # Transforms, so that a row is cut once for all fields and a text is cast once, outside of Spark's generated
+        # code for each record: Java does not compile methods of more than 8,000 bytes.
+        done = f.transform(f.transform(f.array(cells), typed), checked)
+        return f.when(data.isNotNull(), f.get(done, f.lit(0)))
 
     def prepared(self, data: Column) -> Column | None:
         """The record as text: Spark copies the bytes each time that it makes a text of them."""
@@ -222,14 +227,15 @@ class CsvFormat(DeclaredFormat):
         text = f.coalesce(row.getField(_field(number)), f.lit(""))
         return text if self.null_literal is None else f.when(text != f.lit(self.null_literal), text)
 
-    def _wrong(self, row: Column, texts: list[Column]) -> Column:
+    def _wrong(self, row: Column, values: Column) -> Column:
         from pyspark.sql import functions as f
 
         wrong = f.when(row.isNull() | row.getField(_CORRUPT).isNotNull(), f.lit(_COUNT))
-        for field, text in zip(self.struct().fields, texts, strict=True):
+        for number, field in enumerate(self.struct().fields):
+            text = self._text(row, number)
             if not field.nullable and self.null_literal is not None:
                 wrong = wrong.when(text.isNull(), f.lit(f"the required field {field.name} is null"))
-            for what, is_so in problems(field.dataType, text):
+            for what, is_so in problems(field.dataType, text, values.getField(field.name)):
                 wrong = wrong.when(text.isNotNull() & is_so, f.lit(f"the value of {field.name} {what}"))
         return wrong
 

@@ -111,19 +111,19 @@ def value_of(data_type: DataType, text: Column) -> Column:
     return text.try_cast(data_type)
 
 
-def problems(data_type: DataType, text: Column) -> list[tuple[str, Column]]:
+def problems(data_type: DataType, text: Column, value: Column) -> list[tuple[str, Column]]:
     """What may be wrong with a text, each with its condition; empty if every text fits.
 
     Args:
         data_type: The declared type.
         text: The field's text; the conditions are true or null if it is null.
+        value: From `value_of`.
     """
     from pyspark.sql.types import StringType
 
     if isinstance(data_type, StringType):
         return []
     misfit = f"does not fit {data_type.simpleString().upper()}"
-    value = value_of(data_type, text)
     pattern = _PATTERNS.get(data_type.typeName())
     found = [] if pattern is None else [(misfit, ~_is(text, pattern))]
     return [*found, (misfit, value.isNull()), *_changes(data_type, text, value)]
