@@ -94,8 +94,9 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
         for mode in ("exact", "offset")
     }
     seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
-    seen["avro"] = _land_avro(kafka, f"{topic}-avro", f"{table}-avro", session, connection)
-    seen["protobuf"] = _land_protobuf(kafka, f"{topic}-protobuf", f"{table}-protobuf", session, connection)
+    with tempfile.TemporaryDirectory() as folder, LocalRegistry(Path(folder)) as local:
+        for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
+            seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, local.url)
     kafka.close()
     print(json.dumps(seen))
 
@@ -116,26 +117,25 @@ def _land_windows(
 
 
 def _land_avro(
-    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection
+    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection, url: str
 ) -> list[list[object]]:
     """Lands records of two schemas, of which the second is met while reading, and one that is cut; rows and error."""
     field: dict[str, object] = {"name": "id", "type": "long"}
     note: dict[str, object] = {"name": "note", "type": ["null", "string"], "default": None}
     texts = [json.dumps({"type": "record", "name": "Order", "fields": fields}) for fields in ([field], [field, note])]
     kafka.create(topic)
-    with tempfile.TemporaryDirectory() as folder, LocalRegistry(Path(folder)) as local:
-        with SchemaRegistryClient({"url": local.url}) as client:
-            older, newer = (client.register_schema(f"{topic}-value", Schema(text, "AVRO")) for text in texts)
-        first, second = (b"\x00" + number.to_bytes(4, "big") for number in (older, newer))
-        # Numbers are in zigzag code; a union begins with its branch.
-        kafka.produce(topic, [(None, first + b"\x02"), (None, second + b"\x04\x02\x02x"), (None, second + b"\x06")])
-        result = ingest(
-            KafkaSource(topics=(topic,)),
-            table,
-            spark=lambda: session,
-            connection=connection,
-            value_format=AvroFormat(registry=SchemaRegistry(url=local.url), on_error="null"),
-        )
+    with SchemaRegistryClient({"url": url}) as client:
+        older, newer = (client.register_schema(f"{topic}-value", Schema(text, "AVRO")) for text in texts)
+    first, second = (b"\x00" + number.to_bytes(4, "big") for number in (older, newer))
+    # Numbers are in zigzag code; a union begins with its branch.
+    kafka.produce(topic, [(None, first + b"\x02"), (None, second + b"\x04\x02\x02x"), (None, second + b"\x06")])
+    result = ingest(
+        KafkaSource(topics=(topic,)),
+        table,
+        spark=lambda: session,
+        connection=connection,
+        value_format=AvroFormat(registry=SchemaRegistry(url=url), on_error="null"),
+    )
     rows = (
         session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "note", "kafka_error").collect()
     )
@@ -143,29 +143,48 @@ def _land_avro(
 
 
 def _land_protobuf(
-    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection
+    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection, url: str
 ) -> list[list[object]]:
     """Lands records of two schemas, of which the second is met while reading, and one that is cut; rows and error."""
     head = 'syntax = "proto3"; message Order { int64 id = 1; '
     texts = [head + "}", head + "optional double price = 2; }"]
     kafka.create(topic)
-    with tempfile.TemporaryDirectory() as folder, LocalRegistry(Path(folder)) as local:
-        with SchemaRegistryClient({"url": local.url}) as client:
-            older, newer = (client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF")) for text in texts)
-        first, second = (b"\x00" + number.to_bytes(4, "big") + b"\x00" for number in (older, newer))
-        price = b"\x11\x00\x00\x00\x00\x00\x00\xf8\x3f"
-        kafka.produce(topic, [(None, first + b"\x08\x01"), (None, second + price), (None, second + price[:-1])])
-        ingest(
-            KafkaSource(topics=(topic,)),
-            table,
-            spark=lambda: session,
-            connection=connection,
-            value_format=ProtobufFormat(registry=SchemaRegistry(url=local.url), on_error="null"),
-        )
+    with SchemaRegistryClient({"url": url}) as client:
+        older, newer = (client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF")) for text in texts)
+    first, second = (b"\x00" + number.to_bytes(4, "big") + b"\x00" for number in (older, newer))
+    price = b"\x11\x00\x00\x00\x00\x00\x00\xf8\x3f"
+    kafka.produce(topic, [(None, first + b"\x08\x01"), (None, second + price), (None, second + price[:-1])])
+    ingest(
+        KafkaSource(topics=(topic,)),
+        table,
+        spark=lambda: session,
+        connection=connection,
+        value_format=ProtobufFormat(registry=SchemaRegistry(url=url), on_error="null"),
+    )
     rows = (
         session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "price", "kafka_error").collect()
     )
     return [*map(list, rows), [newer]]
+
+
+def _land_json(
+    kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection, url: str
+) -> list[list[object]]:
+    """Lands a record behind a schema's id, and one without; value and error of each."""
+    text = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+    kafka.create(topic)
+    with SchemaRegistryClient({"url": url}) as client:
+        number = client.register_schema(f"{topic}-value", Schema(text, "JSON"))
+    kafka.produce(topic, [(None, b"\x00" + number.to_bytes(4, "big") + b'{"id": 1}'), (None, b'{"id": 2}')])
+    ingest(
+        KafkaSource(topics=(topic,)),
+        table,
+        spark=lambda: session,
+        connection=connection,
+        value_format=JsonFormat(registry=SchemaRegistry(url=url), on_error="null"),
+    )
+    rows = session.read.format("delta").load(table).orderBy("kafka_offset").select("id", "kafka_error").collect()
+    return list(map(list, rows))
 
 
 def _land_unreadable(

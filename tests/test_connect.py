@@ -78,3 +78,7 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, ta
     assert orders[:2] == [[1, None, None], [0, 1.5, None]]
     assert orders[2][:2] == [None, None]
     assert orders[2][2].startswith(f"schema {newer}: it is not Order, is truncated")
+    (framed, plain) = seen["json"]
+    assert framed == [1, None]
+    assert plain[0] is None
+    assert plain[1].startswith("its first byte is 0x7B")

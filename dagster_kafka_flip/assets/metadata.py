@@ -88,14 +88,16 @@ def reader_schemas_metadata(result: IngestResult | WindowsResult) -> dict[str, s
     return {f"kafka/{side}_schema": schema for side, schema in result.reader_schemas.items()}
 
 
-def column_changes_metadata(changes: Iterable[str]) -> dict[str, str]:
-    """What was changed about the table's columns: `delta/column_changes`; nothing if nothing was.
+def columns_metadata(results: Sequence[IngestResult | WindowsResult]) -> dict[str, str]:
+    """What was changed about the table's columns, and which ones were not written; nothing if there is nothing to say.
 
     Args:
-        changes: The changes.
+        results: The results.
     """
-    told = ", ".join(dict.fromkeys(changes))
-    return {"delta/column_changes": told} if told else {}
+    changes = [change for result in results for change in result.column_changes]
+    names = [name for result in results for name in result.columns_not_written]
+    told = {"delta/column_changes": changes, "delta/columns_not_written": names}
+    return {name: ", ".join(dict.fromkeys(texts)) for name, texts in told.items() if texts}
 
 
 def column_schema(result: IngestResult | WindowsResult) -> TableSchema:
@@ -155,7 +157,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     metadata |= _event_time(result, previous)
     metadata |= fields_metadata(result.fields)
     metadata |= reader_schemas_metadata(result)
-    metadata |= column_changes_metadata(result.column_changes)
+    metadata |= columns_metadata([result])
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
     if result.location is not None:

@@ -9,8 +9,8 @@ from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRec
 from dagster_kafka_flip.assets.metadata import (
     COLUMN_SCHEMA,
     SPARK_UI,
-    column_changes_metadata,
     column_schema,
+    columns_metadata,
     fields_metadata,
     first_splits,
     known_metadata,
@@ -146,7 +146,7 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
     }
     metadata |= fields_metadata(fields(results))
     metadata |= reader_schemas_metadata(results[-1])
-    metadata |= column_changes_metadata(change for result in results for change in result.column_changes)
+    metadata |= columns_metadata(results)
     if records:
         metadata["kafka/records_per_second"] = per_second(records, seconds)
     if commits:

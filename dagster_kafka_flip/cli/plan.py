@@ -104,7 +104,8 @@ def plan(
 ) -> None:
     """Show what a run would read, for an asset (--asset) or for topics.
 
-    Writes nothing and joins no group. Only uses Kafka, and starts no Spark unless --ask-table is set.
+    Writes nothing and joins no group. Only uses Kafka and the schema registries of an asset's formats, and starts no
+    Spark unless --ask-table is set.
     """
     check_definitions_have_asset(context, asset)
 

@@ -66,6 +66,8 @@ def to_json(request: PlanRequest, run: PlannedRun, parallelism: int) -> dict[str
             "dagster_record": request.record,
             "start_overridden": request.source.overrides_position,
         },
+        "formats": dict(request.formats),
+        "reader_schemas": dict(request.reader_schemas),
         "parallelism": parallelism,
         "splits": [split_to_json(split) for split in run.splits],
         "totals": _totals(run),
@@ -93,6 +95,7 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
             "source": request.source,
             "kafka": f"{kafka}, cluster {plan.state.cluster_id or 'without an id'}",
             "position": request.position,
+            **{f"{side} format": _format(request, side) for side in request.formats},
         },
     )
     out.print()
@@ -123,6 +126,11 @@ def show(request: PlanRequest, run: PlannedRun, limit_rows: int) -> None:
             out.print(f"... and {len(largest) - limit_rows:,} more, with {rest:,} records at most")
     out.print()
     print_fields(out, _summary(run))
+
+
+def _format(request: PlanRequest, side: str) -> str:
+    schema = request.reader_schemas.get(side)
+    return request.formats[side] + ("" if schema is None else f", read as {schema}")
 
 
 def _summary(run: PlannedRun) -> dict[str, object]:

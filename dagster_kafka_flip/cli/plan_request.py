@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from dagster_kafka_flip.cli.options import written
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.ingestion.run_spec import topics_of
 from dagster_kafka_flip.source import next_step
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -42,6 +44,8 @@ class PlanRequest:
         asset: The asset, if given.
         record: Text of Dagster's record, if it is used.
         tolerated: Errors that the asset tolerates.
+        formats: The asset's formats, by `key` and `value`; empty without an asset.
+        reader_schemas: The registered schemas that the run would read records as, by `key` and `value`.
     """
 
     source: KafkaSource
@@ -52,6 +56,8 @@ class PlanRequest:
     asset: str | None = None
     record: Mapping[str, Any] | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
+    formats: Mapping[str, str] = field(default_factory=dict)
+    reader_schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
@@ -111,7 +117,9 @@ def request_of_asset(
 
     Raises:
         click.UsageError: A value is invalid.
-        ConfigurationError: The asset does not exist, can't be loaded, or has partitions, or its position is unknown.
+        ConfigurationError: The asset does not exist, can't be loaded, or has partitions, or its position is unknown;
+            or a reader schema is unusable.
+        SchemaRegistryError: A registry does not answer, or has no such subject.
     """
     from dagster_kafka_flip.cli.asset import DagsterRecord, find_asset
 
@@ -162,7 +170,18 @@ def request_of_asset(
             "table_version": known.table_version,
         },
         tolerated=found.ingestion.tolerated,
+        formats={side: type(form).__name__ for side, form in found.ingestion.decoder.formats.items()},
+        reader_schemas=_reader_schemas(found),
     )
+
+
+def _reader_schemas(found: LandingAsset) -> dict[str, str]:
+    """Asks the registries, as a run does, for what records would be read as."""
+    decoder = found.ingestion.decoder
+    if not decoder.registered:
+        return {}
+    with contextlib.closing(found.with_registries().decoder.bound(topics_of(found.source))) as bound:
+        return bound.reader_schemas
 
 
 def _position_in_table(found: LandingAsset) -> tuple[int | None, EnumeratorState | None]:

@@ -62,7 +62,7 @@ class Decoder:
         if columns is not None:
             expect("columns", columns, KafkaColumns, "KafkaColumns(...)")
         decoder = cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
-        _check_names(decoder.landed_names or ())
+        _check_names(decoder.landed_names or (), decoder.columns)
         return decoder
 
     def stage(self, records: DataFrame) -> DataFrame:
@@ -111,23 +111,36 @@ class Decoder:
         key, value = (data if form.prepared(data) is None else f.col(name) for form, data, name in self._sides())
         return key, value
 
-    def schema_texts(self) -> list[Column]:
-        """The schemas that key and value were written with, `key_schema` and `value_schema`; null if unknown."""
+    def written_with(self) -> list[Column]:
+        """The schemas that key and value were written with.
+
+        Their texts, `key_schema` and `value_schema`, are null if they are unknown. Their ids, `key_schema_id` and
+        `value_schema_id`, are null if the record names none.
+        """
         from pyspark.sql import functions as f
 
-        key, value = self._framed()
         found: list[Column] = []
-        for name, form, data in (("key_schema", self.key_format, key), ("value_schema", self.value_format, value)):
-            text = form.schema_text(data) if isinstance(form, FramedFormat) else None
-            found.append((f.lit(None) if text is None else text).cast("string").alias(name))
+        for side, form, data in zip(
+            ("key", "value"), (self.key_format, self.value_format), self._framed(), strict=True
+        ):
+            is_framed = isinstance(form, FramedFormat)
+            text, number = (form.schema_text(data), form.schema_id(data)) if is_framed else (None, None)
+            for name, column in ((f"{side}_schema", text), (f"{side}_schema_id", number)):
+                found.append((f.lit(None) if column is None else column).cast("string").alias(name))
         return found
+
+    @property
+    def formats(self) -> dict[str, Format]:
+        """The formats by `key` and `value`."""
+        return {"key": self.key_format, "value": self.value_format}
 
     @property
     def registered(self) -> dict[str, FramedFormat]:
         """The formats with a registry, by `key` and `value`."""
-        formats = {"key": self.key_format, "value": self.value_format}
         return {
-            side: form for side, form in formats.items() if isinstance(form, FramedFormat) and form.registry is not None
+            side: form
+            for side, form in self.formats.items()
+            if isinstance(form, FramedFormat) and form.registry is not None
         }
 
     @property
@@ -300,7 +313,7 @@ class Decoder:
             # A filter, because a column that the transform drops would not be computed, and not be checked.
             staged = staged.where(f.when(fatal.isNull(), f.lit(True)).otherwise(f.raise_error(message).cast("boolean")))
         columns = self._landed() + [(name, f.col(staged_name)) for staged_name, name in (carry or {}).items()]
-        _check_names([name for name, _ in columns])
+        _check_names([name for name, _ in columns], self.columns)
         # A comment goes with its column, through the transform as well, to the table and to Dagster.
         texts = self.value_format.comments()
         return staged.select(
@@ -385,14 +398,16 @@ def _problem(form: Format, data: Column, parsed: Column) -> Column:
     return f.lit(None).cast("string") if problem is None else problem
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str], columns: KafkaColumns) -> None:
     seen: set[str] = set()
+    chosen = {columns.name(field).lower() for field in columns.fields}
     for name in names:
         # Column names in Spark and Delta are case-insensitive.
         if name.lower() in seen:
+            or_leave_out = ", or leave the field out of KafkaColumns.fields" if name.lower() in chosen else ""
             msg = (
                 f"two columns would be named {name!r}: one comes from the value, one from the record itself. Rename "
-                "the field, choose another prefix in KafkaColumns, or leave the field out of KafkaColumns.fields"
+                f"the field, {'' if or_leave_out else 'or '}choose another prefix in KafkaColumns{or_leave_out}"
             )
             raise ConfigurationError(msg)
         seen.add(name.lower())

@@ -9,7 +9,15 @@ from pydantic import PrivateAttr, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import Format
-from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, framed, frames_of, has_frame, header_name
+from dagster_kafka_flip.formats.frames import (
+    SchemaIdIn,
+    frame,
+    framed,
+    frames_of,
+    has_frame,
+    header_name,
+    schema_id_text,
+)
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
@@ -245,6 +253,14 @@ class FramedFormat(Format):
                 is_so = has_frame(data, digits)
                 found = f.when(is_so, schema.text) if found is None else found.when(is_so, schema.text)
         return found
+
+    def schema_id(self, data: Column) -> Column | None:
+        """The number or the guid of the schema that a record names, as text; None if records name none.
+
+        Args:
+            data: The framed key or value.
+        """
+        return schema_id_text(self.frame(data)) if self.is_framed else None
 
     def frame(self, data: Column) -> Column:
         """The frame of a framed payload; null if it has none."""

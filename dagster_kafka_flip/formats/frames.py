@@ -119,6 +119,19 @@ def schema_id(digits: str) -> int | str:
     return int.from_bytes(content[1:], "big") if content[:1] == _NUMBER else str(uuid.UUID(bytes=content[1:]))
 
 
+def schema_id_text(frame: Column) -> Column:
+    """As `schema_id`, of a column of frames, as text.
+
+    Args:
+        frame: The frames as hexadecimal digits; null for a payload without one.
+    """
+    from pyspark.sql import functions as f
+
+    digits = f.lower(f.substring(frame, 3, 2 * _GUID_BYTES))
+    guid = f.regexp_replace(digits, "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
+    return f.when(frame.startswith(_NUMBER.hex()), f.conv(digits, 16, 10)).otherwise(guid)
+
+
 def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
     """Why a payload has no frame, as text.
 

@@ -63,7 +63,7 @@ def rejected_rows(
     staged = decoder.stage(read(spec.source, session, assignment))
     fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
     rows = (
-        staged.select(*fields, decoder.problem().alias("error"), *decoder.schema_texts())
+        staged.select(*fields, decoder.problem().alias("error"), *decoder.written_with())
         # The observation also prevents Spark from moving filters past it, so each record is parsed once.
         .observe(counted, f.count("error").alias("rejected"))
         .where("error IS NOT NULL")

@@ -37,7 +37,7 @@ DEAD_LETTER_SCHEMA = (
     "kafka_timestamp_type INT, kafka_headers ARRAY<STRUCT<key: STRING, value: BINARY>>, kafka_key BINARY, "
     "kafka_value BINARY, error STRING, stream STRING, target_table STRING, run_id STRING, attempt STRING, "
     "landed_at TIMESTAMP_LTZ, kafka_cluster_id STRING, kafka_topic_id STRING, target_table_id STRING, "
-    "key_schema STRING, value_schema STRING"
+    "key_schema STRING, key_schema_id STRING, value_schema STRING, value_schema_id STRING"
 )
 
 

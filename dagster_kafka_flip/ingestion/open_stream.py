@@ -230,6 +230,7 @@ class OpenStream:
             columns=names_and_types(self._landing.columns),
             comments=comments(self._landing.columns),
             column_changes=() if self._landing.columns is None else self._landing.columns.changes,
+            columns_not_written=() if self._landing.columns is None else self._landing.columns.not_written,
             reader_schemas=self._spec.decoder.reader_schemas,
             overrides_start=self._reads.overriding is not None,
             started_spark=True,

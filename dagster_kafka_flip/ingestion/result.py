@@ -146,6 +146,7 @@ class IngestResult:
         comments: The comment of each column that has one, if Spark was started.
         reader_schemas: The registered schemas that records were read as, by `key` and `value`.
         column_changes: What the run changed about the table's columns, such as `+ note string`.
+        columns_not_written: Columns of the table, and fields in them, that the records did not have.
         overrides_start: Whether the run's start was overridden.
         started_spark: Whether the run used a Spark session.
         group_commit_failures: Number of failed commits to the consumer group.
@@ -167,6 +168,7 @@ class IngestResult:
     comments: Mapping[str, str] = field(default_factory=dict[str, str])
     reader_schemas: Mapping[str, str] = field(default_factory=dict[str, str])
     column_changes: tuple[str, ...] = ()
+    columns_not_written: tuple[str, ...] = ()
     overrides_start: bool = False
     started_spark: bool = False
     group_commit_failures: int = 0

@@ -64,11 +64,15 @@ class RunSpec(Generic[Source_co]):
         """
         if not self.decoder.registered:
             return self
-        return replace(self, decoder=self.decoder.bound(_topics(self.source)))
+        return replace(self, decoder=self.decoder.bound(topics_of(self.source)))
 
 
-def _topics(source: Source) -> set[str] | None:
-    """The topics of a source; None if only the brokers know them."""
+def topics_of(source: Source) -> set[str] | None:
+    """The topics of a source; None if only the brokers know them.
+
+    Args:
+        source: The source.
+    """
     if not isinstance(source, KafkaSource) or source.topic_pattern is not None:
         return None
     return set(source.topics or ()) | {topic_partition.topic for topic_partition in source.partitions or ()}

@@ -23,7 +23,6 @@ from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
-from dagster_kafka_flip.table.schema import TableColumns
 from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.table_version import TableVersion
     from dagster_kafka_flip.table.written import Committed
 
@@ -225,7 +225,7 @@ class Landing:
         columns = self._table.check_schema(rows.schema)
         before = () if self.columns is None else self.columns.changes
         # A repeat finds the same changes.
-        self.columns = TableColumns(columns.struct, tuple(dict.fromkeys((*before, *columns.changes))))
+        self.columns = replace(columns, changes=tuple(dict.fromkeys((*before, *columns.changes))))
         plan = assignment.plan
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:

@@ -374,6 +374,7 @@ class WindowLanding:
             columns=names_and_types(batch.columns),
             comments=comments(batch.columns),
             column_changes=() if batch.columns is None else batch.columns.changes,
+            columns_not_written=() if batch.columns is None else batch.columns.not_written,
             reader_schemas=self._spec.decoder.reader_schemas,
             plan_seconds=plan_seconds,
             read_and_write_seconds=seconds - confirm_seconds,

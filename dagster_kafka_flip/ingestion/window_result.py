@@ -55,6 +55,7 @@ class WindowsResult:
         kept: Topic partitions that the table has windows of and that were not read: their rows stayed.
         spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.
         column_changes: What the commit changed about the table's columns, such as `+ note string`.
+        columns_not_written: Columns of the table, and fields in them, that the records did not have.
     """
 
     plan: WindowPlan
@@ -76,6 +77,7 @@ class WindowsResult:
     kept: tuple[TopicPartition, ...] = ()
     spark_seconds: float = 0.0
     column_changes: tuple[str, ...] = ()
+    columns_not_written: tuple[str, ...] = ()
 
     def rows_of(self, window: PlannedWindow, topics: Collection[str] | None = None) -> int | None:
         """Rows of one of its windows; None if they aren't known.

@@ -18,6 +18,10 @@ _COLUMN_MAPPING = "delta.columnMapping.mode"
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # From narrow to wide.
 _WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
+_ALLOW_WIDENING = (
+    "set the property 'delta.enableTypeWidening' of the table to true by ALTER TABLE ... SET TBLPROPERTIES; then only "
+    "readers with type widening can read it (Delta 3.2 and later)"
+)
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
@@ -28,10 +32,12 @@ class TableColumns:
     Attributes:
         struct: The columns.
         changes: What the batch changes about them, such as `+ note string` and `amount int -> bigint`.
+        not_written: Columns, and fields in them, that the batch does not have, such as `address.city`.
     """
 
     struct: StructType
     changes: tuple[str, ...] = ()
+    not_written: tuple[str, ...] = ()
 
 
 def check_schema(
@@ -54,8 +60,8 @@ def check_schema(
             message shows all differences.
     """
     found = list(_differences(batch, table, ""))
-    named = {field.name.lower() for field in batch.fields}
-    missing = [field.name for field in table.fields if not field.nullable and field.name.lower() not in named]
+    absent = list(_absent(batch, table, ""))
+    missing = [name for name, field in absent if not field.nullable and field in table.fields]
     changed = [one for one in found if one.table is not None]
     added = [one for one in found if one.table is None]
     can_widen = bool(changed) and all(one.is_wider for one in changed)
@@ -65,11 +71,11 @@ def check_schema(
         )
         ways_on = "Change the value format, cast in the transform, or use another table"
         if can_widen:
-            ways_on = (
-                "To widen it, set schema_evolution=True on its DeltaTarget and the table property "
-                "'delta.enableTypeWidening' to true, which only readers with type widening can read (Delta 3.2 and "
-                "later); or cast in the transform"
-            )
+            steps = [
+                *(() if may_change else ("set schema_evolution=True on its DeltaTarget",)),
+                *(() if may_widen() else (_ALLOW_WIDENING,)),
+            ]
+            ways_on = f"To widen it, {' and '.join(steps)}; or cast in the transform"
         msg = f"the batch does not fit the table {name}: {what}. Nothing was written. {ways_on}"
     elif missing:
         msg = (
@@ -83,9 +89,12 @@ def check_schema(
             "DeltaTarget to add it, or drop it in the transform"
         )
     else:
-        return TableColumns(merged(table, batch), tuple(str(one) for one in found))
-    if len(found) + len(missing) > 1:
-        lines = [line for one in found for line in one.lines()] + [f"- {column} NOT NULL" for column in missing]
+        return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))
+    if len(found) + len(absent) > 1:
+        lines = [line for one in found for line in one.lines()] + [
+            f"- {column} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+            for column, field in absent
+        ]
         msg = "\n".join([f"{msg}. The table (-) and the batch (+):", *lines])
     raise SchemaMismatchError(msg)
 
@@ -140,6 +149,19 @@ def _type_differences(batch: DataType, table: DataType, path: str) -> Iterator[_
         yield from _type_differences(batch.valueType, table.valueType, f"{path}{{}}")
     elif batch != table:
         yield _Difference(path, table.simpleString(), batch.simpleString(), _is_wider(batch, table))
+
+
+def _absent(batch: StructType, table: StructType, prefix: str) -> Iterator[tuple[str, StructField]]:
+    """Columns, and fields of STRUCTs in them, that only the table has."""
+    from pyspark.sql.types import StructType
+
+    there = {field.name.lower(): field.dataType for field in batch.fields}
+    for field in table.fields:
+        path, kind = f"{prefix}{field.name}", there.get(field.name.lower())
+        if kind is None:
+            yield path, field
+        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
+            yield from _absent(kind, field.dataType, f"{path}.")
 
 
 def _is_wider(batch: DataType, table: DataType) -> bool:

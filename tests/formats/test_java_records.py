@@ -24,7 +24,7 @@ NOTE = "Grüße \N{BALLOON}"
 ID = 2**53 + 1
 
 
-def _in_a_run(form: Any, number: int, kind: str, text: str) -> Any:
+def _in_a_run(form: Any, number: int, kind: Any, text: str) -> Any:
     form = form.model_copy()
     form._book = SchemaBook(None, {f"00{number:08X}": RegisteredSchema(number, kind, text), f"00{0:08X}": None})
     return form

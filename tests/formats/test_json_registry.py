@@ -178,9 +178,10 @@ def test_the_schema_of_a_rejected_record_is_told_if_it_is_the_readers(spark):
         read = form.read_with(registered)
         decoder = Decoder.of(None, read, None)
         records = _records(spark, [FRAME, b"\x01" + GUID.bytes, b"\x00\x00\x00\x00\x08"])
-        frame = records.select("offset", *decoder.schema_texts()).orderBy("offset")
+        frame = records.select("offset", *decoder.written_with()).orderBy("offset")
         assert [row["value_schema"] for row in frame.collect()] == [text if known else None for known in named]
-        assert frame.select(f.col("key_schema")).first()[0] is None
+        assert [row["value_schema_id"] for row in frame.collect()] == ["7", str(GUID), "8"]
+        assert frame.select(f.col("key_schema"), f.col("key_schema_id")).first() == (None, None)
 
 
 @pytest.mark.parametrize("where", ["payload", "headers"])

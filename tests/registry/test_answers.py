@@ -287,6 +287,16 @@ def test_who_never_answers_is_waited_for_one_timeout(server: HttpServer):
     assert len(server.requests) == 1
 
 
+def test_a_slow_answer_is_waited_for_and_asked_for_once(server: HttpServer):
+    def reply(_: Request) -> tuple[int, str]:
+        time.sleep(0.5)
+        return 200, json.dumps({"schema": '"long"'})
+
+    server.reply = reply
+    assert ask(server.url, request_timeout=10.0).text == '"long"'
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize(("status", "tries"), [(503, 3), (429, 3), (500, 3), (400, 1), (401, 1), (404, 1)])
 def test_only_what_may_pass_is_asked_again(server: HttpServer, status: int, tries: int):
     server.says(status, {"error_code": status, "message": "x"})

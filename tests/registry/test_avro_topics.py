@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError as RefusedError
 from confluent_kafka.serialization import MessageField, SerializationContext
 from dagster import materialize
 
@@ -21,6 +24,7 @@ from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.broker.local_registry import LocalRegistry
+from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import (
     ConfigurationError,
     RecordsRejectedError,
@@ -196,6 +200,74 @@ def test_a_new_field_needs_schema_evolution(kafka, topic, table, produce, run):
     assert landed.count(table) == 1
 
 
+def test_what_the_registry_refuses_and_what_it_lets_through(kafka, topic, table, client, registry, produce, run):
+    subject = f"{topic}-value"
+    kafka.create(topic)
+    produce(V1, {"id": 1})
+    client.set_compatibility(subject, "BACKWARD")
+    other = V1.replace('"long"', '"string"')
+    # A producer can't write with it, so no run meets it.
+    with pytest.raises(RefusedError) as refused:
+        produce(other, {"id": "x"})
+    assert refused.value.http_status_code == 409
+    assert run().reader_schemas["value"].startswith(f"{subject} version 1 ")
+
+    client.set_compatibility(subject, "NONE")
+    produce(other, {"id": "x"})
+    with pytest.raises(SchemaMismatchError, match="the column id is bigint in the table and string in the batch"):
+        run()
+    with pytest.raises(RecordsRejectedError, match=rf"{topic}-0 offset 1: schema \d+ can't be read as .*: id: "):
+        run(AvroFormat(V1, registry=registry))
+    # The producer's team takes the version back. Its record stays, and so does its schema.
+    client.delete_version(subject, 2)
+    produce(V1, {"id": 3})
+    result = run(dead_letter=f"{table}-rejected")
+    assert result.reader_schemas["value"].startswith(f"{subject} version 1 ")
+    assert landed.rows(table, "id") == [(1,), (3,)]
+    ((error, schema),) = landed.rows(f"{table}-rejected", "error", "value_schema")
+    assert "can't be read as the reader schema" in error
+    assert json.loads(schema) == json.loads(other)
+
+
+PROJECT = """
+from dagster import Definitions
+from dagster_kafka_flip import *
+
+orders = build_kafka_delta_asset(
+    name="orders",
+    source=KafkaSource(topics=({topic!r},)),
+    table={table!r},
+    value_format=AvroFormat(registry="schemas"),
+)
+defs = Definitions(
+    assets=[orders],
+    resources={{
+        "kafka": KafkaResource(bootstrap_servers={broker!r}),
+        "spark": SparkResource(),
+        "schemas": SchemaRegistryResource(url={url!r}, request_timeout=2),
+    }},
+)
+"""
+
+
+def test_a_plan_tells_what_records_would_be_read_as(kafka, topic, table, registry, broker, produce, tmp_path):
+    kafka.create(topic)
+    path = tmp_path / f"project_{topic.replace('-', '_')}.py"
+    path.write_text(PROJECT.format(topic=topic, table=table, broker=broker, url=registry.url))
+
+    def plan(*more):
+        return CliRunner().invoke(main, ["plan", "--asset", "orders", "-f", str(path), *more])
+
+    missing = plan()
+    assert missing.exit_code == 1
+    assert f"{topic}-value" in missing.output
+    produce(V1, {"id": 1})
+    told = json.loads(plan("--json").stdout)
+    assert told["formats"] == {"key": "RawFormat", "value": "AvroFormat"}
+    assert told["reader_schemas"]["value"].startswith(f"{topic}-value version 1 (schema ")
+    assert re.search(rf"value format +AvroFormat, read as {topic}-value version 1", " ".join(plan().stdout.split()))
+
+
 def test_referenced_schemas_and_keys(kafka, topic, table, client, registry, connection, spark_of):
     address = {"type": "record", "name": "Address", "namespace": "shop", "fields": [{"name": "city", "type": "string"}]}
     client.register_schema(f"{topic}-address", Schema(json.dumps(address), "AVRO"))
@@ -231,7 +303,8 @@ def test_an_id_that_the_registry_does_not_have(kafka, topic, table, spark, regis
     result = run(dead_letter=f"{table}-rejected")
     assert (result.rows, result.dead_letters) == (2, 2)
     assert landed.rows(table, "id") == [(1,), (2,)]
-    assert landed.rows(f"{table}-rejected", "kafka_offset", "value_schema") == [(1, None), (2, None)]
+    letters = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
+    assert letters == [(1, None, "2147483647"), (2, None, None)]
     # A record that can't be decoded, though its schema is there, brings the schema with it.
     produce(V1, {"id": 3}, behind=b"more")
     assert run(dead_letter=f"{table}-rejected").dead_letters == 1

@@ -155,7 +155,7 @@ def test_references_and_keys_and_ids_in_headers(kafka, topic, table, client, reg
     ]
 
 
-def test_dead_letters_and_nulls_and_failures(kafka, topic, table, produce, run, registry):
+def test_dead_letters_and_nulls_and_failures(kafka, topic, table, client, produce, run, registry):
     kafka.create(topic)
     produce(V1, {"id": 1})
     kafka.produce(topic, [(None, b'{"id": 2}')])
@@ -168,10 +168,11 @@ def test_dead_letters_and_nulls_and_failures(kafka, topic, table, produce, run, 
 
     result = run(dead_letter=f"{table}-rejected")
     assert (result.rows, result.dead_letters) == (2, 2)
-    letters = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema")
-    assert [(offset, None if text is None else json.loads(text)) for offset, text in letters] == [
-        (1, None),
-        (3, json.loads(V1)),
+    letters = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
+    number = str(client.get_latest_version(f"{topic}-value").schema_id)
+    assert [(offset, None if text is None else json.loads(text), name) for offset, text, name in letters] == [
+        (1, None, None),
+        (3, json.loads(V1), number),
     ]
     kept = f"{table}-kept"
     assert run(JsonFormat(registry=registry, on_error="null"), target=DeltaTarget(table=kept)).rows == 4

@@ -22,9 +22,13 @@ from confluent_kafka.schema_registry.common.protobuf import (
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.schema_registry.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext
+from dagster import materialize
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
+from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
+from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
+from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
@@ -42,6 +46,8 @@ HEAD = 'syntax = "proto3"; package shop; '
 V1 = HEAD + "message Order { int64 id = 1; }"
 V2 = HEAD + "message Order { int64 id = 1; optional string note = 2; }"
 V3 = HEAD + "message Order { int64 id = 1; optional string note = 2; map<string, int32> n = 3; }"
+OTHER = HEAD + "message Refund { string id = 1; }"
+MISFIT = HEAD + "message Order { string id = 1; }"
 
 
 def pool_of(text, references=()):
@@ -183,8 +189,8 @@ def test_records_that_can_not_be_read_become_dead_letters(
 ):
     kafka.create(topic)
     (whole,) = serialized(V1, {"id": 1})
-    (other,) = serialized(HEAD + "message Refund { string id = 1; }", {"id": "x"}, name="shop.Refund", subject="other")
-    (misfit,) = serialized(HEAD + "message Order { string id = 1; }", {"id": "x"}, subject=f"{topic}-misfit")
+    (other,) = serialized(OTHER, {"id": "x"}, name="shop.Refund", subject="other")
+    (misfit,) = serialized(MISFIT, {"id": "x"}, subject=f"{topic}-misfit")
     number, of_other, of_whole = (int.from_bytes(each[1:5], "big") for each in (misfit, other, whole))
     bad = [b"\x00\x7f\xff\xff\xff\x00", b"", whole + b"\xff", other, misfit]
     produce(kafka, topic, [whole, *bad])
@@ -206,6 +212,12 @@ def test_records_that_can_not_be_read_become_dead_letters(
         ),
         (4, f"schema {of_other} is a shop.Refund here, but the reader schema is shop.Order"),
         (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string, not int64"),
+    ]
+    told = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
+    ids = ("2147483647", None, str(of_whole), str(of_other), str(number))
+    assert sorted(told) == [
+        (offset, text, schema_id)
+        for offset, text, schema_id in zip(range(1, 6), (None, None, V1, OTHER, MISFIT), ids, strict=True)
     ]
     letters = spark.read.format("delta").load(f"{table}-rejected")
     again = decode_dead_letters(letters, value_format=ProtobufFormat(compiled(V1), registry=registry, on_error="null"))
@@ -234,3 +246,39 @@ def test_what_confluents_python_client_registers_by_itself(kafka, topic, table, 
     produce(kafka, topic, [value])
     assert run().rows == 1
     assert landed.rows(table, "id", "note") == [(4, "x")]
+
+
+def test_an_asset_says_what_its_columns_are_and_what_a_run_changed(
+    kafka, topic, table, registry, broker, spark, serialized, instance
+):
+    first = HEAD + "message Order {\n  // The number.\n  int64 id = 1;\n  string name = 2;\n}"
+    second = HEAD + "message Order {\n  int64 id = 1;\n  // What the customer's said.\n  optional string note = 2;\n}"
+    kafka.create(topic)
+    orders = build_kafka_delta_asset(
+        name="orders",
+        source=KafkaSource(topics=(topic,)),
+        table=DeltaTarget(table=table, schema_evolution=True),
+        value_format=ProtobufFormat(registry="schemas"),
+        columns=OFFSET,
+    )
+    resources = {
+        "kafka": KafkaResource(bootstrap_servers=broker),
+        "spark": SparkResource(),
+        "schemas": SchemaRegistryResource(url=registry.url),
+    }
+    seen: Any = []
+    for text, order in ((first, {"id": 1}), (second, {"id": 2, "note": "x"})):
+        produce(kafka, topic, serialized(text, order))
+        result = materialize([orders], resources=resources, instance=instance)
+        (landed_it,) = result.asset_materializations_for_node("orders")
+        seen.append({name: entry.value for name, entry in landed_it.metadata.items()})
+    assert not {"delta/column_changes", "delta/columns_not_written"} & set(seen[0])
+    # The field has another name, so it is another column.
+    assert (seen[1]["delta/column_changes"], seen[1]["delta/columns_not_written"]) == ("+ note string", "name")
+    versions = [str(metadata["kafka/value_schema"]).partition(" (")[0] for metadata in seen]
+    assert versions == [f"{topic}-value version {number}" for number in (1, 2)]
+    columns = {column.name: column.description for column in seen[1]["dagster/column_schema"].columns}
+    # The first comment stays although the second schema has none.
+    assert (columns["id"], columns["note"]) == ("The number.", "What the customer's said.")
+    described = {row["col_name"]: row["comment"] for row in spark.sql(f"DESCRIBE TABLE delta.`{table}`").collect()}
+    assert {name: described[name] for name in ("id", "note")} == {name: columns[name] for name in ("id", "note")}

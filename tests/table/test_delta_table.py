@@ -597,7 +597,8 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
             "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
             (
                 "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True on its "
-                "DeltaTarget to add it, or drop it in the transform"
+                "DeltaTarget to add it, or drop it in the transform. The table (-) and the batch (+):\n+ s.b int\n"
+                "- s.l array<struct<x:string>>"
             ),
         ),
         (
@@ -605,7 +606,9 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
             (
                 "the batch does not fit the table {table}: the column id is bigint in the table and int in the batch. "
                 "Nothing "
-                "was written. Change the value format, cast in the transform, or use another table"
+                "was written. Change the value format, cast in the transform, or use another table. The table (-) and "
+                "the batch (+):\n- id bigint\n+ id int\n- s struct<a:int,l:array<struct<x:string>>>\n"
+                "- m map<string,int>"
             ),
         ),
         (
@@ -617,7 +620,7 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
                 "string in the "
                 "batch. Nothing was written. Change the value format, cast in the transform, or use another table. The "
                 "table (-) and the batch (+):\n- S.a int\n+ S.a string\n- S.l[].x string\n+ S.l[].x int\n- m{{}} int\n"
-                "+ m{{}} string"
+                "+ m{{}} string\n- name string"
             ),
         ),
         (
@@ -625,14 +628,16 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
             (
                 "the batch does not fit the table {table}: the column s is struct<a:int,l:array<struct<x:string>>> "
                 "in the table and string in the batch. Nothing was written. Change the value format, cast in the "
-                "transform, or use another table"
+                "transform, or use another table. The table (-) and the batch (+):\n"
+                "- s struct<a:int,l:array<struct<x:string>>>\n+ s string\n- name string\n- m map<string,int>"
             ),
         ),
         (
             "name STRING",
             (
                 "the table {table} requires id, which the batch does not have. Nothing was written. Add the column in "
-                "the transform, or drop NOT NULL from the table's"
+                "the transform, or drop NOT NULL from the table's. The table (-) and the batch (+):\n"
+                "- id bigint NOT NULL\n- s struct<a:int,l:array<struct<x:string>>>\n- m map<string,int>"
             ),
         ),
     ],
@@ -679,7 +684,8 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_told(sp
         1: (1.5, "2.2500", [3], {"k": 4}, None),
         4294967296: (1.1, "2.1234", [70000], {"k": 5000000000}, 7),
     }
-    assert stream.check_schema(wide.schema).changes == ()
+    again = stream.check_schema(wide.drop("n").schema)
+    assert (again.changes, again.not_written) == ((), ("n",))
 
 
 @pytest.mark.parametrize(("evolves", "allowed"), [(False, "true"), (True, "false")])
@@ -691,9 +697,13 @@ def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_tol
     stream = DeltaTable(spark, DeltaTarget(table=table, schema_evolution=evolves))
     with pytest.raises(SchemaMismatchError) as error:
         stream.check_schema(_struct("id BIGINT, name STRING, note STRING"))
-    assert "the column id is int in the table and bigint in the batch. Nothing was written. To widen it, set " in str(
-        error.value
+    step = (
+        "set the property 'delta.enableTypeWidening'"
+        if evolves
+        else "set schema_evolution=True on its DeltaTarget; or cast"
     )
+    message = f"the column id is int in the table and bigint in the batch. Nothing was written. To widen it, {step}"
+    assert message in str(error.value)
     assert str(error.value).endswith("The table (-) and the batch (+):\n- id int\n+ id bigint\n+ note string")
     # What Delta does not widen by itself is never tried.
     for other in ("id DOUBLE", "id DECIMAL(20, 0)", "id STRING", "id SMALLINT"):
