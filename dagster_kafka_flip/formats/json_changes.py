@@ -1,8 +1,8 @@
 r"""Detects values that Spark's JSON parser changes without an error; such records are rejected.
 
-Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, and a question mark of half a surrogate pair. A
-time without a date becomes that time of the day on which it is read, and a bare number of 16 digits any TIMESTAMP,
-since its microseconds overflow.
+Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, a question mark of half a surrogate pair, and
+-128 of a TINYINT of 128. A time without a date becomes that time of the day on which it is read, and a bare number of
+16 digits any TIMESTAMP, since its microseconds overflow.
 
 An exact check costs as much as parsing the record again. So there are two checks: a cheap one for every record
 (`doubt`), with false positives but no false negatives, and an exact one (`exact`) for suspected records. Changes that
@@ -50,7 +50,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@$-]+")
 
 
 def with_room(struct: StructType) -> StructType:
-    """The type for parsing: decimals get additional digits, so that rounding becomes visible.
+    """The type for parsing: decimals get additional digits and a TINYINT more bits, so that changes become visible.
 
     Args:
         struct: The declared fields.
@@ -59,7 +59,7 @@ def with_room(struct: StructType) -> StructType:
 
 
 def as_declared(data_type: DataType, parsed: Column) -> Column:
-    """Casts a value with additional digits to the declared type. Excess digits make it null.
+    """Casts a value that was parsed `with_room` to the declared type. What is too long for it becomes null.
 
     Args:
         data_type: The declared type.
@@ -74,7 +74,7 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
     Args:
         struct: The declared fields.
         text: The JSON text.
-        parsed: The parsed value with additional digits.
+        parsed: The value, parsed `with_room`.
     """
     doubts: list[Column] = []
     if rooms := [room for _, _, room in _decimals(struct, None) if room]:
@@ -106,10 +106,35 @@ def _is_rounded(struct: StructType, parsed: Column) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
-    declared = StructType([field for field in struct.fields if _has_room(field.dataType)])
-    # As one value: Java does not compile methods of more than 8,000 bytes, and Spark creates a separate one for it.
-    roomy = f.struct(*(parsed.getField(field.name).alias(field.name) for field in declared.fields))
-    return ~roomy.eqNullSafe(as_declared(declared, roomy).try_cast(with_room(declared)))
+    affected = [field for field in struct.fields if any(room for _, _, room in _decimals(field.dataType, None))]
+    declared = StructType([field for field in affected if _can_be_compared(field.dataType)])
+    found: list[Column] = []
+    if declared.fields:
+        # As one value: Java does not compile methods of more than 8,000 bytes, and Spark creates a separate one for it.
+        roomy = f.struct(*(parsed.getField(field.name).alias(field.name) for field in declared.fields))
+        found.append(~roomy.eqNullSafe(as_declared(declared, roomy).try_cast(with_room(declared))))
+    for field in affected:
+        if field not in declared.fields:
+            rules = _rules(field.dataType, parsed.getField(field.name), field.name, field.name, _rounded)
+            found.extend(f.coalesce(is_so, f.lit(False)) for _, is_so in rules)
+    return reduce(lambda one, other: one | other, found)
+
+
+def _rounded(data_type: DataType, column: Column, name: str | None) -> Rules:
+    """Whether a decimal uses its additional digits. In a MAP it has none."""
+    from pyspark.sql.types import DecimalType
+
+    del name
+    if not isinstance(data_type, DecimalType):
+        return []
+    return [("", ~column.eqNullSafe(column.try_cast(data_type).try_cast(_roomy(data_type))))]
+
+
+def _can_be_compared(data_type: DataType) -> bool:
+    """Whether Spark compares such values."""
+    from pyspark.sql.types import MapType, VariantType
+
+    return _only(data_type, lambda inner: isinstance(inner, (MapType, VariantType))) is None
 
 
 def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
@@ -218,15 +243,18 @@ def _has_room(data_type: DataType) -> bool:
 
 
 def _roomy(data_type: DataType) -> DataType:
-    from pyspark.sql.types import DecimalType
+    from pyspark.sql.types import ByteType, DecimalType, ShortType
+
+    def roomy_in_map(leaf: DataType) -> DataType:
+        return ShortType() if isinstance(leaf, ByteType) else leaf
 
     def roomy(leaf: DataType) -> DataType:
         if not isinstance(leaf, DecimalType):
-            return leaf
+            return roomy_in_map(leaf)
         return DecimalType(leaf.precision + _room(leaf), leaf.scale + _room(leaf))
 
     # Spark can't compare maps.
-    return _with_leaves(data_type, roomy, in_maps=_unchanged)
+    return _with_leaves(data_type, roomy, in_maps=roomy_in_map)
 
 
 def _nullable(data_type: DataType) -> DataType:
@@ -314,9 +342,12 @@ def _infinite(names: set[str | None], data_type: DataType, column: Column, name:
 def _changed(data_type: DataType, column: Column, name: str | None) -> Rules:
     """Problems of a value, from its parsed form."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import DateType, MapType, TimestampNTZType, TimestampType
+    from pyspark.sql.types import ByteType, DateType, MapType, TimestampNTZType, TimestampType
 
     del name
+    if isinstance(data_type, ByteType):
+        # Parsed as a SMALLINT: see `with_room`. Spark takes 128 to 255 for negative numbers.
+        return [("does not fit TINYINT", (column < f.lit(-(2**7))) | (column >= f.lit(2**7)))]
     if isinstance(data_type, MapType):
         keys = f.map_keys(column)
         return [("has a key twice", f.size(keys) != f.size(f.array_distinct(keys)))]

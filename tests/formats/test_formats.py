@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from decimal import Decimal
 
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
@@ -368,12 +369,13 @@ def test_a_field_is_named_once_and_known():
 
 _SINGLE = (
     "d DECIMAL(5,2), whole DECIMAL(5,0), wei DECIMAL(38,18), x DOUBLE, y FLOAT, s STRING, t TIMESTAMP, "
-    "n TIMESTAMP_NTZ, day DATE"
+    "n TIMESTAMP_NTZ, day DATE, b TINYINT"
 )
 _NESTED = (
     "`d\u00fc` DECIMAL(5,2), d ARRAY<DECIMAL(5,2)>, n MAP<STRING, DECIMAL(5,2)>, e ARRAY<STRUCT<d: DECIMAL(5,2)>>, "
     "r STRUCT<d: DECIMAL(5,2) NOT NULL>, x ARRAY<DOUBLE>, a ARRAY<STRUCT<s: STRING>>, m MAP<STRING, INT>, "
-    "ts ARRAY<TIMESTAMP>, mt MAP<STRING, TIMESTAMP>, st STRUCT<t: TIMESTAMP>, days ARRAY<DATE>"
+    "ts ARRAY<TIMESTAMP>, mt MAP<STRING, TIMESTAMP>, st STRUCT<t: TIMESTAMP>, days ARRAY<DATE>, bs ARRAY<TINYINT>, "
+    "with_map STRUCT<d: DECIMAL(5,2), m: MAP<STRING, TINYINT>>, with_variant ARRAY<STRUCT<d: DECIMAL(5,2), v: VARIANT>>"
 )
 
 _CHANGED = {
@@ -443,6 +445,14 @@ _CHANGED = {
         ('{"day": "-2024-01-01"}', "the value of day is not in the years 1 to 9999"),
         ('{"day": "0001-01-01"}', None),
         ('{"day": "today"}', "does not fit its field's type"),
+        # Spark makes -128 of it.
+        ('{"b": 128}', "the value of b does not fit TINYINT"),
+        ('{"b": 255}', "the value of b does not fit TINYINT"),
+        ('{"b": 256}', "the value of b does not fit TINYINT"),
+        ('{"b": -129}', "the value of b does not fit TINYINT"),
+        ('{"b": 40000}', "does not fit its field's type"),
+        ('{"b": -128}', None),
+        ('{"b": 127}', None),
     ],
     _NESTED: [
         ('{"d\u00fc": 1.239}', "the value of d\u00fc has more digits"),
@@ -464,6 +474,12 @@ _CHANGED = {
         ('{"mt": {"03:04": "2024-01-01T03:04:05Z"}}', None),
         ('{"st": {"t": "T03:04"}}', "the value of st.t is a time without a date"),
         ('{"days": ["2024-01-01", "12345"]}', "the value of days[] is not in the years 1 to 9999"),
+        ('{"bs": [1, 128]}', "the value of bs[] does not fit TINYINT"),
+        ('{"with_map": {"m": {"a": 200}}}', "the value of with_map.m{} does not fit TINYINT"),
+        ('{"with_map": {"d": 1.239}}', "the value of with_map.d has more digits"),
+        ('{"with_map": {"d": 1.2, "m": {"a": -128}}}', None),
+        ('{"with_variant": [{"d": 1.5, "v": 7}, {"d": 1.239}]}', "the value of with_variant[].d has more digits"),
+        ('{"with_variant": [{"d": 1.2, "v": {"d": 1.239}}]}', None),
     ],
 }
 
@@ -476,6 +492,20 @@ def test_json_whose_value_spark_would_change_is_rejected_and_no_other(records, s
     for (text, wanted), problem in zip(cases, found, strict=True):
         assert (problem is None) == (wanted is None), f"{text}: {problem}"
         assert wanted is None or wanted in problem, f"{text}: {problem}"
+
+
+@spark_test
+def test_json_lands_what_was_parsed_with_room(records):
+    schema = "b TINYINT, s STRUCT<d: DECIMAL(5,2), m: MAP<STRING, TINYINT>, a: ARRAY<TINYINT>>"
+    text = b'{"b": 127, "s": {"d": 1.25, "m": {"x": -128}, "a": [1, null]}}'
+    decoder = Decoder.of(JsonFormat(schema), JsonFormat(schema), KafkaColumns(fields=("key",)))
+    frame = decoder.finish(decoder.stage(records((text, text))))
+    assert frame.schema["b"].dataType.simpleString() == "tinyint"
+    inner = "struct<d:decimal(5,2),m:map<string,tinyint>,a:array<tinyint>>"
+    assert frame.schema["kafka_key"].dataType.simpleString() == f"struct<b:tinyint,s:{inner}>"
+    (row,) = (each.asDict(recursive=True) for each in frame.collect())
+    value = {"b": 127, "s": {"d": Decimal("1.25"), "m": {"x": -128}, "a": [1, None]}}
+    assert row == {**value, "kafka_key": value}
 
 
 @spark_test
