@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.ddl import check_ddl
+from dagster_kafka_flip.formats.number_texts import fraction_digits, is_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -136,11 +137,10 @@ def _changes(data_type: DataType, text: Column, value: Column) -> list[tuple[str
 
     name = data_type.simpleString().upper()
     if isinstance(data_type, DecimalType):
-        return [(f"has more digits than {name} holds", _fraction_digits(text) > data_type.scale)]
+        return [(f"has more digits than {name} holds", fraction_digits(text) > data_type.scale)]
     if isinstance(data_type, (FloatType, DoubleType)):
         is_infinite = f.abs(value) == f.lit(float("inf")).cast(data_type)
-        is_lost = (value == f.lit(0.0).cast(data_type)) & text.rlike("^[^eE]*[1-9]")
-        return [(f"is beyond the range of {name}", is_infinite | is_lost)]
+        return [(f"is beyond the range of {name}", is_infinite | is_lost(text, value))]
     if isinstance(data_type, TimestampType):
         # Without an offset it is a time of the session's zone, which may skip an hour.
         is_moved = ~value.cast("timestamp_ntz").eqNullSafe(text.try_cast("timestamp_ntz"))
@@ -153,14 +153,3 @@ def _changes(data_type: DataType, text: Column, value: Column) -> list[tuple[str
 
 def _is(text: Column, pattern: str) -> Column:
     return text.rlike(rf"\A{pattern}\z")
-
-
-def _fraction_digits(text: Column) -> Column:
-    """Number of decimal places that a number needs, without its last zeros; its exponent counts."""
-    from pyspark.sql import functions as f
-
-    fraction = f.length(f.regexp_extract(text, r"\.([0-9]*?)0*(?:[eE]|$)", 1))
-    last_zeros = f.length(f.regexp_extract(text, r"(0*)\.?0*(?:[eE]|$)", 1))
-    exponent = f.coalesce(f.regexp_extract(text, "[eE](.*)", 1).try_cast("int"), f.lit(0))
-    places = f.when(fraction > 0, fraction).otherwise(-last_zeros) - exponent
-    return f.when(text.rlike("^[^eE]*[1-9]"), places).otherwise(f.lit(0))

@@ -12,7 +12,7 @@ from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.frames import SchemaIdIn, content, without_frame_problem
-from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, quick, with_room
 from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.settings import check_arguments
@@ -269,7 +269,8 @@ def _parsed(data: Column, fields: Sequence[StructField]) -> Column:
     from pyspark.sql.types import StringType, StructField, StructType
 
     with_corrupt = StructType([*fields, StructField(_CORRUPT, StringType())])
-    return f.from_json(data.cast("string"), with_corrupt, _OPTIONS)
+    text = quick(StructType(list(fields)), data.cast("string"), _CORRUPT, _OPTIONS)
+    return f.from_json(text, with_corrupt, _OPTIONS)
 
 
 def _is_corrupt(parsed: Column) -> Column:

@@ -1,8 +1,8 @@
 r"""Detects values that Spark's JSON parser changes without an error; such records are rejected.
 
-Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, a question mark of half a surrogate pair, and
--128 of a TINYINT of 128. A time without a date becomes that time of the day on which it is read, and a bare number of
-16 digits any TIMESTAMP, since its microseconds overflow.
+Spark rounds `1.239` to fit a DECIMAL(5,2), makes infinity of `1e400`, zero of `1e-400`, a question mark of half a
+surrogate pair, and -128 of 128 in a TINYINT. A time without a date becomes that time of the day on which it is read,
+and a bare number of 16 digits any TIMESTAMP, since its microseconds overflow.
 
 An exact check costs as much as parsing the record again. So there are two checks: a cheap one for every record
 (`doubt`), with false positives but no false negatives, and an exact one (`exact`) for suspected records. Changes that
@@ -14,6 +14,13 @@ from __future__ import annotations
 import re
 from functools import partial, reduce
 from typing import TYPE_CHECKING, cast
+
+from dagster_kafka_flip.formats.number_texts import (
+    fraction_digits,
+    has_long_exponent,
+    is_lost,
+    without_long_exponents,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,7 +105,21 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
         # To look for a text costs far less than a regular expression.
         doubts.append(text.contains("\\u") & text.rlike(rf"\\u(?:{'|'.join(escapes)})"))
     doubts.extend(text.rlike(pattern) for pattern in patterns)
+    if exponent := _least_exponent(struct):
+        doubts.append((text.contains("e-") | text.contains("E-")) & text.rlike(rf"[0-9.][eE]-{exponent}"))
     return reduce(lambda one, other: one | other, doubts) if doubts else None
+
+
+def _least_exponent(struct: StructType) -> str | None:
+    """A pattern of the exponents, without sign, that a number too small for its type may have; None without such types.
+
+    A number with many zeros before its first digit has a smaller exponent. That many has none.
+    """
+    from pyspark.sql.types import DoubleType, FloatType
+
+    if _only(struct, lambda leaf: isinstance(leaf, FloatType)) is not None:
+        return "0*+[1-9][0-9]"
+    return None if _only(struct, lambda leaf: isinstance(leaf, DoubleType)) is None else "0*+[1-9][0-9]{2}"
 
 
 def _is_rounded(struct: StructType, parsed: Column) -> Column:
@@ -135,6 +156,38 @@ def _can_be_compared(data_type: DataType) -> bool:
     from pyspark.sql.types import MapType, VariantType
 
     return _only(data_type, lambda inner: isinstance(inner, (MapType, VariantType))) is None
+
+
+def quick(struct: StructType, text: Column, corrupt: str, options: dict[str, str]) -> Column:
+    """The text to parse: another one where Spark would calculate for minutes, null if a decimal there can't fit.
+
+    Args:
+        struct: The fields to parse.
+        text: The JSON text.
+        corrupt: The name of the field for what can't be parsed.
+        options: The parser's options.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructType
+
+    decimals = _only(struct, _is_decimal)
+    if decimals is None:
+        return text
+    short = without_long_exponents(text)
+    # What is left stands in quotes, and only tells by its field whether it is a number.
+    texts = cast("StructType", _with_leaves(decimals, _as_text, in_maps=_as_text))
+    written = f.from_json(short, StructType(texts.fields).add(corrupt, StringType()), options)
+    found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _long)))
+    is_long = written.isNull() | written.getField(corrupt).isNotNull() | f.get(found, f.lit(0)).isNotNull()
+    # Digits may be escaped.
+    is_suspected = has_long_exponent(text) | (text.contains("\\u00") & text.rlike(r"\\u00[0-7]"))
+    return f.when(is_suspected, f.when(~is_long, short)).otherwise(text)
+
+
+def _long(data_type: DataType, written: Column, name: str | None) -> Rules:
+    """Whether a decimal's text has a long exponent."""
+    del name
+    return [("", has_long_exponent(written))] if _is_decimal(data_type) else []
 
 
 def exact(struct: StructType, text: Column, options: dict[str, str]) -> Column:
@@ -299,11 +352,14 @@ def time_pattern(name: str | None) -> str:
 
 
 def _changed_text(data_type: DataType, written: Column, name: str | None) -> Rules:
-    """Problems of a decimal or a TIMESTAMP, from its text."""
+    """Problems of a number or a TIMESTAMP, from its text."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import DecimalType, TimestampType
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType, TimestampType
 
     del name
+    if isinstance(data_type, (DoubleType, FloatType)):
+        lost = is_lost(written, written.try_cast(data_type))
+        return [(f"is beyond the range of {data_type.simpleString().upper()}", lost)]
     if isinstance(data_type, TimestampType):
         # No number that the parser takes for seconds has more digits.
         seconds = f.abs(written.try_cast(DecimalType(_MOST_DIGITS, 0)))
@@ -323,7 +379,12 @@ def _changed_text(data_type: DataType, written: Column, name: str | None) -> Rul
     differs = [
         ~number.try_cast(same).eqNullSafe(number.try_cast(data_type).try_cast(same)) for same in (wide, "double")
     ]
-    has_more = f.when(is_plain, written.rlike(rf"\.[0-9]{{{scale}}}[0-9]*[1-9]")).otherwise(differs[0] | differs[1])
+    has_more = (
+        f.when(is_plain, written.rlike(rf"\.[0-9]{{{scale}}}[0-9]*[1-9]"))
+        .when(has_long_exponent(number), number.rlike(r"\A[^eE]*+[eE]-") & number.rlike(r"\A[^eE]*[1-9]"))
+        .when(number.rlike(r"\A[+-]?[0-9.]+[eE][+-]?[0-9]+\z"), fraction_digits(number) > f.lit(scale))
+        .otherwise(differs[0] | differs[1])
+    )
     return [(f"has more digits than {data_type.simpleString().upper()} holds", has_more)]
 
 
@@ -410,10 +471,16 @@ def _is_text(data_type: DataType) -> bool:
     return is_map_by_text or isinstance(data_type, (StringType, VariantType))
 
 
-def _is_number_or_time(data_type: DataType) -> bool:
-    from pyspark.sql.types import DecimalType, TimestampType
+def _is_decimal(data_type: DataType) -> bool:
+    from pyspark.sql.types import DecimalType
 
-    return isinstance(data_type, (DecimalType, TimestampType))
+    return isinstance(data_type, DecimalType)
+
+
+def _is_number_or_time(data_type: DataType) -> bool:
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType, TimestampType
+
+    return isinstance(data_type, (DecimalType, DoubleType, FloatType, TimestampType))
 
 
 def _only(data_type: DataType, wanted: Callable[[DataType], bool]) -> DataType | None:
