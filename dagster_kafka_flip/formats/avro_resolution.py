@@ -47,12 +47,27 @@ def fitted(writer: AvroSchema, reader: AvroSchema) -> AvroSchema | str:
         elif renamed := sorted(name for name in read if (written, name) in pair.renaming):
             return f"{written} is read as {' and '.join(sorted(read))}, and fields of {renamed[0]} have aliases"
 
-    def with_aliases(named: dict[str, Any]) -> dict[str, Any]:
-        if further := also.get(named.get("name", "")):
+    def adapted(named: dict[str, Any]) -> dict[str, Any]:
+        name = named.get("name", "")
+        if further := also.get(name):
             named["aliases"] = [*named.get("aliases", ()), *further]
+        if kind(named) == "enum":
+            named["symbols"] = _in_other_order(named["symbols"], pair.written_symbols(name))
         return named
 
-    return AvroSchema(map_types(reader.root, with_aliases))
+    return AvroSchema(map_types(reader.root, adapted))
+
+
+def _in_other_order(read: list[str], written: list[list[str]]) -> list[str]:
+    """The reader's symbols in an order that does not begin with those of a writer that has fewer.
+
+    Else Avro takes the numbers of symbols as they are, and a broken record's, which the writer does not have, for one
+    of the reader's. The order is not seen otherwise: columns have the symbols as text.
+    """
+    turned = [read[number:] + read[:number] for number in range(len(read))]
+    return next(
+        (each for each in turned if not any(len(few) < len(each) and each[: len(few)] == few for few in written)), read
+    )
 
 
 class _Problem(NamedTuple):
@@ -77,6 +92,10 @@ class _Pair:
         # The reader's names by the writer's, and the pairs of records in which a field's alias counts.
         self.names: dict[str, set[str]] = {}
         self.renaming: set[tuple[str, str]] = set()
+
+    def written_symbols(self, name: str) -> list[list[str]]:
+        """The symbols of the writer's enums that are read as one of the reader's."""
+        return [self._written[written]["symbols"] for written, read in self.names.items() if name in read]
 
     def problems(self, writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
         writer, reader = resolved(writer, self._written), resolved(reader, self._read)

@@ -176,6 +176,15 @@ def test_a_schema_that_was_not_asked_for_stops_the_read(spark, on_error):
 
 
 @spark_test
+def test_a_symbol_that_the_writer_does_not_have_is_not_the_readers(spark):
+    few, more = (_record(("e", {"type": "enum", "name": "E", "symbols": list(each)})) for each in ("AB", "ABC"))
+    form = _of_a_run(more, {1: few, 2: more})
+    values = [_frame(number) + _zigzag(symbol) for number in (1, 2) for symbol in range(-1, 4)]
+    landed = [row["e"] for row, error in _landed(spark, form, values) if (row["e"] is None) == (error is not None)]
+    assert landed == [None, "A", "B", None, None, None, "A", "B", "C", None]
+
+
+@spark_test
 def test_a_guid_in_a_header(spark):
     guid = bytes(range(16))
     name = (b"\x01" + guid).hex().upper()

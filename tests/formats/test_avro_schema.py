@@ -164,6 +164,19 @@ def test_what_can_not_be_read(writer, reader, named):
     assert named in problem
 
 
+def test_an_enum_of_fewer_symbols_is_never_read_by_its_numbers():
+    def symbols(written, read):
+        pair = ((_schema(_record(("x", {**_AB, "symbols": each})))) for each in (written, read))
+        found = fitted(*pair)
+        assert isinstance(found, AvroSchema)
+        return found.named()["E"]["symbols"]
+
+    assert symbols(["A", "B"], ["A", "B", "C"]) == ["B", "C", "A"]
+    assert symbols(["A"], ["A", "B"]) == ["B", "A"]
+    for written, read in ((["A", "B"], ["A", "B"]), (["B", "A"], ["A", "B", "C"]), (["A", "B", "C"], ["A", "B"])):
+        assert symbols(written, read) == read
+
+
 def test_aliases_count_between_records_of_other_names():
     writer = _schema(_record(("x", "int"), name="a.Q"))
     reader = fitted(writer, _schema(_record(("y", "int", {"aliases": ["x"]}), name="b.R")))
