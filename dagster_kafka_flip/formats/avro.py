@@ -121,7 +121,11 @@ class AvroFormat(RegisteredFormat):
         if registered.kind != "AVRO":
             msg = f"{what}, is of the kind {registered.kind}; AvroFormat reads Avro only"
             raise ConfigurationError(msg)
-        reader = AvroSchema.of(registered.text, registered.references)
+        try:
+            reader = AvroSchema.of(registered.text, registered.references)
+        except ConfigurationError as error:
+            msg = f"{what}: {error}"
+            raise ConfigurationError(msg) from None
         reader.check_columns(what)
         read = self.model_copy(update={"declared": reader.text})
         read._pinned = registered  # noqa: SLF001

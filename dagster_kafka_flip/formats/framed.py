@@ -44,6 +44,9 @@ class FramedFormat(Format):
     reader_option: ClassVar[str] = "schema"
     """Name of the option with the reader schema."""
 
+    goes_on_in_header: ClassVar[bool] = False
+    """Whether more than the frame may be in a record's header."""
+
     registry: SchemaRegistry | str | None = None
     subject: str | None = None
     schema_id_in: SchemaIdIn = "payload"
@@ -232,7 +235,7 @@ class FramedFormat(Format):
         """
         if self.schema_id_in == "payload" or not self.is_bound:
             return data
-        return framed(data, headers, header_name(is_key=self._is_key))
+        return framed(data, headers, header_name(is_key=self._is_key), may_go_on=self.goes_on_in_header)
 
     @property
     def known_schemas(self) -> Mapping[str, RegisteredSchema | None]:

@@ -21,6 +21,9 @@ SchemaIdIn = Literal["payload", "headers"]
 _NUMBER, _NUMBER_BYTES = b"\x00", 5
 _GUID, _GUID_BYTES = b"\x01", 17
 
+# Before a header that holds no frame. No record has these bytes.
+_NO_FRAME = bytes.fromhex("f3b1d07c5e29486a9c04e7fb8216d35a")
+
 
 def header_name(*, is_key: bool) -> str:
     """The header with the frame of a key or a value.
@@ -31,18 +34,28 @@ def header_name(*, is_key: bool) -> str:
     return "__key_schema_id" if is_key else "__value_schema_id"
 
 
-def framed(data: Column, headers: Column, name: str) -> Column:
+def framed(data: Column, headers: Column, name: str, *, may_go_on: bool) -> Column:
     """The payload after its frame, which comes from the last header of a name, or else from the payload itself.
+
+    A header that holds no frame stands for itself, behind a mark: what it lacks is not taken from the payload.
 
     Args:
         data: Key or value.
         headers: The record's headers.
         name: The header's name.
+        may_go_on: Whether more may follow the frame in the header.
     """
     from pyspark.sql import functions as f
 
     named = f.filter(headers, lambda header: header.getField("key") == f.lit(name))
-    return f.coalesce(f.concat(f.try_element_at(named, f.lit(-1)).getField("value"), data), data)
+    header = f.try_element_at(named, f.lit(-1)).getField("value")
+    first, size = f.substring(header, 1, 1), f.octet_length(header)
+    is_frame = f.lit(False)
+    for magic, length in ((_NUMBER, _NUMBER_BYTES), (_GUID, _GUID_BYTES)):
+        fits = size >= f.lit(length) if may_go_on else size == f.lit(length)
+        is_frame |= (first == f.lit(magic)) & fits
+    broken = f.when(data.isNotNull(), f.concat(f.lit(_NO_FRAME), header))
+    return f.when(header.isNull(), data).when(is_frame, f.concat(header, data)).otherwise(broken)
 
 
 def frame(data: Column) -> Column:
@@ -143,8 +156,13 @@ def without_frame_problem(data: Column, where: SchemaIdIn) -> Column:
 
     size = f.octet_length(data).cast("string")
     also = ", and no header has a schema id" if where == "headers" else ""
+    in_header = (f.octet_length(data) - f.lit(len(_NO_FRAME))).cast("string")
     return (
-        f.when(f.octet_length(data) == f.lit(0), f.lit(f"it is empty{also}"))
+        f.when(
+            f.substring(data, 1, len(_NO_FRAME)) == f.lit(_NO_FRAME),
+            f.concat(f.lit("its header for the schema id holds "), in_header, f.lit(" bytes that are no id")),
+        )
+        .when(f.octet_length(data) == f.lit(0), f.lit(f"it is empty{also}"))
         .when(
             f.substring(data, 1, 1) == f.lit(_NUMBER),
             f.concat(f.lit("its "), size, f.lit(f" bytes are too few for a schema id (5){also}")),

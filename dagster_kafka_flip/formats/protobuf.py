@@ -63,6 +63,7 @@ class ProtobufFormat(RegisteredFormat):
     """
 
     reader_option: ClassVar[str] = "descriptor_set"
+    goes_on_in_header: ClassVar[bool] = True
 
     declared: bytes | None = Field(default=None, repr=False)
     message: str | None = None

@@ -481,6 +481,12 @@ def test_options_that_are_refused(options):
         AvroFormat(**options)
 
 
+def test_a_latest_schema_that_is_none_is_named():
+    latest = RegisteredSchema(7, "AVRO", '{"type": "nope"}', subject="orders-value", version=3)
+    with pytest.raises(ConfigurationError, match="schema 7, the latest of the subject 'orders-value': invalid Avro"):
+        AvroFormat(registry="registry").read_with(latest)
+
+
 def test_the_subject_of_the_reader_schema():
     form = AvroFormat(registry="registry")
     assert form.reader_subject({"orders"}, is_key=False) == "orders-value"

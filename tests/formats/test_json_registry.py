@@ -125,7 +125,10 @@ def test_ids_in_headers(spark):
         None,
         f"its first byte is 0x7B, {_NO_FRAME}, and no header has a schema id",
     ]
-    assert _errors(spark, form, [value], [("__value_schema_id", b"7")])[0].startswith("its first byte is 0x37")
+    # What a header lacks, or has too much, is not taken for a part of the value.
+    for header in (b"7", b"", b"\x00\x00", b"\x00\x00\x00\x00\x01{", b"\x01" + GUID.bytes[:-1]):
+        wanted = f"its header for the schema id holds {len(header)} bytes that are no id"
+        assert _errors(spark, form, [value, None], [("__value_schema_id", header)]) == [wanted, None]
     # The header of a key is another one.
     keys = _framed(where="headers", is_key=True)
     decoder = Decoder.of(keys, None, None)

@@ -527,7 +527,8 @@ def test_ids_and_indexes_in_headers(spark):
         (frame, f"schema {guid}: its message indexes are cut"),
         (frame + b"\x02", f"schema {guid}: its message indexes are cut"),
         (frame + b"\x00\x00", f"schema {guid}: extra bytes follow the message indexes in its header"),
-        (b"\x09", "its first byte is 0x09"),
+        (b"\x09", "its header for the schema id holds 1 bytes that are no id"),
+        (b"\x00\x00", "its header for the schema id holds 2 bytes that are no id"),
     ):
         ((row, found),) = _landed(spark, form, [content], headers(header))
         assert row == {"id": None, "note": None}
