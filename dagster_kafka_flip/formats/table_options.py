@@ -38,7 +38,9 @@ _NO_FORMATS = {
     "debezium-json": _CHANGELOG,
     "maxwell-json": _CHANGELOG,
     "ogg-json": _CHANGELOG,
-    "protobuf": "Flink's needs a compiled Java class, which is not supported: write the bytes with 'raw'",
+    "protobuf": (
+        "Flink's needs a compiled Java class, which is not supported: set value_format=ProtobufFormat(...) instead"
+    ),
 }
 _IN_CODE = "set value_format or key_format to AvroFormat(registry=SchemaRegistry(...)) instead"
 
@@ -115,8 +117,17 @@ def formats_of(options: Mapping[str, str], schema: str) -> tuple[Format | None, 
         f"{value_prefix}format", value_kind, value_prefix, given, _value_fields(given, columns, keys)
     )
     for name in given:
-        raise refused(name, f"unknown; {near_names(name, _NAMES)}")
+        raise refused(name, _why_unknown(name, {f"{value_prefix}{value_kind}.", f"key.{key_kind}."}))
     return key_format, value_format
+
+
+def _why_unknown(name: str, prefixes: set[str]) -> str:
+    """Why there is no such option; of a format's, how the options of the formats that were chosen begin."""
+    kind = re.sub(r"^(?:key|value)\.", "", name).partition(".")[0]
+    if kind in _OWN:
+        begin = " or ".join(sorted(each for each in prefixes if not each.endswith(".None.")))
+        return f"it is an option of the format {kind}; those of the formats that are set here begin with {begin}"
+    return f"unknown; {near_names(name, _NAMES)}"
 
 
 def _value_format(given: dict[str, str]) -> tuple[str, str]:
@@ -275,6 +286,7 @@ def _avro_confluent(own: _Options, columns: Mapping[str, str], is_key: bool) -> 
             own.refuse(name, f"Java key stores are not supported: convert it to PEM, and {_IN_CODE}")
         if name.startswith("properties."):
             own.refuse(name, f"it has no equivalent: {_IN_CODE}")
+    own.refuse("schema-registry.url", f"its name is now {own.prefix}url")
     url = own.text("url")
     if url is None:
         raise refused(f"{own.prefix}url", "missing; set it to the schema registry's URL")

@@ -61,7 +61,7 @@ def check_schema(
     """
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))
-    missing = [name for name, field in absent if not field.nullable and field in table.fields]
+    missing = [name for name, field in absent if not field.nullable]
     changed = [one for one in found if one.table is not None]
     added = [one for one in found if one.table is None]
     can_widen = bool(changed) and all(one.is_wider for one in changed)

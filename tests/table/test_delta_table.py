@@ -688,6 +688,12 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_told(sp
     assert (again.changes, again.not_written) == ((), ("n",))
 
 
+def test_a_required_field_that_the_batch_lacks_is_told_at_any_depth(spark, table):
+    spark.sql(f"CREATE TABLE delta.`{table}` (s STRUCT<a: INT, b: INT NOT NULL>) USING delta")
+    with pytest.raises(SchemaMismatchError, match=r"requires s\.b, which the batch does not have"):
+        _stream(spark, table).check_schema(_struct("s STRUCT<a: INT>"))
+
+
 @pytest.mark.parametrize(("evolves", "allowed"), [(False, "true"), (True, "false")])
 def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_told(spark, table, evolves, allowed):
     spark.sql(
