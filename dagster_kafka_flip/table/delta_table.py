@@ -39,6 +39,7 @@ from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.spark_error import (
+    breaks_rule,
     is_already_there,
     is_conflict,
     is_not_there,
@@ -550,6 +551,11 @@ class DeltaTable:
         if is_conflict(failure):
             return ForeignConflictError(telling_line(failure))
         msg = f"the write to {self._target} failed and nothing of it was committed: {telling_line(failure)}"
+        if breaks_rule(failure):
+            msg = (
+                f"{msg.rstrip('.')}. A row breaks this rule of the table (a tombstone has null in each column of its "
+                "value). Leave such rows out or change them in the transform, or drop the rule from the table"
+            )
         return WriteFailedError(msg)
 
     def commits(self) -> Iterator[Commit]:

@@ -81,6 +81,9 @@ _NO_FILE_SYSTEM = re.compile(
       | Class\ org\.apache\.hadoop\.fs\.(?P<package>\w+)\.\w+\ not\ found""",
     re.VERBOSE,
 )
+_BROKEN_RULE = re.compile(
+    r"\[DELTA_(?:NOT_NULL_CONSTRAINT_VIOLATED|VIOLATE_CONSTRAINT_WITH_VALUES|EXCEED_CHAR_VARCHAR_LIMIT)\b"
+)
 _USERS_OWN = "PythonException"
 _RAISED_IN_SQL = "USER_RAISED_EXCEPTION"
 _SPARK_IS_GONE = "Py4JNetworkError"
@@ -121,6 +124,11 @@ def is_outside_of_predicate(error: BaseException) -> bool:
     """Whether new rows do not match the predicate of the rows that they replace."""
     text = f"{_condition(error)} {error}"
     return "DELTA_REPLACE_WHERE_MISMATCH" in text or "does not conform to partial table overwrite" in text
+
+
+def breaks_rule(error: BaseException) -> bool:
+    """Whether a row breaks a rule of the table: NOT NULL, a CHECK constraint, a text's length."""
+    return _BROKEN_RULE.search(str(error)) is not None
 
 
 def is_transient(error: BaseException | None) -> bool:

@@ -444,7 +444,11 @@ def test_a_write_that_fails_leaves_nothing_and_says_why(spark, table):
     message = str(error.value)
     assert message.startswith(f"the write to {table} failed and nothing of it was committed: ")
     assert "Division by zero" in message
+    assert "rule of the table" not in message
     assert (_ids(table), landed.version(table)) == ([], 0)
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD CONSTRAINT positive CHECK (id > 0)")
+    with pytest.raises(WriteFailedError, match=r"CHECK constraint positive .*A row breaks this rule of the table"):
+        stream.commit(_rows(spark, -1), _document(stream.anchor(), "b"))
 
 
 # --- two streams --------------------------------------------------------------------------------------------------

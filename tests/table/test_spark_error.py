@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PythonException, SparkRuntimeExcep
 from dagster_kafka_flip.errors import ClusterUnreachableError, RecordsRejectedError, WriteFailedError
 from dagster_kafka_flip.table import retries as retries_module
 from dagster_kafka_flip.table.retries import TRIES, retries
-from dagster_kafka_flip.table.spark_error import is_conflict, is_transient, telling_line
+from dagster_kafka_flip.table.spark_error import breaks_rule, is_conflict, is_transient, telling_line
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
@@ -161,3 +161,19 @@ def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch
         return "done"
 
     assert retries(logging.getLogger("test"), "the write to t")(ask) == "done"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "o.a.DeltaInvariantViolationException: [DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated",
+            True,
+        ),
+        ('[DELTA_EXCEED_CHAR_VARCHAR_LIMIT] Value "abc" exceeds char/varchar type length limitation', True),
+        (_FROM_CONSTRAINT.replace("DELTA_VIOLATE", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"), True),
+        (_FROM_JAVA, False),
+    ],
+)
+def test_a_row_that_breaks_a_rule_of_the_table_is_told_from_other_failures(text, wanted):
+    assert breaks_rule(SparkRuntimeException(text)) is wanted
