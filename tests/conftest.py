@@ -14,7 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kafka_topic import Kafka
-from tests.processes import LIGHT_SPARK, QUICK_JVM
+from tests.processes import LIGHT_SPARK, QUICK_JVM, QUICK_JVM_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Dagster and the browser tests must not phone home, nor a user's own settings leak in.
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 
-# Every Spark that a test starts, but the session's own, which lives long.
+# Every Spark that a test starts, but the session's own.
 os.environ["PYSPARK_SUBMIT_ARGS"] = QUICK_JVM
 
 # How long an example takes depends on what else the machine does, and says nothing about what is tested.
@@ -117,7 +117,7 @@ def spark() -> Iterator[SparkSession]:
     from dagster_kafka_flip.runtime.session import build_session
 
     with tempfile.TemporaryDirectory() as folder:
-        # For its start alone: what other tests start meanwhile is short-lived.
+        # Its settings name the options, and the archive of its classes is added to them.
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv("PYSPARK_SUBMIT_ARGS")
             session = build_session(
@@ -126,6 +126,7 @@ def spark() -> Iterator[SparkSession]:
                     "spark.ui.enabled": "false",
                     "spark.sql.warehouse.dir": folder,
                     "spark.log.level": "FATAL",
+                    "spark.driver.extraJavaOptions": QUICK_JVM_OPTIONS,
                     **LIGHT_SPARK,
                     # RESTORE, VACUUM and CONVERT look at files in this many tasks: 10,000, unless told otherwise.
                     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",

@@ -13,8 +13,12 @@ from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# In so short a life a JVM does not get back the time that the second compiler takes.
-QUICK_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Tests hardly ever do the same twice: a JVM does not get back the time that the second compiler takes. Without that
+# compiler Java reserves only 48 MB for code, which Spark fills: it would throw code away and compile it again. And each
+# commit to a local table starts a dozen small programs, such as chmod.
+QUICK_JVM_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -Djdk.lang.Process.launchMechanism=VFORK"
+)
 
 # For PYSPARK_SUBMIT_ARGS. These options replace those that a session is made with, and so must name the archive.
 QUICK_JVM = f'--driver-java-options "{" ".join([QUICK_JVM_OPTIONS, *archive_options(fetch_jars())])}" pyspark-shell'
