@@ -36,6 +36,7 @@ from dagster_kafka_flip import (
     topic_asset_key,
 )
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
+from tests import landed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -84,7 +85,7 @@ def test_a_schema_whose_names_match_nothing_is_told_and_fails_a_check(spark, ins
     metadata, check = land("n INT", DeltaTarget(table=table, schema_evolution=True))
     assert check.passed
     assert not [name for name in metadata if "fields" in name]
-    assert sorted(row["n"] for row in spark.read.format("delta").load(table).collect()) == [1, 2, 3]
+    assert landed.values(table, "n") == [1, 2, 3]
 
 
 def test_metadata_of_the_first_the_second_and_the_idle_run(
@@ -177,7 +178,7 @@ def test_wiped_materializations_lose_nothing_and_double_nothing(spark, instance,
     again = run(asset, instance, resources)
     assert again is not None
     assert (again["kafka/idle"], again["spark/started"], again["dagster/row_count"]) == (True, True, 3)
-    assert spark.read.format("delta").load(table).count() == 3
+    assert landed.count(table) == 3
 
 
 def test_a_transform_gets_records_context_and_resources(spark, instance, resources, source, table):
@@ -195,8 +196,7 @@ def test_a_transform_gets_records_context_and_resources(spark, instance, resourc
     assert metadata is not None
     assert (metadata["kafka/records_read"], metadata["delta/rows_written"]) == (3, 2)
     assert seen["key"] == AssetKey("greeted")
-    rows = sorted(row["greeting"] for row in spark.read.format("delta").load(table).collect())
-    assert rows == ["hello b", "hello c"]
+    assert landed.values(table, "greeting") == ["hello b", "hello c"]
     assert greeted.descriptions_by_key[AssetKey("greeted")] == "Greets each number."
 
 
@@ -224,7 +224,7 @@ def test_a_rejected_record_fails_the_step_and_leaves_no_materialization(
         RecordsRejectedError, match=rf"1 record can't be decoded.*{topic}-1 offset 1: not a JSON object"
     ):
         run(asset, instance, resources)
-    assert spark.read.format("delta").load(table).count() == 3
+    assert landed.count(table) == 3
 
 
 def test_observing_a_topic_tells_its_offsets_and_drives_the_data_version(kafka, instance, resources, source, topic):

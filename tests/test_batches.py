@@ -67,7 +67,7 @@ def test_batches_by_time_advance_together(kafka, land, spark, table, topic):
         ["0, 10)", "0, 10)"],
         ["10, 20)"],
     ]
-    assert spark.read.format("delta").load(table).count() == 30
+    assert read_back.count(table) == 30
 
 
 def test_a_topic_partition_that_is_ahead_waits_and_the_commit_says_up_to_when_all_are(
@@ -87,7 +87,7 @@ def test_a_topic_partition_that_is_ahead_waits_and_the_commit_says_up_to_when_al
         assert result.lag_after == 22 - hour
         assert result.state.watermark == (hour + 1) * HOUR
         watermarks.append(result.state.watermark)
-    last = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()
+    (last,) = read_back.history(table, 1)
     assert json.loads(last["userMetadata"])["state"]["watermark"] == watermarks[-1]
     rest = land(source)
     assert rest.is_idle is False

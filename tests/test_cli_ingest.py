@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from dagster_kafka_flip import JsonFormat, KafkaSource, ingest
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.source.connection import KafkaConnection
+from tests import landed
 
 DEFINITIONS = """
 from dagster import Definitions, EnvVar
@@ -59,7 +60,7 @@ def test_the_records_of_an_old_commit_are_landed_once_as_the_asset_would_now(
     into = str(tmp_path / "replayed")
 
     def rows(path):
-        return sorted(tuple(row) for row in spark.read.format("delta").load(path).select("n", "kafka_offset").collect())
+        return landed.rows(path, "n", "kafka_offset")
 
     def land():
         return ingest(
@@ -81,7 +82,7 @@ def test_the_records_of_an_old_commit_are_landed_once_as_the_asset_would_now(
     assert f"Version 1 of {into} already holds them; nothing was read." in run(*replay, TEST_BROKER=broker)
     run(*where, "--replay", "1", "--into", into, TEST_BROKER=broker)
     assert rows(into) == [(0, 0), (10, 1), (20, 2), (30, 3), (40, 4), (50, 5)]
-    document = json.loads(spark.sql(f"DESCRIBE HISTORY delta.`{into}` LIMIT 1").first()["userMetadata"])
+    document = json.loads(landed.history(into, 1)[0]["userMetadata"])
     assert (document["replays"]["table"], document["replays"]["version"]) == (table, 1)
     assert (document["stream"], document["state"]["position"]) == ("main-replays", {topic: [3]})
     # The stream itself is where it was.

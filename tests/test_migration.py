@@ -14,6 +14,7 @@ from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip.cli.app import main
 from dagster_kafka_flip.errors import ForeignRowsError
+from tests import landed
 from tests.document_tests import ROOT, blocks, commands
 from tests.kafka_topic import QUIET
 
@@ -77,8 +78,8 @@ def _arrive(kafka, topic):
 EVERY_RECORD = sorted([(0, n, f"a{n}") for n in range(12)] + [(1, n, f"b{n}") for n in range(7)])
 
 
-def _records(spark, table, columns=("partition", "offset", "value")):
-    return sorted(tuple(row) for row in spark.read.format("delta").load(str(table)).select(*columns).collect())
+def _records(table, columns=("partition", "offset", "value")):
+    return landed.rows(table, *(f'"{column}"' for column in columns))
 
 
 def _stream(spark, broker, topic, folder: Path, batch: int = 100):
@@ -141,7 +142,7 @@ def test_a_streaming_query_is_taken_over_in_its_own_table_and_in_a_new_one(
     assert "Nothing was changed" not in answer.output
 
     _land_twice(definitions.flights, resources)
-    assert _records(spark, tmp_path / "warehouse" / "flights") == EVERY_RECORD
+    assert _records(tmp_path / "warehouse" / "flights") == EVERY_RECORD
     (comparison,) = [block.code for block in BLOCKS if block.language == "sql"]
     comparison = comparison.replace("warehouse/flights", str(tmp_path / "warehouse" / "flights"))
     assert spark.sql(comparison).collect() == []
@@ -153,7 +154,7 @@ def test_a_streaming_query_is_taken_over_in_its_own_table_and_in_a_new_one(
     since = _run(project(_snippet("flights_since"))).flights_since
     _land_twice(since, resources)
     columns = ("kafka_partition", "kafka_offset", "kafka_value")
-    assert _records(spark, tmp_path / "warehouse" / "flights_since", columns) == [
+    assert _records(tmp_path / "warehouse" / "flights_since", columns) == [
         (0, 10, "a10"),
         (0, 11, "a11"),
         (1, 6, "b6"),
@@ -193,10 +194,10 @@ def test_a_consumer_loop_is_taken_over_in_its_own_table_and_in_a_new_one(
     answer = CliRunner().invoke(main, [*shlex.split(project(line))[1:], "--yes"])
     assert answer.exit_code == 0, answer.output
     _land_twice(definitions.flights, resources)
-    assert _records(spark, tmp_path / "warehouse" / "flights") == EVERY_RECORD
+    assert _records(tmp_path / "warehouse" / "flights") == EVERY_RECORD
 
     behind = _run(project(_snippet("flights_from_group"))).flights_from_group
     _land_twice(behind, resources)
     columns = ("kafka_partition", "kafka_offset", "kafka_value")
-    landed = _records(spark, tmp_path / "warehouse" / "flights_from_group", columns)
-    assert sorted([*((p, o, v) for v, _, p, o in rows), *landed]) == EVERY_RECORD
+    rest = _records(tmp_path / "warehouse" / "flights_from_group", columns)
+    assert sorted([*((p, o, v) for v, _, p, o in rows), *rest]) == EVERY_RECORD

@@ -18,6 +18,7 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table import retries
+from tests import landed
 from tests.kafka_topic import Kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -112,8 +113,7 @@ def test_a_broker_that_is_killed_while_spark_reads_and_comes_back_costs_no_recor
     assert local.bootstrap_servers == address
     assert result.rows == _RECORDS
     assert result.state.position == {TopicPartition(topic, 0): _RECORDS}
-    offsets = [row[0] for row in spark.read.format("delta").load(table).select("kafka_offset").collect()]
-    assert sorted(offsets) == list(range(_RECORDS))
+    assert landed.values(table, "kafka_offset") == list(range(_RECORDS))
 
 
 def test_a_broker_that_stays_away_ends_the_run_with_nothing_written(
@@ -133,6 +133,5 @@ def test_a_broker_that_stays_away_ends_the_run_with_nothing_written(
     assert [text.partition("; ")[0] for text in told] == [
         f"the write to {table} failed with a transient error (try {number} of 5)" for number in range(1, 5)
     ]
-    assert spark.read.format("delta").load(table).count() == 0
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
-    assert [row["operation"] for row in history] == ["CREATE TABLE"]
+    assert landed.count(table) == 0
+    assert landed.operations(table) == ["CREATE TABLE"]

@@ -13,6 +13,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.windowed_table import RepairedTable
+from tests import landed
 from tests.windows.conftest import HOUR, START
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -39,14 +40,11 @@ def append(connection, spark_of, table, topic):
 
 
 @pytest.fixture
-def offsets(spark, table):
+def offsets(table):
     """Topic partition and offset of all rows, in order: a double shows as a double."""
 
     def read():
-        return sorted(
-            tuple(row)
-            for row in spark.read.format("delta").load(table).select("kafka_partition", "kafka_offset").collect()
-        )
+        return landed.rows(table, "kafka_partition", "kafka_offset")
 
     return read
 

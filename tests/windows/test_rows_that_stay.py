@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
+from tests import landed
 from tests.windows.conftest import HOUR, START, hours
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -43,12 +45,12 @@ def write(kafka):
 
 
 @pytest.fixture
-def counts(spark):
+def counts():
     """Rows by topic (its last letter) and topic partition."""
 
     def read(table):
-        rows = spark.read.format("delta").load(table).groupBy("kafka_topic", "kafka_partition").count().collect()
-        return {f"{row[0][-1]}{row[1]}": row[2] for row in rows}
+        rows = landed.rows(table, "kafka_topic", "kafka_partition")
+        return dict(Counter(f"{topic[-1]}{partition}" for topic, partition in rows))
 
     return read
 
@@ -100,7 +102,7 @@ def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(
 
 def forget(spark, table):
     """What Delta does with a log that has expired: a checkpoint is kept, the commits before it go."""
-    last = spark.sql(f"DESCRIBE HISTORY delta.`{table}` LIMIT 1").first()["version"]
+    last = landed.version(table)
     for interval in (1, 10):
         spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{interval}')")
     log = Path(table, "_delta_log")
