@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from dagster_kafka_flip.broker.local_registry import LocalRegistry
 from dagster_kafka_flip.errors import RecordsRejectedError, TimestampOutOfRangeError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
+def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: str) -> None:
     """Runs that land records, or find none, and two that meet records which can't be decoded."""
     kafka = Kafka(bootstrap_servers)
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
@@ -94,9 +91,8 @@ def main(remote: str, bootstrap_servers: str, topic: str, table: str) -> None:
         for mode in ("exact", "offset")
     }
     seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
-    with tempfile.TemporaryDirectory() as folder, LocalRegistry(Path(folder)) as local:
-        for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
-            seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, local.url)
+    for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
+        seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, registry)
     kafka.close()
     print(json.dumps(seen))
 

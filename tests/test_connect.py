@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.connect_server import ConnectServer
+from tests.processes import LIGHT_SPARK
 from tests.windows.conftest import START
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
@@ -20,13 +21,13 @@ _ROOT = Path(__file__).parent.parent
 @pytest.fixture
 def server(tmp_path):
     """The address of a server."""
-    with ConnectServer(tmp_path) as started:
+    with ConnectServer(tmp_path, LIGHT_SPARK) as started:
         yield started.remote
 
 
-def test_the_same_ingestion_runs_through_spark_connect(server, broker, topic, table):
+def test_the_same_ingestion_runs_through_spark_connect(server, broker, registry, topic, table):
     done = subprocess.run(
-        [sys.executable, "-m", "tests.connect_run", server, broker, topic, table],
+        [sys.executable, "-m", "tests.connect_run", server, broker, registry.url, topic, table],
         capture_output=True,
         text=True,
         check=False,
