@@ -13,6 +13,7 @@ import pytest
 
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from tests import landed
 from tests.processes import descendants, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -48,6 +49,5 @@ def test_a_cancelled_run_stops_its_spark_job_and_leaves_the_table_as_it_was(
     assert "DagsterExecutionInterruptedError" in output, output
     assert "WriteFailedError" not in output
     wait_until(lambda: not any(process.is_alive() for process in started), seconds=30)
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
-    assert [row["operation"] for row in history] == ["CREATE TABLE"]
+    assert landed.operations(table) == ["CREATE TABLE"]
     assert ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection).rows == 3
