@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -277,7 +277,7 @@ defs = Definitions(
 
 @dataclass(frozen=True)
 class Daemon:
-    """A running daemon, and the instance that it looks after."""
+    """A running daemon, the instance that it looks after, and when it had evaluated all conditions once."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -285,6 +285,7 @@ class Daemon:
     instance: DagsterInstance
     topic: str
     kafka: Kafka
+    began: datetime
 
     def wait_for(self, condition: Any) -> None:
         def is_so() -> bool:
@@ -343,9 +344,9 @@ def daemon(kafka: Kafka, broker: str, tmp_path_factory: pytest.TempPathFactory) 
         kafka.create(f"{topic}-{name}")
     project.write_text(_PROJECT.replace("TOPIC", topic).replace("BROKER", broker))
     with DagsterInstance.from_config(str(home)) as instance, _running(project, home, log) as process:
-        daemon = Daemon(process, log, project, instance, topic, kafka)
+        daemon = Daemon(process, log, project, instance, topic, kafka, datetime.now(tz=timezone.utc))
         daemon.wait_for_evaluations(1)
-        yield daemon
+        yield replace(daemon, began=datetime.now(tz=timezone.utc))
 
 
 @contextmanager
@@ -388,8 +389,8 @@ def test_the_daemon_lands_new_records_once_and_starts_nothing_where_there_are_no
 @pytest.mark.slow
 def test_the_daemon_waits_at_a_cron_tick_until_the_topic_was_observed(daemon: Daemon):
     topic = f"{daemon.topic}-cron"
-    begin = datetime.now(tz=timezone.utc)
-    minute = begin.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    # The first tick that the daemon has met, which may be over by now.
+    minute = daemon.began.replace(second=0, microsecond=0) + timedelta(minutes=1)
     daemon.wait_for(lambda: datetime.now(tz=timezone.utc) > minute)
     daemon.wait_for_evaluations(2)
     assert daemon.runs("by_cron") == [], "its tick is over, and nobody has looked at the topic"
