@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.processes import LIGHT_JVM
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -20,24 +24,53 @@ LOOPS = {"loop: watermarks", "loop: watermarks and timestamps"}
 PLANS = {"first plan, at earliest", "nothing new", "timestamps", "committed offsets", "alignment"}
 
 
-def run(name: str, folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
-    results = folder / "results.json"
+# One after the other in one process: each has a broker and a Spark session of its own, and all of them one JVM.
+_RUN = """
+import json, sys
+from importlib import import_module
+
+for name, options in json.loads(sys.argv[1]).items():
+    print(f"@{name}", flush=True)
+    import_module(f"benchmarks.{name}").main(options, standalone_mode=False)
+"""
+_SMALL = {
+    "throughput": ("--records", "400", "--rounds", "1", "--warm-up", "0"),
+    "tasks": ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0"),
+    # No two records of a topic partition are an hour apart: planning would take a closer look at such gaps.
+    "backfills": ("--records", "1600", "--record-bytes", "100", "--days", "8", "--windows", "2", "--rounds", "1"),
+}
+
+
+def run(folder: Path, benchmarks: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """What each benchmark said, and what it wrote."""
+    options = {name: [*options, "--json", str(folder / f"{name}.json")] for name, options in benchmarks.items()}
     finished = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", *options, "--json", str(results)],
+        [sys.executable, "-c", _RUN, json.dumps(options)],
         cwd=ROOT,
         env={**os.environ, "PYSPARK_SUBMIT_ARGS": LIGHT_JVM},
         capture_output=True,
         text=True,
         check=False,
-        timeout=400,
+        timeout=500,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    return finished.stdout, json.loads(results.read_text())
+    said = re.split(r"^@(\w+)$", finished.stdout, flags=re.MULTILINE)[1:]
+    return {
+        name: (output, json.loads((folder / f"{name}.json").read_text()))
+        for name, output in zip(said[::2], said[1::2], strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def on_spark(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The benchmarks that need Spark, with few records."""
+    return run(tmp_path_factory.mktemp("benchmarks"), _SMALL)
 
 
 def test_planning_sends_no_more_requests_for_more_topic_partitions(tmp_path: Path):
     few, many = 3, 40
-    output, results = run("planning", tmp_path, "--partitions", str(few), "--partitions", str(many), "--rounds", "1")
+    options = ("--partitions", str(few), "--partitions", str(many), "--rounds", "1")
+    output, results = run(tmp_path, {"planning": options})["planning"]
 
     found = {(each["what"], each["partitions"]): each["requests"] for each in results["plans"]}
     assert found.keys() == {(what, count) for what in PLANS | LOOPS for count in (few, many)}
@@ -54,8 +87,8 @@ def test_planning_sends_no_more_requests_for_more_topic_partitions(tmp_path: Pat
 
 
 @pytest.mark.spark
-def test_every_way_to_get_a_topic_into_delta_lands_all_of_it(tmp_path: Path):
-    output, results = run("throughput", tmp_path, "--records", "400", "--rounds", "1", "--warm-up", "0")
+def test_every_way_to_get_a_topic_into_delta_lands_all_of_it(on_spark: dict[str, Any]):
+    output, results = on_spark["throughput"]
 
     ways = {"ingest()", "AvailableNow", "AvailableNow, tuned", "plain batch, tuned", "reading (and parsing) alone"}
     only_json = {'ingest(), on_error="null"', "a Python loop, start included"}
@@ -68,9 +101,8 @@ def test_every_way_to_get_a_topic_into_delta_lands_all_of_it(tmp_path: Path):
 
 
 @pytest.mark.spark
-def test_both_ways_to_deal_out_tasks_land_everything(tmp_path: Path):
-    options = ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0")
-    output, results = run("tasks", tmp_path, *options)
+def test_both_ways_to_deal_out_tasks_land_everything(on_spark: dict[str, Any]):
+    output, results = on_spark["tasks"]
 
     found = {(each["topic"], each["way"]): each for each in results["landings"]}
     ways = ("as it is", "one task each")
@@ -82,10 +114,8 @@ def test_both_ways_to_deal_out_tasks_land_everything(tmp_path: Path):
 
 
 @pytest.mark.spark
-def test_one_run_of_many_windows_lands_what_a_run_for_each_lands(tmp_path: Path):
-    # No two records of a topic partition are an hour apart: planning would take a closer look at such gaps.
-    sizes = ("--records", "1600", "--record-bytes", "100", "--days", "8", "--windows", "2")
-    output, results = run("backfills", tmp_path, *sizes, "--rounds", "1")
+def test_one_run_of_many_windows_lands_what_a_run_for_each_lands(on_spark: dict[str, Any]):
+    output, results = on_spark["backfills"]
 
     reads = {(each["days"], each["way"]): each for each in results["reads"]}
     ways = ("as it is", "fetches of 16 MiB", "a plain consumer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -18,7 +19,7 @@ import pytest
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -35,6 +36,9 @@ from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 
 spark_test = pytest.mark.spark
+
+# Many messages in few examples: an example is a query, and a message only a row of it.
+_LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 ALL = """
 syntax = "proto3";
@@ -130,14 +134,14 @@ def _of_a_run(reader, known, **options):
 
 def _records(spark, values, headers=None):
     rows = [
-        (None, None if value is None else bytearray(value), "t", 0, offset, None, 0, headers)
-        for offset, value in enumerate(values)
+        (None, None if value is None else bytearray(value), "t", 0, offset, None, 0, headers_of)
+        for offset, (value, headers_of) in enumerate(zip(values, headers or itertools.repeat(None), strict=False))
     ]
     return spark.createDataFrame(rows, RECORD_SCHEMA)
 
 
 def _landed(spark, form, values, headers=None):
-    """The decoded columns and the error of each value."""
+    """The decoded columns and the error of each value; without headers, or with some for each."""
     decoder = Decoder.of(None, form.model_copy(update={"on_error": "null"}), KafkaColumns(fields=("offset",)))
     rows = decoder.finish(decoder.stage(_records(spark, values, headers))).orderBy("kafka_offset").collect()
     return [({name: _plain(row[name]) for name in form.column_names}, row["kafka_error"]) for row in rows]
@@ -517,20 +521,25 @@ def test_ids_and_indexes_in_headers(spark):
         return [("__value_schema_id", bytearray(value))]
 
     whole = ({"id": 7, "note": "x"}, None)
-    assert _landed(spark, form, [content], headers(frame + b"\x00")) == [whole]
-    assert _landed(spark, form, [content], headers(frame + b"\x02\x00")) == [whole]
-    assert _landed(spark, form, [content], headers(_frame(1) + b"\x00")) == [whole]
-    assert _landed(spark, form, [b""], headers(frame + b"\x00")) == [({"id": 0, "note": ""}, None)]
-    assert _landed(spark, form, [_frame(1) + b"\x00" + content]) == [whole]
+    right = [
+        (content, headers(frame + b"\x00"), whole),
+        (content, headers(frame + b"\x02\x00"), whole),
+        (content, headers(_frame(1) + b"\x00"), whole),
+        (b"", headers(frame + b"\x00"), ({"id": 0, "note": ""}, None)),
+        (_frame(1) + b"\x00" + content, None, whole),
+    ]
     # The content is never taken for what its header lacks.
-    for header, problem in (
+    wrong = [
         (frame, f"schema {guid}: its message indexes are cut"),
         (frame + b"\x02", f"schema {guid}: its message indexes are cut"),
         (frame + b"\x00\x00", f"schema {guid}: extra bytes follow the message indexes in its header"),
         (b"\x09", "its header for the schema id holds 1 bytes that are no id"),
         (b"\x00\x00", "its header for the schema id holds 2 bytes that are no id"),
-    ):
-        ((row, found),) = _landed(spark, form, [content], headers(header))
+    ]
+    records = [*((value, given) for value, given, _ in right), *((content, headers(header)) for header, _ in wrong)]
+    rows = _landed(spark, form, [value for value, _ in records], [given for _, given in records])
+    assert rows[: len(right)] == [expected for *_, expected in right]
+    for (row, found), (_, problem) in zip(rows[len(right) :], wrong, strict=True):
         assert row == {"id": None, "note": None}
         assert str(found).startswith(problem)
 
@@ -610,8 +619,8 @@ def _comparable(value: Any) -> Any:
 
 
 @spark_test
-@settings(max_examples=20)
-@given(made=st.lists(_messages(), min_size=1, max_size=20))
+@settings(max_examples=3, suppress_health_check=_LARGE)
+@given(made=st.lists(_messages(), min_size=50, max_size=100))
 def test_what_protobuf_writes_is_landed(spark, made):
     kind = _class(ALL, "shop.All")
     messages = [kind(**each) for each in made]
@@ -621,8 +630,8 @@ def test_what_protobuf_writes_is_landed(spark, made):
 
 
 @spark_test
-@settings(max_examples=15)
-@given(made=st.lists(_messages(), min_size=1, max_size=5), data=st.data())
+@settings(max_examples=3, suppress_health_check=_LARGE)
+@given(made=st.lists(_messages(), min_size=15, max_size=30), data=st.data())
 def test_broken_bytes_are_rejected_or_read_as_protobuf_reads_them(spark, made, data):
     kind = _class(ALL, "shop.All")
     values = []
