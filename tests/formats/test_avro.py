@@ -428,13 +428,15 @@ def test_what_fastavro_writes_is_landed(spark, data):
     wanted = data.draw(st.lists(values, min_size=1, max_size=8))
     cut = data.draw(st.integers(1, 3))
     whole = [_written(schema, value) for value in wanted]
-    landed = _landed(spark, AvroFormat(schema), whole)
+    broken = [one[:-cut] for one in whole if len(one) >= cut] + [one + b"\x00" * cut for one in whole]
+    everything = _landed(spark, AvroFormat(schema), [*whole, *broken])
+    landed, rest = everything[: len(whole)], everything[len(whole) :]
     assert [error for _, error in landed] == [None] * len(wanted)
     read = [fastavro.schemaless_reader(io.BytesIO(one), fastavro.parse_schema(schema)) for one in whole]
     assert [row for row, _ in landed] == read
     # And what is cut, or longer, is not: neither as other values nor as nulls.
-    broken = [one[:-cut] for one in whole if len(one) >= cut] + [one + b"\x00" * cut for one in whole]
-    for row, error in _landed(spark, AvroFormat(schema), broken):
+    assert len(rest) == len(broken)
+    for row, error in rest:
         assert error is not None
         assert set(row.values()) == {None}
 

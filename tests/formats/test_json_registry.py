@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.formats.decode import Decoder
@@ -20,6 +20,9 @@ from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
 
 pytestmark = pytest.mark.spark
+
+# Many values in few examples: an example is three queries, and a value only a row of them.
+_LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 SCHEMA = {
     "type": "object",
@@ -81,8 +84,8 @@ _objects = st.fixed_dictionaries(
 ).map(lambda value: json.dumps(value).encode())
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.lists(_objects | st.binary(max_size=8), min_size=20, max_size=40))
+@settings(max_examples=3, suppress_health_check=_LARGE)
+@given(st.lists(_objects | st.binary(max_size=8), min_size=80, max_size=160))
 def test_framed_json_is_what_the_same_json_is_without_a_frame(spark, values):
     values = [GOOD.encode(), *values]
     plain = _landed(spark, JsonFormat(SCHEMA), values)
