@@ -12,6 +12,7 @@ from dagster import AssetKey, DagsterInstance, TableMetadataValue
 
 from dagster_kafka_flip import LocalBroker
 from tests.document_tests import ROOT, blocks, commands
+from tests.processes import LIGHT_JVM
 
 PAGE = ROOT / "docs" / "getting-started.md"
 FILE = "getting started, "
@@ -39,6 +40,7 @@ def test_the_steps_lead_to_rows_in_a_table(tmp_path):
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "PYTHONPATH": str(ROOT),
                 "KAFKA_BOOTSTRAP_SERVERS": own.bootstrap_servers,
+                "PYSPARK_SUBMIT_ARGS": LIGHT_JVM,
             },
             capture_output=True,
             text=True,

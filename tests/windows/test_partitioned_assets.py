@@ -32,6 +32,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
+from tests import landed
 from tests.windows.conftest import DAY, HOUR, START
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -69,10 +70,6 @@ def produce(kafka, topic, hours, **config):
         kafka.produce(topic, [(None, str(hour))], timestamp=START + hour * HOUR)
 
 
-def table_rows(spark, table, *columns):
-    return sorted(tuple(row) for row in spark.read.format("delta").load(table).select(*columns).collect())
-
-
 def daily(topic, table, **options):
     partitions = DailyPartitionsDefinition("2013-03-01")
     given: dict[str, Any] = {"partitions_def": partitions, "value_format": StringFormat(), **options}
@@ -82,7 +79,7 @@ def daily(topic, table, **options):
 def test_a_range_is_one_run_one_commit_and_tells_of_each_partition(kafka, run, instance, spark, topic, table):
     produce(kafka, topic, [*range(0, 24, 6), 30, 31])
     assert run(daily(topic, table), "2013-03-01", "2013-03-03").success
-    assert table_rows(spark, table, "kafka_window", "kafka_value") == sorted(
+    assert landed.rows(table, "kafka_window", "kafka_value") == sorted(
         [("2013-03-01", str(hour)) for hour in range(0, 24, 6)] + [("2013-03-02", "30"), ("2013-03-02", "31")]
     )
     told = events(instance, "daily")
@@ -97,8 +94,7 @@ def test_a_range_is_one_run_one_commit_and_tells_of_each_partition(kafka, run, i
     assert [(split.data["start"], split.data["stop"]) for split in first["kafka/splits"].records] == [(0, 4)]
     assert (first["run/delta/commits"], first["run/delta/rows_written"], first["run/kafka/stragglers"]) == (1, 6, 0)
     assert not {"delta/commits", "delta/rows_written", "kafka/records_read", "seconds/total"} & set(first)
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{table}`").collect()
-    assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
+    assert landed.operations(table) == ["CREATE TABLE", "WRITE"]
 
 
 def test_whatever_the_policy_the_table_is_the_same(kafka, run, resources, spark, topic, tmp_path):
@@ -113,7 +109,7 @@ def test_whatever_the_policy_the_table_is_the_same(kafka, run, resources, spark,
         assert asset.backfill_policy == (policy or BackfillPolicy.single_run())
         for first, last in ranges:
             assert run(asset, first, last).success
-        tables[name] = table_rows(spark, table, "kafka_window", "kafka_offset")
+        tables[name] = landed.rows(table, "kafka_window", "kafka_offset")
     assert tables["single"] == tables["multi"]
     assert len(tables["single"]) == 20
 
@@ -129,7 +125,7 @@ def test_days_of_23_and_25_hours(kafka, run, instance, spark, topic, table):
     assert run(asset, "2013-11-03").success
     told = {key: values["dagster/partition_row_count"] for key, values in events(instance, "daily").items()}
     assert told == {"2013-03-10": 23, "2013-11-03": 25}
-    hours = [int(value) for (value,) in table_rows(spark, table, "kafka_value")]
+    hours = [int(value) for (value,) in landed.rows(table, "kafka_value")]
     assert sorted(hours) == [*range(spring + 5, spring + 28), *range(autumn + 4, autumn + 29)]
 
 
@@ -152,7 +148,7 @@ def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka,
     kafka.produce(names[0], [(None, "late")], timestamp=START + 3 * HOUR)
     assert run(asset, MultiPartitionKey({"day": "2013-03-01", "letter": "b"})).success
     assert run(asset, MultiPartitionKey({"day": "2013-03-01", "letter": "a"})).success
-    assert table_rows(spark, table, "kafka_topic", "kafka_value") == [
+    assert landed.rows(table, "kafka_topic", "kafka_value") == [
         (names[0], "1"),
         (names[0], "2"),
         (names[1], "1"),
@@ -172,7 +168,7 @@ def test_what_is_done_stays_done_and_is_told_when_the_run_fails_later(kafka, run
         "2013-03-01": 4,
         "2013-03-02": 4,
     }
-    assert {key for (key,) in table_rows(spark, table, "kafka_window")} == set(told)
+    assert {key for (key,) in landed.rows(table, "kafka_window")} == set(told)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +199,7 @@ def test_rows_of_each_partition_are_told_however_the_table_is_laid_out(
             "2013-03-02": 2,
             "2013-03-03": 0,
         }
-    assert len(table_rows(spark, table, "kafka_value")) == 6
+    assert len(landed.rows(table, "kafka_value")) == 6
 
 
 def test_topics_that_are_landed_together_are_told_of_apart(kafka, run, instance, topic, table):
@@ -285,10 +281,10 @@ def test_a_window_beyond_retention_is_refused_unless_that_run_may_go_on(kafka, r
         r"log begins at offset 2, and the earliest remaining record has the timestamp 2013-03-01T12:00:00Z",
     ):
         run(asset, "2013-03-01", "2013-03-02")
-    assert len(table_rows(spark, table, "kafka_value")) == 8, "the rows stay"
+    assert len(landed.rows(table, "kafka_value")) == 8, "the rows stay"
     config = {"ops": {"daily": {"config": {"tolerate": ["WindowBeyondRetentionError"]}}}}
     run(asset, "2013-03-01", "2013-03-02", run_config=config)
-    assert len(table_rows(spark, table, "kafka_value")) == 6
+    assert len(landed.rows(table, "kafka_value")) == 6
     assert events(instance, "daily")["2013-03-02"]["kafka/incidents"][0]["error"] == "WindowBeyondRetentionError"
 
 
@@ -301,11 +297,11 @@ def test_partitions_repair_the_table_of_a_stream(kafka, run, instance, spark, to
     kafka.produce(topic, [(None, "not landed yet")], timestamp=START + 13 * HOUR)
     asset = daily(topic, table, windows=Windows(repair=True, max_lateness=None))
     assert run(asset, "2013-03-01").success
-    assert table_rows(spark, table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,)]
+    assert landed.rows(table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,)]
     assert "dagster/partition_row_count" not in events(instance, "daily")["2013-03-01"]
     # The stream goes on from where it stood.
     assert run(stream, None).success
-    assert table_rows(spark, table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (8,)]
+    assert landed.rows(table, "kafka_offset") == [(0,), (1,), (2,), (3,), (4,), (5,), (7,), (8,)]
 
 
 @pytest.mark.parametrize(
