@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import descendants, wait_until
+from tests.processes import LIGHT_JVM, descendants, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -25,7 +25,7 @@ def start(folder: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "examples.demo", "--records", "2000", "--work-dir", str(folder)],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": LIGHT_JVM, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

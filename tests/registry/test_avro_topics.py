@@ -43,6 +43,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
+from tests.processes import LIGHT_JVM
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -429,7 +430,7 @@ def test_the_example(tmp_path):
         text=True,
         check=False,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYSPARK_SUBMIT_ARGS": LIGHT_JVM},
     )
     assert done.returncode == 0, done.stderr
     assert "SPRING" in done.stdout
