@@ -23,10 +23,12 @@ COMMAND = str(Path(sys.executable).with_name("dagster-kafka-flip"))
 
 DEFINITIONS = """
 from dagster import Definitions, EnvVar
-from dagster_kafka_flip import KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
+from dagster_kafka_flip import DeltaTarget, KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset
 
 landed = build_kafka_delta_asset(
-    name="landed", source=KafkaSource.builder().set_topics({topic!r}).build(), table={table!r}, stream={stream!r}
+    name="landed",
+    source=KafkaSource.builder().set_topics({topic!r}).build(),
+    table=DeltaTarget(table={table!r}, stream={stream!r}),
 )
 defs = Definitions(
     assets=[landed],
