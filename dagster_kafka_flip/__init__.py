@@ -51,9 +51,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window, Windows
+    from dagster_kafka_flip.table.mode import Append, Upsert
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _HOMES = {
+    "Append": "table.mode",
     "AssetOptions": "assets.asset_options",
     "AvroFormat": "formats.avro",
     "BatchResult": "ingestion.result",
@@ -90,6 +92,7 @@ _HOMES = {
     "Spread": "source.limits",
     "StringFormat": "formats.string",
     "TopicPartition": "source.split",
+    "Upsert": "table.mode",
     "Window": "source.window",
     "Windows": "source.window",
     "WindowsResult": "ingestion.window_result",
@@ -111,6 +114,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Append",
     "AssetOptions",
     "AvroFormat",
     "BatchResult",
@@ -147,6 +151,7 @@ __all__ = [
     "Spread",
     "StringFormat",
     "TopicPartition",
+    "Upsert",
     "Window",
     "Windows",
     "WindowsResult",

@@ -209,6 +209,14 @@ class DeadLetterDecoderError(KafkaFlipError):
     """Pending dead letters were rejected by another decoder, which can't be rebuilt."""
 
 
+class NullKeyError(KafkaFlipError):
+    """A row of an upsert table has no key; nothing of the batch was written."""
+
+
+class KeyOrderUnknownError(KafkaFlipError):
+    """Which row of a key is the last is not known: its records are in two topic partitions, or a record has several."""
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +238,10 @@ class UnsafeStoreError(KafkaFlipError):
 
 class ForeignRowsError(KafkaFlipError):
     """The table has rows that no stream wrote, and the stream has no position in it."""
+
+
+class TableModeError(KafkaFlipError):
+    """The table is written in another mode: rows are appended and not upserted, or the other way, or by another key."""
 
 
 class StreamOverlapError(KafkaFlipError):

@@ -69,7 +69,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "ProtobufFormat",
         "KafkaColumns",
     ),
-    "Tables": ("DeltaTarget", "DeadLetters", "Limits", "Windows"),
+    "Tables": ("DeltaTarget", "Append", "Upsert", "DeadLetters", "Limits", "Windows"),
     "Without Dagster": ("ingest", "rewrite_windows", "build_session", "LocalBroker"),
 }
 

@@ -23,6 +23,7 @@ from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.kafka_topic import Kafka
 from tests.windows.conftest import START, hours
@@ -93,8 +94,31 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
     seen["unreadable"] = _land_unreadable(kafka, f"{topic}-unreadable", f"{table}-unreadable", session, connection)
     for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
         seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, registry)
+    seen["upsert"] = _follow(kafka, f"{topic}-upsert", f"{table}-upsert", session, connection)
     kafka.close()
     print(json.dumps(seen))
+
+
+def _follow(kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection) -> list[object]:
+    """Follows a topic's keys in two runs: what each changed and counted, the rows, and what is left in the session."""
+    kafka.create(topic)
+    told: list[object] = []
+    for values in (["a", "b"], [None, "c"]):
+        records = [
+            (f'{{"id": {key}}}', value and f'{{"id": {key}, "name": "{value}"}}') for key, value in enumerate(values)
+        ]
+        kafka.produce(topic, records)
+        result = ingest(
+            KafkaSource(topics=(topic,)),
+            DeltaTarget(table=table, mode=Upsert(key=("id",))),
+            spark=lambda: session,
+            connection=connection,
+            key_format=JsonFormat("id INT"),
+            value_format=JsonFormat("id INT, name STRING"),
+        )
+        told.append([*(vars(result.merged) if result.merged else {}).values(), result.records, result.known.table_rows])
+    rows = session.read.format("delta").load(table).select("id", "name").collect()
+    return [*told, [list(row) for row in rows], session.conf.get("spark.databricks.delta.write.txnAppId", None)]
 
 
 def _land_windows(

@@ -25,6 +25,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 import dagster_kafka_flip
 from dagster_kafka_flip import (
+    Append,
     AssetOptions,
     CsvFormat,
     DeadLetters,
@@ -38,6 +39,7 @@ from dagster_kafka_flip import (
     OffsetsInitializer,
     StringFormat,
     TopicPartition,
+    Upsert,
     Windows,
     kafka_delta_asset,
     kafka_delta_checks,
@@ -121,6 +123,23 @@ def test_the_settings_of_a_table_and_of_batches_are_those_of_the_classes():
 def test_the_attributes_of_a_source_are_its_fields():
     schema = KafkaDeltaComponent.model().model_json_schema()["$defs"]["KafkaSourceAttributes"]["properties"]
     assert set(KafkaSource.model_fields) - set(schema) == {"connection", "overrides_position"}
+
+
+def test_a_mode_is_a_setting_of_the_table():
+    def table(mode, path="lake/flights"):
+        formats = "  value_format: {type: json, schema: 'id INT, b INT'}\n"
+        return SOURCE + formats + f"  table:\n    table: '{path}'\n    properties: {{a: 1}}\n    mode: {mode}\n"
+
+    target = DeltaTarget(table="lake/flights", properties={"a": "1"}, mode=Upsert(key=("id", "b")))
+    assert landed(table("{type: upsert, key: [id, b]}"))[0].target == target
+    assert landed(table("{type: upsert, key: [id, b]}", "lake/{topic}"))[0].target == target
+    assert landed(table("{type: append}"))[0].target == target.model_copy(update={"mode": Append()})
+    for wrong, told in (
+        ("upsert", "mode"),
+        ("{type: merge}", "expected 'append', 'upsert'"),
+        ("{type: upsert, key: []}", "at least one"),
+    ):
+        assert told in refusal(table(wrong))
 
 
 def test_every_format_has_a_type():

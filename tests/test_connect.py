@@ -71,6 +71,8 @@ def test_the_same_ingestion_runs_through_spark_connect(server, broker, registry,
         [1, None, str(2**63 - 1), '[{"key":"h","value":"MQ=="},{"key":"h"}]'],
         [2, START + 1, str(START + 1), None],
     ]
+    # What a merge takes from its session's configuration is left in none.
+    assert seen["upsert"] == [[2, 0, 0, 0, 2, 2], [0, 1, 1, 0, 2, 1], [[1, "c"]], None]
     count, *orders, (newer,) = seen["avro"]
     assert count == [3]
     assert orders[:2] == [[1, None, None], [2, "x", None]]

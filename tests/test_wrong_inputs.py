@@ -206,7 +206,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         ),
         (Limits, {"max_records": 5}, "invalid Limits: max_records: unknown field"),
         (DeltaTarget, {}, "invalid DeltaTarget: table: missing"),
-        (DeltaTarget, {"table": "lake/x", "mode": "append"}, "invalid DeltaTarget: mode: unknown field"),
+        (DeltaTarget, {"table": "lake/x", "format": "delta"}, "invalid DeltaTarget: format: unknown field"),
         (DeltaTarget, {"table": "lake/x", "cluster_by": "a"}, "invalid DeltaTarget: " + _LIST.format("cluster_by")),
         (_source, {"max_drift": 5}, "invalid KafkaSource: max_drift: expected a timedelta, such as timedelta(hours=1)"),
         (_source, {"max_drift": True}, "invalid KafkaSource: max_drift: expected a timedelta, such as "),

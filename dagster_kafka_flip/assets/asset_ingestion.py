@@ -30,6 +30,7 @@ from dagster_kafka_flip.assets.window_metadata import (
     windows_metadata,
 )
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import run_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
@@ -93,11 +94,13 @@ class Ingestion:
             raise ConfigurationError(msg)
 
     def check_layout(self) -> None:
-        """Validates the table's layout against the columns of its rows, if these are known before a run.
+        """Validates the table's mode and layout against the columns of its rows, if these are known before a run.
 
         Raises:
-            ConfigurationError: A partition or clustering column is not among the columns.
+            ConfigurationError: A key, partition or clustering column is not among the columns, or another option
+            contradicts the mode.
         """
+        check_keyed(self.target, self.decoder, self.tolerated, has_transform=self.transform is not None)
         columns = self.decoder.landed_names
         if self.transform is not None or columns is None:
             return
@@ -304,6 +307,7 @@ class Ingestion:
         Raises:
             ConfigurationError: An option is only for streams.
         """
+        check_without_windows(self.target)
         for_streams = {
             "dead_letter": self.dead_letter is not None,
             "on_idle": self.on_idle != "materialize",

@@ -161,7 +161,8 @@ def _filled(value: Any, topic: str) -> Any:
         changed = {name: filled for name, text in value if (filled := _filled(text, topic)) != text}
         if "table" in changed:
             changed["table"] = _filled_table(value.table, topic)
-        return type(value)(**{**value.model_dump(exclude_unset=True), **changed}) if changed else value
+        given = {name: getattr(value, name) for name in value.model_fields_set}
+        return type(value)(**{**given, **changed}) if changed else value
     if isinstance(value, dict):
         return {
             _filled(key, topic): (_filled_table if key in _TABLE_OPTIONS and isinstance(each, str) else _filled)(

@@ -40,6 +40,7 @@ _DESCRIPTIONS: dict[str, str] = {
     "headers": "The record's headers.",
     "rejected_key": "The bytes of a key that can't be decoded.",
     "rejected_value": "The bytes of a value that can't be decoded.",
+    "deleted": "Whether the change deletes the row of its key.",
     "error": "Why the record can't be decoded.",
 }
 

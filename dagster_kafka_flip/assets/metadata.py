@@ -70,7 +70,8 @@ _SPLIT_COLUMNS = (
 def table_metadata(target: DeltaTarget) -> dict[str, Any]:
     """Definition metadata of an asset with a table."""
     where = {"dagster/table_name": target.table} if target.uri is None else {"dagster/uri": target.uri}
-    return {"delta/stream": target.stream, **where}
+    key = {"delta/key": ", ".join(target.key)} if target.key else {}
+    return {"delta/stream": target.stream, **key, **where}
 
 
 def data_version(state: EnumeratorState) -> DataVersion:
@@ -134,6 +135,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         "kafka/held_back_offsets": sum(result.plan.held_back.values()),
         "kafka/tasks": sum(batch.tasks for batch in result.batches),
         "delta/rows_written": result.rows,
+        **_merged(result),
         "delta/bytes_written": total(batch.committed.bytes for batch in result.batches),
         "delta/commits": len(result.batches),
         "delta/version": result.known.table_version,
@@ -171,6 +173,19 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     # Long values come last on the page.
     metadata[POSITION] = MetadataValue.json(known_to_json(result.known))
     return metadata
+
+
+def _merged(result: IngestResult) -> dict[str, int]:
+    """What became of the changes, for a table whose rows have a key."""
+    merged = result.merged
+    if merged is None:
+        return {}
+    return {
+        "delta/rows_inserted": merged.inserted,
+        "delta/rows_updated": merged.updated,
+        "delta/rows_deleted": merged.deleted,
+        "delta/rows_unchanged": merged.unchanged,
+    }
 
 
 def _now_and_then(result: IngestResult) -> dict[str, Any]:

@@ -29,7 +29,13 @@ from dagster_kafka_flip.checks.log_checks import (
     WATERMARK_FRESH,
     LogChecks,
 )
-from dagster_kafka_flip.checks.table_checks import NO_DUPLICATE, NO_GAP, TableChecks
+from dagster_kafka_flip.checks.table_checks import (
+    KEYS_NOT_NULL,
+    NO_DUPLICATE,
+    NO_DUPLICATE_KEY,
+    NO_GAP,
+    TableChecks,
+)
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import check_arguments, expect
 
@@ -45,6 +51,8 @@ DEFAULT_REJECTED_WITHIN = timedelta(days=1)
 _DESCRIPTIONS = {
     NO_GAP: "Each commit of the stream begins at the offsets where the previous one ended.",
     NO_DUPLICATE: "No record (by topic, partition and offset) is in the table more than once.",
+    NO_DUPLICATE_KEY: "No key of the table has more than one row.",
+    KEYS_NOT_NULL: "No row of the table has a null in its key.",
     LAG_BELOW: "The lag in offsets is within the limit.",
     WATERMARK_FRESH: "The table's watermark is recent enough, or the lag is 0.",
     SAME_LOG: "The cluster and the topics are the ones that the stream's position belongs to.",
@@ -60,6 +68,7 @@ def kafka_delta_checks(
     gaps: bool = True,
     duplicates: bool = True,
     duplicate_commits: int | None = DEFAULT_DUPLICATE_COMMITS,
+    keys: bool = True,
     identity: bool = True,
     schema: bool = True,
     max_lag: int | None = None,
@@ -70,17 +79,19 @@ def kafka_delta_checks(
 ) -> Sequence[AssetChecksDefinition]:
     """Creates asset checks for a Kafka Delta asset. Pass them to `Definitions(asset_checks=...)`.
 
-    `no_gap` and `no_duplicate` need Spark, unless they already passed at the table's newest version. `lag_below`,
-    `watermark_fresh`, `same_log`, `no_records_rejected_lately` and Dagster's `column_schema_change` do not need Spark
-    and are separate steps. An asset with partitions has no position, so it only has the checks for duplicates and
-    rejected records.
+    `no_gap`, `no_duplicate`, `no_duplicate_key` and `keys_not_null` need Spark, unless they already passed at the
+    table's newest version. `lag_below`, `watermark_fresh`, `same_log`, `no_records_rejected_lately` and Dagster's
+    `column_schema_change` do not need Spark and are separate steps. An asset with partitions has no position, so it
+    only has the checks for duplicates and rejected records.
 
     Args:
         asset: The asset from `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset`.
         key: Key of one of its assets, if there are several. Default: the only one.
         gaps: Whether to check that the stream's commits have no gaps (`no_gap`). Default: yes, for a stream.
-        duplicates: Whether to check for duplicate records (`no_duplicate`). Default: yes.
+        duplicates: Whether to check for duplicate records (`no_duplicate`). Default: yes, unless the rows have a key.
         duplicate_commits: Number of latest commits whose offsets `no_duplicate` checks; None for all rows. Default: 10.
+        keys: Whether to check that each key has one row (`no_duplicate_key`) and no null (`keys_not_null`), which looks
+            at the whole table. Default: yes, for a table with Upsert.
         identity: Whether to check that the position belongs to the current cluster and topics (`same_log`). Default:
             yes, for a stream.
         schema: Whether to check that the last materialization has the columns of the previous one
@@ -89,7 +100,7 @@ def kafka_delta_checks(
         max_delay: Maximum age of the watermark while the lag is above 0 (`watermark_fresh`). Default: not checked.
         max_rejected: Maximum number of rejected records (`no_records_rejected_lately`). Default: not checked.
         rejected_within: Period for `max_rejected`. Default: one day.
-        blocking: Whether downstream assets in the same run wait for `no_gap` and `no_duplicate`, and are skipped if one
+        blocking: Whether downstream assets in the same run wait for the checks that need Spark, and are skipped if one
             of them fails. Default: yes.
 
     Raises:
@@ -98,11 +109,21 @@ def kafka_delta_checks(
     """
     asset_key, ingestion = ingestion_of(asset, key, "kafka_delta_checks")
     _check_bounds(duplicates, duplicate_commits, max_lag, max_delay, max_rejected, rejected_within)
+    has_key = bool(ingestion.target.key)
+    if has_key and duplicate_commits != DEFAULT_DUPLICATE_COMMITS:
+        msg = (
+            f"duplicate_commits sets the range of no_duplicate, but the rows of the asset {asset_key.to_user_string()} "
+            "have a key: no_duplicate_key always looks at the whole table"
+        )
+        raise ConfigurationError(msg)
+    duplicates = duplicates and not has_key
     _check_fits(
         ingestion, asset_key, duplicates=duplicates, max_lag=max_lag, max_delay=max_delay, max_rejected=max_rejected
     )
     is_stream = ingestion.partitions is None
     of_the_table = [name for name, asked in ((NO_GAP, gaps and is_stream), (NO_DUPLICATE, duplicates)) if asked]
+    if keys and has_key:
+        of_the_table += [NO_DUPLICATE_KEY, KEYS_NOT_NULL]
     of_the_log = [
         name
         for name, asked in (

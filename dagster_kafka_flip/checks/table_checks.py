@@ -1,4 +1,4 @@
-"""Checks of a table: gaps between a stream's commits, and duplicate records."""
+"""Checks of a table: gaps between a stream's commits, duplicate records, and keys."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dagster_kafka_flip.table.commit_chain import continuity
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, remade_topics
 from dagster_kafka_flip.table.history_pages import TableNotThereError
+from dagster_kafka_flip.table.key_uniqueness import look_at_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 NO_GAP = "no_gap"
 NO_DUPLICATE = "no_duplicate"
+NO_DUPLICATE_KEY = "no_duplicate_key"
+KEYS_NOT_NULL = "keys_not_null"
+_OF_KEYS = frozenset({NO_DUPLICATE_KEY, KEYS_NOT_NULL})
 
 # History is read in pages from the newest commit; this many commits take about a second.
 
@@ -116,6 +120,8 @@ class TableChecks:
         target = self.ingestion.target
         if name == NO_GAP:
             return f"{target.identity}, stream {target.stream}"
+        if name in _OF_KEYS:
+            return f"{target.identity}: all rows by {', '.join(target.key)}"
         last = "last commit" if self.duplicate_commits == 1 else f"last {self.duplicate_commits} commits"
         what = "all rows" if self.duplicate_commits is None else f"the {last}"
         return f"{target.identity}, stream {target.stream}: {what} by {', '.join(self._record_columns)}"
@@ -142,6 +148,8 @@ class TableChecks:
             yield self._at(commits, NO_GAP, found)
         if NO_DUPLICATE in names:
             yield self._at(commits, NO_DUPLICATE, self._no_duplicate(spark, commits))
+        for name, result in self._of_keys(spark, _OF_KEYS.intersection(names)):
+            yield self._at(commits, name, result)
 
     def _at(self, commits: Sequence[Commit], name: str, found: AssetCheckResult) -> AssetCheckResult:
         """Adds the version to a result."""
@@ -280,6 +288,53 @@ class TableChecks:
             description=f"{description}. {left_out}." if remade else f"{description}.",
             metadata=metadata,
         )
+
+    def _of_keys(self, spark: SparkSession, names: Collection[str]) -> Iterator[tuple[str, AssetCheckResult]]:
+        """The results of the checks of keys, from one look at the table."""
+        if not names:
+            return
+        target = self.ingestion.target
+        table = spark.table(target.identifier)
+        there = {name.lower() for name in table.columns}
+        missing = [name for name in (*target.key, *self._record_columns) if name.lower() not in there]
+        if missing:
+            for name in sorted(names):
+                yield name, self._inconclusive(name, f"The table has no column {', '.join(missing)}")
+            return
+        seen = look_at_keys(table, target.key, self._record_columns)
+        columns = ", ".join(target.key)
+        rows = f"in {seen.rows} rows by {columns}"
+        doubled = (
+            f"{seen.duplicate_keys} keys have several rows, {seen.surplus} rows too many {rows}, such as those of "
+            f"{seen.example}. Runs never add a second row: look for another writer in the table's history, and RESTORE "
+            "the table to the version before"
+        )
+        nulls = (
+            f"{seen.null_rows} rows have no value in {columns}, {rows}. Runs never write such a row: look for another "
+            "writer in the table's history"
+        )
+        for name, wrong, why, numbers in (
+            (
+                NO_DUPLICATE_KEY,
+                seen.duplicate_keys,
+                doubled,
+                {"duplicate_keys": seen.duplicate_keys, "surplus_rows": seen.surplus},
+            ),
+            (KEYS_NOT_NULL, seen.null_rows, nulls, {"null_rows": seen.null_rows}),
+        ):
+            if name in names:
+                what = "No key has several rows" if name == NO_DUPLICATE_KEY else "No key is null"
+                yield (
+                    name,
+                    AssetCheckResult(
+                        check_name=name,
+                        asset_key=self.key,
+                        passed=not wrong,
+                        severity=AssetCheckSeverity.ERROR,
+                        description=f"{why if wrong else f'{what} {rows}'}.",
+                        metadata={"rows_compared": seen.rows, **numbers},
+                    ),
+                )
 
     def _inconclusive(
         self, name: str, why: str, severity: AssetCheckSeverity = AssetCheckSeverity.WARN

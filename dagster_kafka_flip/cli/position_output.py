@@ -72,6 +72,7 @@ def _stream_to_json(one: StreamPosition) -> dict[str, Any]:
     measured = None if lag is None or isinstance(lag, KafkaFlipError) else lag
     return {
         "stream": report.stream,
+        "key": list(_key(report)),
         "position": None if state is None else position_to_json(state.position),
         "cluster_id": None if state is None else state.cluster_id,
         "topic_ids": None if state is None else dict(state.topic_ids),
@@ -85,7 +86,7 @@ def _stream_to_json(one: StreamPosition) -> dict[str, Any]:
             {
                 "version": entry.commit.version,
                 "timestamp": iso(entry.commit.timestamp_ms),
-                "rows": entry.commit.metric("numOutputRows"),
+                "rows": entry.commit.rows_written,
                 "records_at_most": _offsets(entry),
                 "run_id": entry.document.run_id,
                 "undone": entry.is_undone,
@@ -113,6 +114,12 @@ def print_positions(
         _print_stream(out, one, limit_rows)
 
 
+def _key(report: PositionReport) -> tuple[str, ...]:
+    """The columns that identify the table's rows; empty if rows are appended."""
+    document = None if report.anchor is None else report.anchor.document
+    return () if document is None else document.key
+
+
 def _position_fields(report: PositionReport, state: EnumeratorState | None) -> dict[str, str]:
     error = "" if report.error is None else f"{type(report.error).__name__}: {report.error}"
     if error and report.anchor is None:
@@ -130,6 +137,8 @@ def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
     if report.anchor is not None and report.anchor_commit is not None and report.anchor_kind is not None:
         made = utc(report.anchor_commit.timestamp_ms)
         fields["anchor"] = f"version {report.anchor.version}, {_ANCHORS[report.anchor_kind]}, {made}"
+    if key := _key(report):
+        fields["key"] = ", ".join(key)
     if state is not None:
         fields["cluster"] = state.cluster_id or "without an id"
         if state.watermark is not None:
@@ -150,7 +159,7 @@ def _print_stream(out: Console, one: StreamPosition, limit_rows: int) -> None:
                 (
                     entry.commit.version,
                     utc(entry.commit.timestamp_ms),
-                    "unknown" if (rows := entry.commit.metric("numOutputRows")) is None else rows,
+                    "unknown" if (rows := entry.commit.rows_written) is None else rows,
                     _offsets(entry),
                     entry.document.run_id,
                     _remarks(entry),

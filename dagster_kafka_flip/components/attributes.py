@@ -66,6 +66,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ def _dead_letter(context: ResolutionContext, value: Any) -> DeadLetters:
 def _table(context: ResolutionContext, value: Any) -> str | DeltaTarget | None:
     found = rendered(context, value)
     if isinstance(found, (Mapping, DeltaTarget)):
-        return _of(DeltaTarget, properties=_text_map)(context, found)
+        return _of(DeltaTarget, properties=_text_map, mode=_mode)(context, found)
     return _text(context, found)
 
 
@@ -480,6 +481,33 @@ def _format(context: ResolutionContext, value: Any) -> Format:
         raise refused(context, f"invalid format {found!r}; set its type ({', '.join(_FORMAT_OF_TYPE)}) below it")
     options = {"schema" if name == "declared" else name: each for name, each in found.items() if name != "type"}
     return _create(context, _FORMAT_OF_TYPE[found["type"]], options)
+
+
+class AppendAttributes(Model):
+    """Each row of a batch is added to the table."""
+
+    type: Literal["append"]
+
+
+class UpsertAttributes(Model):
+    """The table holds the current row of each key."""
+
+    type: Literal["upsert"]
+    key: list[str] = Field(description="The columns that identify a row.")
+
+
+_MODE_OF_TYPE: Mapping[str, type[Append | Upsert]] = {"append": Append, "upsert": Upsert}
+
+
+def _mode(context: ResolutionContext, value: Any) -> Append | Upsert:
+    found = rendered(context, value)
+    if isinstance(found, (Append, Upsert)):
+        return found
+    if not isinstance(found, Mapping):
+        raise refused(context, f"invalid mode {found!r}; set its type ({', '.join(_MODE_OF_TYPE)}) below it")
+    return _create(
+        context, _MODE_OF_TYPE[found["type"]], {name: each for name, each in found.items() if name != "type"}
+    )
 
 
 # --- things of Dagster --------------------------------------------------------------------------------------------
@@ -698,7 +726,8 @@ else:
     FormatAttribute = _model_attribute(_format, _FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
     DeadLetterAttribute = _model_attribute(_dead_letter, str | model_of(DeadLetters))
-    TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget))
+    _MODES = Annotated[AppendAttributes | UpsertAttributes, Field(discriminator="type")]
+    TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget, mode=_MODES | None))
     LimitsAttribute = _model_attribute(_of(Limits), model_of(Limits))
     WindowsAttribute = _model_attribute(_of(Windows, max_lateness=_duration), _WINDOWS)
     _KAFKA = model_of(KafkaResource, clusters=dict[str, model_of(KafkaClusterConfig)])

@@ -339,6 +339,12 @@ class Decoder:
             landed.append(names.name("error"))
         return landed
 
+    def landed_key(self) -> Column:
+        """The decoded key of a staged DataFrame, as one column of the table."""
+        from pyspark.sql import functions as f
+
+        return _if_decoded(self.key_format, f.col(_KEY_PROBLEM), self.key_format.as_one(f.col(_KEY)))
+
     def _fatal(self) -> Column | None:
         from pyspark.sql import functions as f
 
@@ -353,7 +359,7 @@ class Decoder:
         from pyspark.sql import functions as f
 
         names = self.columns
-        value, key = f.col(_VALUE), f.col(_KEY)
+        value = f.col(_VALUE)
         spread = self.value_format.spread(value)
         problem = f.col(_VALUE_PROBLEM)
         landed: list[tuple[str, Column]] = []
@@ -364,7 +370,7 @@ class Decoder:
             "timestamp": f.col("timestamp"),
             "timestamp_type": f.col("timestampType"),
             "headers": f.col("headers"),
-            "key": _if_decoded(self.key_format, f.col(_KEY_PROBLEM), self.key_format.as_one(key)),
+            "key": self.landed_key(),
         }
         if spread is not None:
             landed.extend((name, _if_decoded(self.value_format, problem, column)) for name, column in spread)

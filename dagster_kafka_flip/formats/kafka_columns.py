@@ -39,6 +39,6 @@ class KafkaColumns(Settings):
             raise ValueError(msg)
         return fields
 
-    def name(self, field: KafkaField | Literal["error", "rejected_key", "rejected_value"]) -> str:
-        """The column of a field, or of a rejected record's part."""
+    def name(self, field: KafkaField | Literal["deleted", "error", "rejected_key", "rejected_value"]) -> str:
+        """The column of a field, of a rejected record's part, or of whether a row deletes."""
         return f"{self.prefix}{field}"

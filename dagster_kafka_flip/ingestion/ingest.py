@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of
+from dagster_kafka_flip.ingestion.keyed_stream import check_keyed
 from dagster_kafka_flip.ingestion.run_options import check_run_options
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
@@ -98,6 +99,8 @@ def ingest(
     )
     target = DeltaTarget.of(table)
     decoder = Decoder.of(key_format, value_format, columns)
+    tolerated = tolerated_errors(tolerate)
+    check_keyed(target, decoder, tolerated, has_transform=transform is not None)
     if source.boundedness is not Boundedness.BOUNDED:
         msg = f"the source of {source} is unbounded, but a batch must end; set a stop"
         raise ConfigurationError(msg)
@@ -114,7 +117,7 @@ def ingest(
         transform=transform,
         dead_letters=dead_letters_of(dead_letter, target, decoder),
         limits=limits or Limits(),
-        tolerated=tolerated_errors(tolerate),
+        tolerated=tolerated,
         run_id=run_id,
         log=logger or _logger,
     )

@@ -21,6 +21,7 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     TopicRecreatedError,
 )
+from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.offsets import OffsetsKind
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -55,6 +56,7 @@ class Move:
         routed: The stream's last batch with a dead-letter route, which may be pending.
         settles: In a dead-letter table: the commit up to which everything is settled.
         given_up: Topic partitions that the stream gives up.
+        key: The columns that identify the table's rows; empty if rows are appended.
     """
 
     before: EnumeratorState | None
@@ -65,6 +67,7 @@ class Move:
     routed: RoutedBatch | None = None
     settles: TableVersion | None = None
     given_up: tuple[TopicPartition, ...] = ()
+    key: tuple[str, ...] = ()
 
     @property
     def read_again(self) -> Position:
@@ -101,7 +104,8 @@ def plan_move(
 
     Raises:
         TableError: The table does not exist.
-        ConfigurationError: The offsets are invalid for the source.
+        ConfigurationError: The offsets are invalid for the source, or would have other records than the rows of a
+            table with a key.
         StreamOverlapError: The source reads topic partitions of another stream of the table.
         KafkaFlipError: The offsets can't be resolved.
     """
@@ -139,8 +143,10 @@ def plan_move(
     ids = {topic: id_ for topic, id_ in plan.state.topic_ids.items() if topic in topics}
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
     known = {} if before is None else before.position
-    table.check_taken_up(history, [tp for tp in plan.end_offsets if tp not in known], after)
     last = table.last_document(history)
+    key = () if last is None else last[1].key
+    check_same_offsets(target, key, before, plan)
+    table.check_taken_up(history, [tp for tp in plan.end_offsets if tp not in known], after)
     return Move(
         before=before,
         after=after,
@@ -150,6 +156,7 @@ def plan_move(
         routed=None if last is None else last[1].routed(last[0].version),
         settles=None if last is None else last[1].settles,
         given_up=given_up,
+        key=key,
     )
 
 
@@ -190,5 +197,6 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
         reason=reason,
         carried=move.routed,
         settles=move.settles,
+        key=move.key,
     )
     return table.commit(table.no_rows(), document)

@@ -124,7 +124,9 @@ def replay(
         log=log,
     ).bound()
     # The commit's dead letters are still in the dead-letter table.
-    landing = Landing(spec, spark, context, other, leave_out_rejected=document.dead_letter is not None)
+    landing = Landing(
+        spec, spark, context, other, leave_out_rejected=document.dead_letter is not None, key=document.key
+    )
     if anchor is None:
         anchor = other.made(landing.schema())
     confirmation = LogConfirmation(log, other, document.run_id)

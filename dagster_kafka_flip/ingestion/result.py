@@ -10,6 +10,7 @@ from dagster_kafka_flip.source.incident import lost_offsets
 from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
+from dagster_kafka_flip.table.written import MergedRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -202,8 +203,22 @@ class IngestResult:
 
     @property
     def rows(self) -> int | None:
-        """Number of rows committed; None if unknown."""
+        """Number of rows committed: added, or by a merge also updated; None if unknown."""
         return total(batch.committed.rows for batch in self.batches)
+
+    @property
+    def merged(self) -> MergedRows | None:
+        """What became of the changes of all batches; None if rows are appended, or if it is unknown."""
+        merged = [batch.committed.merged for batch in self.batches if batch.plan.splits]
+        known = [each for each in merged if each is not None]
+        if not known or len(known) < len(merged):
+            return None
+        return MergedRows(
+            inserted=sum(each.inserted for each in known),
+            updated=sum(each.updated for each in known),
+            deleted=sum(each.deleted for each in known),
+            unchanged=sum(each.unchanged for each in known),
+        )
 
     @property
     def rejected_records(self) -> int | None:

@@ -17,6 +17,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.conflicts import Conflicts
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of
+from dagster_kafka_flip.ingestion.keyed_stream import check_without_windows
 from dagster_kafka_flip.ingestion.run_options import check_run_options
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.spark_start import start_spark
@@ -148,6 +149,7 @@ def run_windows(
     if spec.dead_letters is not None and not rules.repair:
         msg = "dead_letter is for streams and repairs of their tables, not for tables written in windows"
         raise ConfigurationError(msg)
+    check_without_windows(spec.target)
     _check_columns(spec.decoder.columns, rules, with_topics=topics is not None)
     if topics is not None:
         spec = replace(spec, source=spec.source.only(topics))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.learning import knowing_schemas
+from dagster_kafka_flip.ingestion.change_rows import IS_TOMBSTONE, change_columns, change_rows, with_tombstones
 from dagster_kafka_flip.ingestion.observation import BatchObservation, Observed, WholeBatch, tell_unknown
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
@@ -21,6 +22,7 @@ from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.log_line import facts
+from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.spark_error import telling_line
@@ -71,6 +73,7 @@ class Landing:
         table: The table.
         letters: The dead-letter table; None if rejected records end the run or are kept.
         leave_out_rejected: Whether rejected records are dropped even without a dead-letter table.
+        key: The key columns of changes, if the table only keeps changes and is not upserted. Default: the target's.
 
     Attributes:
         columns: The table's columns, after the first batch.
@@ -85,6 +88,7 @@ class Landing:
         letters: DeadLetterTable | None = None,
         *,
         leave_out_rejected: bool = False,
+        key: tuple[str, ...] = (),
     ) -> None:
         self.columns: TableColumns | None = None
         self._spec = spec
@@ -93,10 +97,12 @@ class Landing:
         self._table = table
         self._letters = letters
         self._leave_out_rejected = leave_out_rejected or letters is not None
+        self._key = key or spec.target.key
 
     def schema(self) -> StructType:
         """Returns the schema of the rows, without reading anything."""
-        return self._decoded(no_records(self._session)).schema
+        rows = self._rows(self._decoded(no_records(self._session)))
+        return (rows.landed if isinstance(rows, Changes) else rows).schema
 
     def land(
         self,
@@ -153,6 +159,7 @@ class Landing:
                 incidents=(*incidents, *met),
                 replays=replays,
                 schemas=self._spec.decoder.schemas,
+                key=self._spec.target.key,
             )
             clock = Clock()
             retrying = write_retries(self._spec.log, self._spec.target, self._spec.source, self._context, batch.splits)
@@ -222,7 +229,8 @@ class Landing:
         rows = self._decoded(self._records(assignment), watch)
         if self._spec.transform is not None and not assignment.plan.is_empty:
             watch.whole.transformed(rows)
-        columns = self._table.check_schema(rows.schema)
+        batch = self._rows(rows)
+        columns = self._table.check_schema((batch.landed if isinstance(batch, Changes) else batch).schema)
         before = () if self.columns is None else self.columns.changes
         # A repeat finds the same changes.
         self.columns = replace(columns, changes=tuple(dict.fromkeys((*before, *columns.changes))))
@@ -230,7 +238,7 @@ class Landing:
         progress = ReadProgress(plan.offset_span, self._context.record_bytes, behind=sum(plan.lag_after.values()))
         try:
             with read_watched(self._session, write_tag(document.attempt), progress, self._spec.log):
-                return self._table.commit(rows, document, takes_up), watch
+                return self._table.commit(batch, document, takes_up), watch
         except WriteFailedError as error:
             if is_rejection(error):
                 raise rejected_records(self._records(assignment), self._spec.decoder) from None
@@ -251,6 +259,20 @@ class Landing:
 
     def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
         decoder = self._spec.decoder
-        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder)
-        rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
+        carry = (IS_TOMBSTONE,) if self._key else ()
+        if self._key:
+            records = with_tombstones(records)
+        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, carry)
+        if self._key:
+            rows = change_rows(staged, decoder, self._key, leave_out_rejected=self._leave_out_rejected)
+        else:
+            rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
         return transformed(rows, self._spec.transform)
+
+    def _rows(self, rows: DataFrame) -> DataFrame | Changes:
+        """The rows as the table takes them."""
+        if not self._spec.target.key:
+            return rows
+        changes = Changes(rows, self._spec.target.key, change_columns(self._spec.decoder.columns))
+        changes.check(str(self._spec.target))
+        return changes

@@ -71,7 +71,7 @@ def unreported_commits(commits: Iterable[Commit], stream: str) -> Unreported | N
         return None
     return Unreported(
         commits=len(own),
-        rows=total(commit.metric("numOutputRows") for commit, _ in own),
+        rows=total(commit.rows_written for commit, _ in own),
         from_version=own[-1][0].version,
         to_version=own[0][0].version,
         incidents=tuple(incident for _, document in reversed(own) for incident in document.incidents),

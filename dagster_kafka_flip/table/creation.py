@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.incomplete_log import has_first_commit, is_free
+from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, key_text
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
 from dagster_kafka_flip.table.spark_error import is_not_there
@@ -45,6 +46,10 @@ def create_statement(target: DeltaTarget, schema: StructType) -> str:
     properties = {**target.properties}
     if WINDOWS_PROPERTY not in properties:
         properties[STREAMS_PROPERTY] = "true"
+    if target.key:
+        properties[KEY_PROPERTY] = key_text(target.key)
+        # A merge then marks the rows that it replaces, and doesn't write their files again.
+        properties.setdefault("delta.enableDeletionVectors", "true")
     pairs = (f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     clauses.append(f"TBLPROPERTIES ({', '.join(pairs)})")
     return " ".join(clauses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -20,8 +21,10 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.source.instants import utc_time
+from dagster_kafka_flip.table.changes import Changes, error_of
 from dagster_kafka_flip.table.creation import check_catalog_lasts, check_place_is_free, create_statement
 from dagster_kafka_flip.table.history import (
+    WRITES,
     Anchor,
     Commit,
     check_between,
@@ -33,6 +36,8 @@ from dagster_kafka_flip.table.history import (
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_remnant
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
+from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_key, check_only_stream, key_of
+from dagster_kafka_flip.table.merge import merging, read
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.document import CommitDocument
+    from dagster_kafka_flip.table.merge import LatestChanges
     from dagster_kafka_flip.table.recorded_position import RecordedPosition
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
@@ -136,7 +142,7 @@ class DeltaTable:
     def restored_versions(self, restore: Commit, older: Sequence[Commit]) -> tuple[int, ...]:
         """The versions that a RESTORE to a timestamp may have brought back; see `find_anchor`."""
         versions = [restore.version, *(commit.version for commit in older)]
-        writes = [commit.version for commit in older if commit.operation == "WRITE"]
+        writes = [commit.version for commit in older if commit.operation in WRITES]
         try:
             changes = self._log().file_changes(versions, writes)
         except TableError as error:
@@ -195,22 +201,32 @@ class DeltaTable:
             raise TableError(msg) from error
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
-        """Refuses a stream that would read what another stream of the same table reads.
+        """Refuses a stream that would read what another stream of the same table reads, or write in another mode.
 
         The walk to the anchor meets the other streams that committed since. When this stream takes up new topic
         partitions, all of history is asked.
 
         Raises:
             StreamOverlapError: A topic partition is in the position of another stream.
+            TableModeError: The table is written in another mode.
         """
+        if anchor.state is not None:
+            self._check_mode(anchor)
         streams = dict(anchor.other_streams)
         # A table of one version was just created, and the walk to the anchor met its only commit.
         if (plan.discovered or anchor.state is None) and anchor.table_version > 0:
             commits = tuple(self.commits())
+            check_only_stream(self._target, commits)
             streams = other_streams(commits, self._target.stream) | streams
             if commits and commits[-1].version > 0:
                 self._check_forgotten(streams, commits)
         check_shared(self._target, streams, plan.end_offsets, plan.state)
+
+    def _check_mode(self, anchor: Anchor) -> None:
+        if anchor.document is not None:
+            check_key(self._target, anchor.document.key, f"version {anchor.table_version}")
+        elif anchor.is_recorded:
+            check_key(self._target, key_of(self.properties()), f"table property {KEY_PROPERTY}")
 
     def _check_forgotten(self, streams: Collection[str], commits: Sequence[Commit]) -> None:
         versions = self._log().transaction_versions(TRANSACTION_PREFIX, commits[0].version)
@@ -366,13 +382,17 @@ class DeltaTable:
             raise TableError(msg) from error
 
     def check_takes_streams(self) -> None:
-        """Checks that an empty table is not a table of windows.
+        """Checks that a table takes a stream that has no position in it.
 
         Raises:
-            WindowsChangedError: It is.
+            WindowsChangedError: It is a table of windows.
+            TableModeError: It was created for another mode.
         """
-        if WINDOWS_PROPERTY in self.properties():
+        properties = self.properties()
+        if WINDOWS_PROPERTY in properties:
             raise self._is_of_windows("")
+        if KEY_PROPERTY in properties:
+            check_key(self._target, key_of(properties), f"table property {KEY_PROPERTY}")
 
     def _is_of_windows(self, since: str) -> WindowsChangedError:
         msg = (
@@ -422,13 +442,16 @@ class DeltaTable:
             check_store(self._spark, self._location, single_writer=self._target.single_writer)
         return self._location
 
-    def commit(self, rows: DataFrame, document: CommitDocument, takes_up: Collection[TopicPartition] = ()) -> Committed:
-        """Appends a batch and its document in one commit, and confirms it in the table's history.
+    def commit(
+        self, rows: DataFrame | Changes, document: CommitDocument, takes_up: Collection[TopicPartition] = ()
+    ) -> Committed:
+        """Appends or merges a batch, with its document, in one commit, and confirms it in the table's history.
 
         However the write ends, the table's history shows whether it was committed.
 
         Args:
-            rows: The batch. Runs at most once if it is committed, and not at all if the fence holds.
+            rows: The batch. Rows to append are read at most once if they are committed, and not at all if the fence
+                holds; changes are read once before the write.
             document: The batch's document.
             takes_up: Topic partitions that the stream had no position of before. Whether somebody else has begun to
                 land them since the plan was made is looked up just before the write.
@@ -442,20 +465,70 @@ class DeltaTable:
             TableChangedError: The table was restored or replaced meanwhile, or the fence did not hold, or another
                 stream landed the same in between.
             ForeignConflictError: Somebody else's change came in between; nothing was written.
+            NullKeyError: A change has no key; nothing was written.
+            KeyOrderUnknownError: Which change of a key is the last is not known; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
         """
+        if isinstance(rows, Changes):
+            return self._commit_changes(rows, document, takes_up)
+        return self._commit_by(lambda: self._append(rows, document), document, takes_up)
 
+    def _commit_changes(
+        self, changes: Changes, document: CommitDocument, takes_up: Collection[TopicPartition]
+    ) -> Committed:
+        settings = {
+            "spark.databricks.delta.write.txnAppId": self._target.transaction_id,
+            "spark.databricks.delta.write.txnVersion": str(document.anchor_version),
+            "spark.databricks.delta.commitInfo.userMetadata": document.to_text(),
+        }
+        latest = self._read(changes, document)
+        if not latest.keys:
+            # Only the position moves, and an append conflicts with nobody.
+            return self._commit_by(lambda: self._append(changes.landed.limit(0), document), document, takes_up, keys=0)
+        with merging(self._spark, self._target, changes, latest, settings) as (session, statement):
+            return self._commit_by(
+                lambda: self._merge(session, statement, changes), document, takes_up, keys=latest.keys, session=session
+            )
+
+    def _merge(self, session: SparkSession, statement: str, changes: Changes) -> None:
+        if self._target.schema_evolution:
+            # A MERGE would add all columns of the changes, also the one that tells what they are.
+            self._evolve(changes.landed)
+        session.sql(statement).collect()
+
+    def _read(self, changes: Changes, document: CommitDocument) -> LatestChanges:
+        """Reads a batch of changes. Nothing is written yet, so the table's lock isn't needed."""
+        found: list[LatestChanges] = []
+        try:
+            with held(contextlib.nullcontext()) as nothing:
+                run_interruptibly(
+                    self._spark, lambda: found.append(read(changes)), write_tag(document.attempt), nothing
+                )
+        except Exception as error:
+            raise self.failed(error) from error
+        return found[0]
+
+    def _evolve(self, rows: DataFrame) -> None:
+        """Adds new columns to the table, and widens types, in a commit without rows."""
+        if self.check_schema(rows.schema).changes:
+            rows.limit(0).writeTo(self._target.identifier).option("mergeSchema", "true").append()
+
+    def _commit_by(
+        self,
+        write: Callable[[], None],
+        document: CommitDocument,
+        takes_up: Collection[TopicPartition],
+        keys: int | None = None,
+        session: SparkSession | None = None,
+    ) -> Committed:
         def look(since: list[Commit]) -> None:
             self._check_company(since, document, takes_up)
 
         written = self.written(
-            lambda: self._append(rows, document),
-            document.base_version,
-            document.attempt,
-            look=look if takes_up else None,
+            write, document.base_version, document.attempt, look=look if takes_up else None, session=session
         )
-        return self._judge(written, document)
+        return self._judge(written, document, keys)
 
     def _check_company(
         self, since: list[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
@@ -476,6 +549,7 @@ class DeltaTable:
         base_version: int,
         attempt: str,
         look: Callable[[list[Commit]], None] | None = None,
+        session: SparkSession | None = None,
     ) -> Written:
         """Runs a write and finds its outcome in the table's history.
 
@@ -485,6 +559,7 @@ class DeltaTable:
             attempt: Id of the attempt, in the tag of its Spark jobs.
             look: Is handed the commits since then, just before the write and under the table's lock; what it raises
                 ends the write before it begins.
+            session: The write's session. Default: the table's.
 
         Raises:
             CommitUnknownError: History can't be asked.
@@ -494,7 +569,7 @@ class DeltaTable:
             if look is not None:
                 look(list(_take_while_after(self.commits(), base_version)))
             try:
-                run_interruptibly(self._spark, write, write_tag(attempt), lock)
+                run_interruptibly(session or self._spark, write, write_tag(attempt), lock)
             except Exception as error:  # noqa: BLE001 - whatever went wrong, only history tells whether the commit is there
                 failure = error
                 _logger.info("the write ended with %s; checking whether it was committed", type(error).__name__)
@@ -521,14 +596,14 @@ class DeltaTable:
             writer = writer.option("mergeSchema", "true")
         writer.append()
 
-    def _judge(self, written: Written, document: CommitDocument) -> Committed:
+    def _judge(self, written: Written, document: CommitDocument, keys: int | None) -> Committed:
         since, failure = written.since, written.failure
         streams = list(documented(since, document.stream))
         for commit, own in streams:
             if own.attempt == document.attempt:
                 check_between(since, document, commit.version, str(self._target))
                 check_alone(since, document, commit.version, str(self._target))
-                return committed(commit, written, rows_after(since, commit, document))
+                return committed(commit, written, rows_after(since, commit, document), keys)
         if streams:
             commit, own = streams[0]
             msg = (
@@ -550,6 +625,8 @@ class DeltaTable:
         """Returns the error for a write that failed without a commit in history."""
         if is_conflict(failure):
             return ForeignConflictError(telling_line(failure))
+        if (found := error_of(failure, str(self._target), self._target.key)) is not None:
+            return found
         msg = f"the write to {self._target} failed and nothing of it was committed: {telling_line(failure)}"
         if breaks_rule(failure):
             msg = (

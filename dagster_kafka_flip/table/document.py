@@ -46,6 +46,7 @@ class CommitDocument:
         schemas: The schemas that the stream's records were met with, by `key` and `value`, for formats with a registry.
         doubt: Open question about the previous commit that stops runs until a user decides; None if there is none.
         replays: In a replay table: the commit whose splits were replayed.
+        key: The columns that identify the table's rows; empty if rows are appended.
     """
 
     stream: str
@@ -65,6 +66,7 @@ class CommitDocument:
     replays: TableVersion | None = None
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     doubt: str | None = None
+    key: tuple[str, ...] = ()
 
     def routed(self, version: int) -> RoutedBatch | None:
         """The last batch with a dead-letter route, as of this document.
@@ -97,16 +99,18 @@ class CommitDocument:
             document["dead_letter"] = self.carried.to_json()
         elif self.dead_letter is not None:
             document["dead_letter"] = self.dead_letter.to_json()
-        if self.incidents:
-            document["incidents"] = [incident.to_json() for incident in self.incidents]
         if self.settles is not None:
             document["settles"] = self.settles.to_json()
         if self.replays is not None:
             document["replays"] = self.replays.to_json()
-        if self.schemas:
-            document["schemas"] = {side: list(frames) for side, frames in self.schemas.items()}
         if self.doubt is not None:
             document["doubt"] = self.doubt
+        lists: dict[str, Any] = {
+            "key": list(self.key),
+            "incidents": [incident.to_json() for incident in self.incidents],
+            "schemas": {side: list(frames) for side, frames in self.schemas.items()},
+        }
+        document |= {name: value for name, value in lists.items() if value}
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -138,4 +142,5 @@ class CommitDocument:
             replays=None if (replays := document.get("replays")) is None else TableVersion.from_json(replays),
             schemas=document.get("schemas", {}),
             doubt=document.get("doubt"),
+            key=tuple(document.get("key", ())),
         )

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.dead_letter_route import RoutedBatch
 
 
+_MERGE = "MERGE"
+
+WRITES = frozenset({"WRITE", _MERGE})
+"""The operations of a stream's own commits."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """One row of `DESCRIBE HISTORY`.
@@ -63,7 +69,7 @@ class Commit:
 
         An OPTIMIZE can repeat the document of the preceding write; it is ignored.
         """
-        return CommitDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
+        return CommitDocument.from_text(self.user_metadata) if self.operation in WRITES else None
 
     def windows(self) -> WindowsDocument | None:
         """The document of windows, if this commit replaced some."""
@@ -75,6 +81,24 @@ class Commit:
         version = self.parameters.get("version") or ""
         return int(version) if self.operation == "RESTORE" and version.isdigit() else None
 
+    @property
+    def rows_written(self) -> int | None:
+        """Rows that the commit added or, by a MERGE, also updated; None if the writer did not record it."""
+        if self.operation != _MERGE:
+            return self.metric("numOutputRows")
+        return _plus(self.metric("numTargetRowsInserted"), self.metric("numTargetRowsUpdated"))
+
+    @property
+    def rows_gained(self) -> int | None:
+        """By how many rows the table grew, below 0 if it shrank; None if the writer did not record it.
+
+        Only for a stream's own commit: it adds rows, or is a MERGE.
+        """
+        if self.operation != _MERGE:
+            return self.metric("numOutputRows")
+        deleted = self.metric("numTargetRowsDeleted")
+        return None if deleted is None else _plus(self.metric("numTargetRowsInserted"), -deleted)
+
     def metric(self, name: str) -> int | None:
         """A metric as a number; None if the writer did not record it.
 
@@ -82,6 +106,10 @@ class Commit:
         """
         text = self.metrics.get(name)
         return int(text) if text and text.isdigit() else None
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
 
 
 class Effect(enum.Enum):
@@ -163,7 +191,7 @@ def effect_of(commit: Commit) -> Effect:  # noqa: PLR0911 - one line for each ki
         return Effect.APPENDS if parameters.get("outputMode") == "Append" else Effect.REPLACES
     if operation == "DELETE":
         return Effect.REPLACES if parameters.get("predicate") in _NO_PREDICATE else Effect.CHANGES_ROWS
-    if operation == "MERGE":
+    if operation == _MERGE:
         return Effect.CHANGES_ROWS
     if operation in _KEEPS_ROWS:
         return Effect.KEEPS_ROWS
@@ -311,7 +339,7 @@ class _Walk:
                 return self._found(commit, document, commits)
             if document is not None:
                 self._other_streams.setdefault(document.stream, document.state)
-                self._add_rows(commit.metric("numOutputRows"))
+                self._add_rows(commit.rows_gained)
                 continue
             effect = effect_of(commit)
             self._check_repairs(commit, effect)
@@ -447,7 +475,7 @@ class _Walk:
             if company is not None and company.stream != self._stream:
                 self._other_streams.setdefault(company.stream, company.state)
         table_rows = None
-        landed = commit.metric("numOutputRows")
+        landed = commit.rows_gained
         if None not in (document.rows_before, self._rows_since, landed) and not between:
             table_rows = (document.rows_before or 0) + (self._rows_since or 0) + (landed or 0)
         return self._anchor(commit, document.state, table_rows, document)

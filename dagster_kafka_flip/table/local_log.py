@@ -59,7 +59,7 @@ def standing_at(
             effect = effect_of(commit)
             if (document is None and effect not in _LEAVES_POSITION) or (document and document.stream == stream):
                 return None
-            added = 0 if effect is Effect.KEEPS_ROWS else commit.metric("numOutputRows")
+            added = 0 if effect is Effect.KEEPS_ROWS else commit.rows_gained
             rows = None if rows is None or added is None or effect is Effect.CHANGES_ROWS else rows + added
     except (OSError, ValueError, DocumentVersionError):
         return None

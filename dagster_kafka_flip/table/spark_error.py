@@ -71,7 +71,8 @@ _TRANSIENT = re.compile(
       | SlowDown | InternalError | ServiceUnavailable | Service\ Unavailable | RequestTimeout
       | StandbyException | RetriableException
       # Spark
-      | FetchFailedException | ExecutorLostFailure | Executor\ heartbeat\ timed\ out
+      | FetchFailedException | ExecutorLostFailure | Checkpoint\ block\ \S+\ not\ found
+      | Executor\ heartbeat\ timed\ out
     )\b""",
     re.VERBOSE,
 )

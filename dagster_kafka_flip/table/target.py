@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import Settings, expect
 from dagster_kafka_flip.table.layout import check_layout_names
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.sql import quoted
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
@@ -45,6 +46,8 @@ class DeltaTarget(Settings):
         stream: Id of the stream from one source to one table. It does not depend on the names of asset, group or
             topics, so renaming them does not read records again. With an asset for each topic, `{topic}` and `{name}`
             are replaced in it. Default: `main`.
+        mode: What becomes of a batch's rows: `Append()` adds them (default), `Upsert(key=["id"])` keeps the current row
+            of each key.
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
@@ -56,6 +59,7 @@ class DeltaTarget(Settings):
 
     table: str = Field(min_length=1)
     stream: str = "main"
+    mode: Append | Upsert = Append()
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = Field(default_factory=dict[str, str])
@@ -120,6 +124,14 @@ class DeltaTarget(Settings):
             raise ValueError(msg)
         return stream
 
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _check_mode(cls, mode: Any) -> Any:
+        if not isinstance(mode, (Append, Upsert)):
+            msg = 'mode: expected Append() or Upsert(key=["id"])'
+            raise ValueError(msg)  # noqa: TRY004 - pydantic reports only a ValueError
+        return mode
+
     @model_validator(mode="after")
     def _check_layout(self) -> DeltaTarget:
         if self.partition_by and self.cluster_by:
@@ -128,6 +140,11 @@ class DeltaTarget(Settings):
         for option in ("partition_by", "cluster_by"):
             check_layout_names(option, getattr(self, option))
         return self
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty if rows are appended."""
+        return self.mode.key if isinstance(self.mode, Upsert) else ()
 
     @property
     def is_path(self) -> bool:

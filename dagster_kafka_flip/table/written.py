@@ -13,15 +13,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class MergedRows:
+    """What became of the last change of each key of a batch.
+
+    Attributes:
+        inserted: Rows of new keys.
+        updated: Rows that were replaced.
+        deleted: Rows that were deleted.
+        unchanged: Changes that are not newer than the row, and deletes of keys that the table doesn't have.
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    unchanged: int
+
+
+@dataclass(frozen=True)
 class Committed:
     """A commit that is confirmed in the table.
 
     Attributes:
         version: The commit's version.
-        rows: Number of added rows; None if unknown.
+        rows: Number of added or updated rows; None if unknown.
         bytes: Bytes of the added files; None if unknown.
         table_rows: Rows of the table at that version; None if unknown.
         confirm_seconds: Seconds spent on the confirmation.
+        merged: What became of the changes; None if rows are appended, or if it is unknown.
     """
 
     version: int
@@ -29,6 +47,7 @@ class Committed:
     bytes: int | None
     table_rows: int | None
     confirm_seconds: float
+    merged: MergedRows | None = None
 
 
 @dataclass(frozen=True)
@@ -46,28 +65,40 @@ class Written:
     confirm_seconds: float
 
 
-def committed(commit: Commit, written: Written, table_rows: int | None) -> Committed:
+def committed(commit: Commit, written: Written, table_rows: int | None, keys: int | None = None) -> Committed:
     """Creates the result from a commit in the history.
 
     Args:
         commit: The commit.
         written: The write that made it.
         table_rows: Rows of the table at that version, if known.
+        keys: Number of keys of a batch of changes; None if rows are appended.
     """
-    rows = commit.metric("numOutputRows")
-    # A rewrite also counts rows that it only moved between files; an append moves none.
-    copied = 0 if commit.parameters.get("mode") == "Append" else commit.metric("numCopiedRows")
+    rows = commit.rows_written
+    # A rewrite also counts rows that it only moved between files; an append moves none, and a merge tells them apart.
+    is_replacing = commit.operation == "WRITE" and commit.parameters.get("mode") != "Append"
+    copied = commit.metric("numCopiedRows") if is_replacing else 0
     return Committed(
         version=commit.version,
         rows=None if rows is None or copied is None else rows - copied,
-        bytes=commit.metric("numOutputBytes"),
+        bytes=commit.metric("numTargetBytesAdded" if commit.operation == "MERGE" else "numOutputBytes"),
         table_rows=table_rows,
         confirm_seconds=written.confirm_seconds,
+        merged=None if keys is None else _merged(commit, keys),
     )
 
 
+def _merged(commit: Commit, keys: int) -> MergedRows | None:
+    if not keys:
+        return MergedRows(0, 0, 0, 0)
+    inserted, updated, deleted = (commit.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted"))
+    if inserted is None or updated is None or deleted is None:
+        return None
+    return MergedRows(inserted, updated, deleted, keys - inserted - updated - deleted)
+
+
 def rows_after(since: Sequence[Commit], commit: Commit, document: CommitDocument) -> int | None:
-    """Rows of the table after an append; None if unknown without counting.
+    """Rows of the table after a commit of a stream; None if unknown without counting.
 
     Args:
         since: The commits since the base version.
@@ -75,7 +106,7 @@ def rows_after(since: Sequence[Commit], commit: Commit, document: CommitDocument
         document: Its document.
     """
     between = [other for other in since if other.version < commit.version]
-    rows = commit.metric("numOutputRows")
+    rows = commit.rows_gained
     if document.rows_before is None or rows is None or between:
         return None
     return document.rows_before + rows

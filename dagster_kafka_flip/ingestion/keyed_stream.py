@@ -1,0 +1,135 @@
+"""What a stream into a table with a key can't have, or needs: checked before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConfigurationError,
+    EndBeforePositionError,
+    KafkaFlipError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.ingestion.change_rows import change_columns
+from dagster_kafka_flip.source.identity import is_same_log
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.source.plan import ReadPlan
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+# After each of these an offset may have a second record, and rows tell by their offset which records are newer.
+_OTHER_OFFSETS = (ClusterChangedError, EndBeforePositionError, TopicRecreatedError)
+
+
+def check_keyed(
+    target: DeltaTarget,
+    decoder: Decoder,
+    tolerated: Collection[type[KafkaFlipError]] = (),
+    *,
+    has_transform: bool,
+) -> None:
+    """Checks the options of a stream whose table has a key; does nothing if rows are appended.
+
+    Args:
+        target: The table and the stream.
+        decoder: Decodes records.
+        tolerated: Errors that don't fail a run.
+        has_transform: Whether a function makes the rows of the records.
+
+    Raises:
+        ConfigurationError: The options contradict the mode.
+    """
+    if not target.key:
+        return
+    wrong = sorted(error.__name__ for error in tolerated if error in _OTHER_OFFSETS)
+    if wrong:
+        msg = (
+            f"tolerate: {', '.join(wrong)} can't be tolerated with Upsert: offsets would have other records, and the "
+            "rows of the table tell by their offsets which records are newer. Read such a topic into a new table"
+        )
+        raise ConfigurationError(msg)
+    for what, form in (("key", decoder.key_format), ("value", decoder.value_format)):
+        if form.on_error != "fail":
+            msg = (
+                f"on_error={form.on_error!r} of the {what} format can't be used with Upsert: a record that can't be "
+                "decoded would replace a row with nulls. Let it fail the run, or send it to a separate table with "
+                "dead_letter= (the row then keeps its older values)"
+            )
+            raise ConfigurationError(msg)
+    dropped = [field for field in ("topic", "partition", "offset") if field not in decoder.columns.fields]
+    if dropped:
+        msg = (
+            f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with Upsert: they tell "
+            "which records are newer. Keep them"
+        )
+        raise ConfigurationError(msg)
+    landed = None if has_transform else decoder.landed_names
+    if landed is None:
+        return
+    there = {name.lower() for name in landed}
+    deleted = change_columns(decoder.columns).deleted
+    if deleted.lower() in there:
+        msg = (
+            f"the records have a column {deleted}, which with Upsert tells whether a row deletes. Set another prefix "
+            "in KafkaColumns"
+        )
+        raise ConfigurationError(msg)
+    missing = [name for name in target.key if name.lower() not in there]
+    if missing:
+        msg = f"Upsert(key=...): the rows of {target} have no column {', '.join(missing)}; columns: {', '.join(landed)}"
+        raise ConfigurationError(msg)
+
+
+def check_without_windows(target: DeltaTarget) -> None:
+    """Refuses to replace time windows of a table with a key.
+
+    Args:
+        target: The table and the stream.
+
+    Raises:
+        ConfigurationError: It has one.
+    """
+    if target.key:
+        msg = (
+            f"the rows of {target} have a key (Upsert), and a time window of the topic does not have all records of "
+            "a key: windows, partitions and mode: replace are for tables that are appended to. To read records "
+            "again, RESTORE the table to an earlier version, or set the position back (dagster-kafka-flip position "
+            "set): a change is never applied over a newer one. To build it again, use a new table"
+        )
+        raise ConfigurationError(msg)
+
+
+def check_same_offsets(
+    target: DeltaTarget, key: tuple[str, ...], before: EnumeratorState | None, plan: ReadPlan
+) -> None:
+    """Refuses to move a position to a log in which offsets have other records, if the table's rows have a key.
+
+    Args:
+        target: The table and the stream.
+        key: The key of the table's rows; empty if rows are appended.
+        before: The stream's position.
+        plan: The plan of the move.
+
+    Raises:
+        ConfigurationError: Offsets have other records.
+    """
+    if not key or before is None:
+        return
+    other = sorted(
+        tp
+        for tp, offset in before.position.items()
+        if tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset)
+    )
+    if other:
+        more = f" and {len(other) - 1} more topic partitions" if len(other) > 1 else ""
+        msg = (
+            f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. They tell by "
+            "their offsets which records are newer (Upsert), so records of this log would be taken for older ones. "
+            "Nothing was changed. Read the topic into a new table"
+        )
+        raise ConfigurationError(msg)

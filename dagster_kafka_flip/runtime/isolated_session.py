@@ -1,0 +1,60 @@
+"""A Spark session beside another one: with the same settings and catalog, but what is set in it stays in it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from pyspark.sql import SparkSession
+
+
+@contextlib.contextmanager
+def isolated_session(spark: SparkSession, settings: Mapping[str, str]) -> Generator[SparkSession]:
+    """A session of its own on the same Spark, with further settings. It sees global temporary views.
+
+    Args:
+        spark: The session whose settings, current catalog and current schema it takes over.
+        settings: Further Spark settings.
+    """
+    is_remote = "connect" in type(spark).__module__
+    session: Any = _beside(spark) if is_remote else spark.newSession()
+    try:
+        _take_over(spark, session)
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield session
+    finally:
+        if is_remote:
+            # Not `stop`: it would also stop a server that runs in this process.
+            with contextlib.suppress(Exception):
+                session.client.release_session()
+            with contextlib.suppress(Exception):
+                session.client.close()
+
+
+def _beside(spark: SparkSession) -> Any:
+    """Another session on the same Spark Connect server."""
+    kind: Any = type(spark)
+    client: Any = spark.client
+    # The client's only way to the address, the TLS settings and the token that it was made with.
+    builder = copy.copy(client._builder)  # noqa: SLF001
+    # An address may name the session, and that one is taken.
+    builder._params = {name: value for name, value in builder._params.items() if name != builder.PARAM_SESSION_ID}  # noqa: SLF001
+    return kind(connection=builder, userId=client._user_id)  # noqa: SLF001
+
+
+def _take_over(spark: SparkSession, session: SparkSession) -> None:
+    theirs: dict[str, str] = session.conf.getAll
+    for name, value in spark.conf.getAll.items():
+        if theirs.get(name) != value:
+            # What Spark fixes at its start is the same for both.
+            with contextlib.suppress(Exception):
+                session.conf.set(name, value)
+    if (catalog := spark.catalog.currentCatalog()) != session.catalog.currentCatalog():
+        session.catalog.setCurrentCatalog(catalog)
+    if (schema := spark.catalog.currentDatabase()) != session.catalog.currentDatabase():
+        session.catalog.setCurrentDatabase(schema)

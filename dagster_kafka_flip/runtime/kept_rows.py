@@ -1,0 +1,31 @@
+"""Runs a query once and keeps its rows on the executors' disks, with what it observes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def kept_rows(rows: DataFrame) -> DataFrame:
+    """Runs a query once, and returns its rows as they were then. They are kept until nothing refers to them.
+
+    `persist` would not do: through Spark Connect each further query read Kafka again (4.0), and after the loss of an
+    executor rows are made again, which then need not be the same.
+
+    Args:
+        rows: The query.
+    """
+    from pyspark import StorageLevel
+
+    if "connect" not in type(rows).__module__:
+        return rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    from pyspark.sql.connect.plan import Checkpoint
+
+    # As localCheckpoint does it, which drops what the query observes (4.0).
+    client: Any = rows.sparkSession.client
+    plan: Any = vars(rows)["_plan"]
+    command = Checkpoint(child=plan, local=True, eager=True, storage_level=StorageLevel.DISK_ONLY).command(client)
+    _, properties, _ = client.execute_command(command, plan.observations)
+    return properties["checkpoint_command_result"]

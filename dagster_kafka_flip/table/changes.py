@@ -1,0 +1,188 @@
+"""A batch of changes: rows with a key, of which some delete. Finds the last change of each key."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, NullKeyError
+from dagster_kafka_flip.table.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+
+_MARK = "[dagster-kafka-flip: {}]"
+_NULL_KEY = _MARK.format("null key")
+_TWO_ROWS = _MARK.format("two rows of a key")
+TWO_PARTITIONS = _MARK.format("key in two topic partitions")
+"""Marks Spark's error as ours: two topic partitions have changes of a key."""
+
+_TOLD = re.compile(
+    r"\[dagster-kafka-flip: (null key|two rows of a key|key in two topic partitions)\] ([^\n]*?) \[end\]"
+)
+END = " [end]"
+
+_LAST = "_dagster_kafka_flip_last"
+_NEXT = "_dagster_kafka_flip_next"
+_FIRST = "_dagster_kafka_flip_first"
+
+# What Spark can neither sort nor compare.
+_NO_KEY = frozenset({"map", "variant"})
+
+
+class ChangeColumns(NamedTuple):
+    """Names of the columns that tell where a change comes from, and what it is."""
+
+    topic: str
+    partition: str
+    offset: str
+    deleted: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A batch of changes.
+
+    Attributes:
+        rows: One row for each change: the columns of the table, and whether it deletes.
+        key: The columns that identify a row of the table.
+        columns: The columns that tell where a change comes from, and what it is.
+    """
+
+    rows: DataFrame
+    key: Sequence[str]
+    columns: ChangeColumns
+
+    def check(self, table: str) -> None:
+        """Checks that the rows have all columns that a change needs.
+
+        Args:
+            table: The table's name, for messages.
+
+        Raises:
+            ConfigurationError: A column is missing, or its type does not fit.
+        """
+        fields = {field.name.lower(): field for field in self.rows.schema.fields}
+        missing = [name for name in (*self.key, *self.columns) if name.lower() not in fields]
+        if missing:
+            msg = (
+                f"the rows of {table} have no column {', '.join(missing)}, which its mode needs: Upsert(key=["
+                f"{', '.join(map(repr, self.key))}]) takes the key, the record's topic, partition and offset, and "
+                f"{self.columns.deleted} from each row. Nothing was written. Keep them in the transform"
+            )
+            raise ConfigurationError(msg)
+        deleted = fields[self.columns.deleted.lower()].dataType
+        if deleted.typeName() != "boolean":
+            msg = (
+                f"the column {self.columns.deleted} of the rows of {table} is {deleted.simpleString()}, not boolean. "
+                "Nothing was written. It tells whether a row deletes: change it in the transform"
+            )
+            raise ConfigurationError(msg)
+        for name in self.key:
+            kind = fields[name.lower()].dataType
+            if any(word in kind.simpleString() for word in _NO_KEY):
+                msg = (
+                    f"the key column {name} of {table} is {kind.simpleString()}, which Spark can't compare. Nothing "
+                    "was written. Make a column of another type in the transform"
+                )
+                raise ConfigurationError(msg)
+
+    @property
+    def landed(self) -> DataFrame:
+        """The rows with the columns of the table."""
+        return self.rows.drop(self.columns.deleted)
+
+    def latest(self) -> DataFrame:
+        """Returns the last change of each key.
+
+        Its execution fails on a row without a key, on a record with several rows of one key, and on a key in two topic
+        partitions: Kafka does not tell which of them is the last.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        topic, partition, offset, deleted = (f.col(quoted(name)) for name in self.columns)
+        keys = [f.col(quoted(name)) for name in self.key]
+        at = _place(topic, partition, offset)
+        lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
+        rows = self.rows.withColumn(self.columns.deleted, f.coalesce(deleted, f.lit(False)))
+        rows = rows.where(_unless(f.greatest(*lacks) if len(lacks) > 1 else lacks[0], _NULL_KEY, at))
+        record = f.struct(topic.alias("topic"), partition.alias("partition"), offset.alias("offset"))
+        newest_first = Window.partitionBy(*keys).orderBy(topic.desc(), partition.desc(), offset.desc())
+        all_of_it = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        numbered = rows.select(
+            "*",
+            f.row_number().over(newest_first).alias(_LAST),
+            f.lead(record).over(newest_first).alias(_NEXT),
+            f.last(record).over(all_of_it).alias(_FIRST),
+        )
+        first, following = f.col(_FIRST), f.col(_NEXT)
+        both = f.concat(at, f.lit(" and "), _place(first["topic"], first["partition"], first["offset"]))
+        is_elsewhere = (first["topic"] != topic) | (first["partition"] != partition)
+        last = numbered.where(f.col(_LAST) == 1)
+        last = last.where(_unless(is_elsewhere, TWO_PARTITIONS, both))
+        last = last.where(_unless(f.coalesce(following == record, f.lit(False)), _TWO_ROWS, at))
+        return last.drop(_LAST, _NEXT, _FIRST)
+
+
+def _place(topic: Column, partition: Column, offset: Column) -> Column:
+    """Text for a record's place, such as `orders-0 offset 17`."""
+    from pyspark.sql import functions as f
+
+    unknown = f.lit("?")
+    return f.concat(
+        f.coalesce(topic.cast("string"), unknown),
+        f.lit("-"),
+        f.coalesce(partition.cast("string"), unknown),
+        f.lit(" offset "),
+        f.coalesce(offset.cast("string"), unknown),
+    )
+
+
+def _unless(is_wrong: Column, mark: str, told: Column) -> Column:
+    """A condition that always holds; it fails the query on a row that is wrong."""
+    from pyspark.sql import functions as f
+
+    message = f.concat(f.lit(f"{mark} "), told, f.lit(END))
+    return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
+
+
+def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFlipError | None:
+    """Returns the error about a change that could not be applied; None if the failure is another one.
+
+    It does not show the key: more people read logs than tables.
+
+    Args:
+        failure: The failure of a query of `Changes.latest`, or of the merge.
+        table: The table's name, for the message.
+        key: The columns that identify a row.
+    """
+    found = _TOLD.search(str(failure))
+    if found is None:
+        return None
+    what, where = found.groups()
+    columns = ", ".join(key)
+    if what == "null key":
+        return NullKeyError(
+            f"the row of {where} has no value in a column that identifies it ({columns}, or the record's topic, "
+            f"partition and offset), so it can't be upserted into {table}. Nothing of the batch was written. A "
+            "tombstone has no value: take its key from the record's key, with key_format or in the transform. Leave "
+            "out records without a key in the transform"
+        )
+    if what == "two rows of a key":
+        return KeyOrderUnknownError(
+            f"the transform returns several rows with the same key ({columns}) for the record {where}, and which of "
+            f"them is to be the row of {table} is not known. Nothing of the batch was written. Return one, or add a "
+            "column to the key that tells them apart"
+        )
+    return KeyOrderUnknownError(
+        f"{where} have the same key ({columns}), and Kafka orders records only within a topic partition, so which of "
+        f"them is to be the row of {table} is not known. Nothing of the batch was written. Producers must send all "
+        "records of a key to one topic partition: were partitions added to the topic, do two producers partition "
+        "differently, or is it another key than the records'? Correct it, and read the topic into a new table"
+    )

@@ -1,0 +1,207 @@
+"""What dies, what others do and what starts twice around a merge: no change is lost, and none is applied twice."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.errors import ConcurrentIngestionError, WriteFailedError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
+from dagster_kafka_flip.ingestion.replay import replay
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.written import MergedRows
+from tests import landed
+from tests.upsert.conftest import KEY, VALUE, change
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+class _DiedError(BaseException):
+    """What a kill looks like from inside: nothing of the package may handle it."""
+
+
+@pytest.fixture
+def around_the_merge(monkeypatch):
+    """Does something before or after the next merge."""
+
+    def install(before=lambda: None, after=lambda: None):
+        original = DeltaTable._merge
+
+        def merge(self, *arguments):
+            monkeypatch.setattr(DeltaTable, "_merge", original)
+            before()
+            original(self, *arguments)
+            after()
+
+        monkeypatch.setattr(DeltaTable, "_merge", merge)
+
+    return install
+
+
+def _die():
+    raise _DiedError
+
+
+def test_a_run_that_dies_before_or_behind_delta_s_commit_is_gone_on_with(
+    kafka, follow, topic, table, around_the_merge, monkeypatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
+    around_the_merge(before=_die)
+    with pytest.raises(_DiedError):
+        follow(limits=Limits(max_records_per_batch=2))
+    assert landed.operations(table) == ["CREATE TABLE"]
+
+    around_the_merge(after=_die)
+    with pytest.raises(_DiedError):
+        follow(limits=Limits(max_records_per_batch=2))
+    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
+
+    original = DeltaTable.commit
+
+    def commit(self, *arguments):
+        original(self, *arguments)
+        _die()
+
+    monkeypatch.setattr(DeltaTable, "commit", commit)
+    with pytest.raises(_DiedError):
+        follow(reported=-1)
+    monkeypatch.undo()
+    last = follow(reported=1)
+    assert last.is_idle
+    assert last.unreported is not None
+    assert (last.unreported.commits, last.unreported.rows) == (1, 1)
+    assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
+    assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
+
+
+def test_what_others_do_to_the_table_leaves_it_right(kafka, follow, spark, topic, table, around_the_merge):
+    target = {"properties": {"delta.autoOptimize.autoCompact": "true"}}
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(3, "c")])
+    follow(target=target)
+
+    def others():
+        spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+        spark.sql(f"INSERT INTO delta.`{table}` (id, name) VALUES (5, 'foreign')")
+
+    kafka.produce(topic, [change(2, "d"), change(3), change(4, "e")])
+    around_the_merge(before=others)
+    spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "2")
+    result = follow(target=target)
+    spark.conf.unset("spark.databricks.delta.autoCompact.minNumFiles")
+    assert landed.rows(table, "id", "name") == [(2, "d"), (4, "e"), (5, "foreign")]
+    assert result.known.table_rows == 3
+    # A row without an offset is of nobody's record, so every record is newer.
+    kafka.produce(topic, [change(5, "f")])
+    assert follow(target=target).merged == MergedRows(0, 1, 0, 0)
+
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    history = landed.history(table)
+    assert history[0]["operation"] == "OPTIMIZE"
+    # Another one followed the merge by itself, with a copy of its document.
+    copies = [
+        older
+        for newer, older in itertools.pairwise(history)
+        if newer["operation"] == "OPTIMIZE" and newer.get("userMetadata", "") == older.get("userMetadata")
+    ]
+    assert [commit["operation"] for commit in copies] == ["MERGE"]
+    assert follow(target=target).is_idle
+    kafka.produce(topic, [change(4)])
+    follow(target=target)
+    assert landed.rows(table, "id", "name") == [(2, "d"), (5, "f")]
+
+
+def test_of_two_runs_at_once_one_applies_a_batch_and_the_other_finds_out(
+    kafka, follow, topic, table, around_the_merge, monkeypatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    follow()
+    kafka.produce(topic, [change(1), change(3, "c")])
+    outcomes = []
+
+    def other():
+        thread = threading.Thread(target=lambda: outcomes.append(follow()))
+        thread.start()
+        thread.join()
+
+    # As on a store without locks: it is the fence that keeps the two apart.
+    monkeypatch.setattr("dagster_kafka_flip.table.delta_table.store_lock", lambda *_, **__: contextlib.nullcontext())
+    around_the_merge(before=other)
+    with pytest.raises(ConcurrentIngestionError, match=r"committed version 2 to the stream 'main' of .* first"):
+        follow()
+    assert outcomes[0].merged == MergedRows(1, 0, 1, 0)
+    assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
+    assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
+
+
+def test_after_a_restore_the_changes_are_applied_again(kafka, follow, spark, topic, table):
+    kafka.create(topic)
+    for record in (change(1, "a"), change(2, "b"), change(1)):
+        kafka.produce(topic, [record])
+        follow()
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    assert landed.rows(table, "id", "name") == [(1, "a")]
+    result = follow()
+    assert result.merged == MergedRows(1, 0, 1, 0)
+    assert landed.rows(table, "id", "name") == [(2, "b")]
+    assert result.known.table_rows == 1
+
+
+def test_records_that_are_read_again_do_not_win_over_newer_ones(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "x"), change(1, "b"), change(2)])
+    follow()
+    start = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0})
+    result = follow(starting_offsets=start, limits=Limits(max_records_per_batch=3, max_batches=1))
+    assert result.merged == MergedRows(inserted=1, updated=0, deleted=0, unchanged=1), "2 is back until its delete"
+    assert follow().merged == MergedRows(0, 0, 1, 0)
+    assert landed.rows(table, "id", "name", "kafka_offset") == [(1, "b", 2)]
+
+
+def test_a_moved_position_ends_in_the_same_rows_and_a_replay_lands_the_changes_as_they_are(
+    kafka, follow, connection, spark, topic, table
+):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
+    follow()
+    source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, mode=Upsert(key=("id",)))
+    move = plan_move(source.connected(connection), target, spark, OffsetsInitializer.earliest())
+    commit_move(move, target, spark, "for a test")
+    assert follow().merged == MergedRows(inserted=0, updated=0, deleted=0, unchanged=3)
+    assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
+
+    into = f"{table}-changes"
+    decoder = Decoder.of(KEY, VALUE, None)
+    assert replay(source, target, 1, into, spark=spark, connection=connection, decoder=decoder).version == 1
+    assert landed.rows(into, "kafka_offset", "id", "name", "kafka_deleted") == [
+        (0, 1, "a", False),
+        (1, 2, "b", False),
+        (2, 1, None, True),
+        (3, 3, "c", False),
+    ]
+
+
+def test_a_merge_reads_only_files_that_may_have_one_of_its_keys(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(3, "b")])
+    follow()
+    for file in Path(table).glob("*.parquet"):
+        file.unlink()
+    kafka.produce(topic, [change(4, "c")])
+    assert follow().merged == MergedRows(1, 0, 0, 0)
+    kafka.produce(topic, [change(2, "d")])
+    with pytest.raises(WriteFailedError):
+        follow()

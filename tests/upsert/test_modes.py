@@ -1,0 +1,179 @@
+"""A table is written in one mode alone, and what makes no sense for rows with a key is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dagster_kafka_flip import build_kafka_delta_asset, build_kafka_delta_assets, rewrite_windows
+from dagster_kafka_flip.assets.registry import ingestions_of
+from dagster_kafka_flip.errors import (
+    ClusterChangedError,
+    ConcurrentIngestionError,
+    ConfigurationError,
+    TableModeError,
+    TopicRecreatedError,
+)
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.window import Window, Windows
+from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, key_of
+from dagster_kafka_flip.table.mode import Append, Upsert
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
+from tests.source.plans import make_plan
+from tests.upsert.conftest import KEY, VALUE, change
+
+SOURCE = KafkaSource(topics=("orders",))
+TARGET = DeltaTarget(table="lake/orders", mode=Upsert(key=("id",)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("upsert", r"mode: expected Append\(\) or Upsert\(key=\[\"id\"\]\)"),
+        ({"key": ["id"]}, r"mode: expected Append\(\) or Upsert"),
+        (Upsert, r"mode: expected Append\(\) or Upsert"),
+    ],
+)
+def test_a_mode_is_one_of_two_settings(mode, told):
+    with pytest.raises(ConfigurationError, match=told):
+        DeltaTarget(table="t", mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ((), "name at least one column"),
+        (("id", " "), "empty column name"),
+        (("id", "ID"), "duplicate column 'ID'"),
+        ("id", r"expected a list, such as"),
+    ],
+)
+def test_a_key_has_columns(key, told):
+    with pytest.raises(ConfigurationError, match=told):
+        Upsert(key=key)
+
+
+def test_a_mode_is_append_unless_another_is_set():
+    assert DeltaTarget(table="t").mode == Append()
+    assert DeltaTarget(table="t").key == ()
+    assert TARGET.key == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tolerate": [TopicRecreatedError]}, "TopicRecreatedError can't be tolerated with Upsert"),
+        ({"tolerate": [ConcurrentIngestionError, ClusterChangedError]}, "ClusterChangedError can't be tolerated"),
+        ({"value_format": VALUE.model_copy(update={"on_error": "null"})}, "on_error='null' of the value format can't"),
+        ({"key_format": StringFormat(on_error="null")}, "on_error='null' of the key format can't be used with Upsert"),
+        ({"columns": KafkaColumns(fields=("key", "offset"))}, "KafkaColumns leaves out topic, partition, which the"),
+        (
+            {"value_format": JsonFormat(schema="name STRING")},
+            "have no column id; columns: name, kafka_key, kafka_topic",
+        ),
+        ({"value_format": JsonFormat(schema="id INT, kafka_deleted INT")}, "the records have a column kafka_deleted"),
+        (
+            {"partitions_def": dg.DailyPartitionsDefinition("2026-01-01")},
+            "windows, partitions and mode: replace are for tables that are appended to",
+        ),
+    ],
+)
+def test_options_that_contradict_a_key_are_refused_when_the_asset_is_defined(options, told):
+    given: dict[str, Any] = {"key_format": KEY, "value_format": VALUE, **options}
+    with pytest.raises(ConfigurationError, match=told):
+        build_kafka_delta_asset(source=SOURCE, table=TARGET, name="orders", **given)
+
+
+def test_windows_of_a_table_with_a_key_are_refused_before_spark_is_asked_for():
+    with pytest.raises(ConfigurationError, match=r"a time window of the topic does not have all records of a key"):
+        rewrite_windows(
+            SOURCE,
+            TARGET,
+            [Window.between("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")],
+            spark=lambda: pytest.fail("Spark was asked for"),
+            connection=KafkaConnection(bootstrap_servers="127.0.0.1:1"),
+            rules=Windows(repair=True),
+        )
+
+
+def test_an_asset_tells_its_key_and_a_placeholder_in_its_table_keeps_it():
+    asset = build_kafka_delta_asset(source=SOURCE, table=TARGET, name="orders", value_format=VALUE, key_format=KEY)
+    assert asset.metadata_by_key[asset.key]["delta/key"] == "id"
+    target = DeltaTarget(table="lake/{topic}", mode=Upsert(key=("id",)), properties={"a": "b"})
+    (made,) = build_kafka_delta_assets(source=SOURCE, table=target, value_format=VALUE, key_format=KEY)
+    assert ingestions_of(made)[made.key].target == DeltaTarget(
+        table="lake/orders", mode=Upsert(key=("id",)), properties={"a": "b"}
+    )
+
+
+def test_a_position_does_not_move_to_a_log_whose_offsets_have_other_records():
+    plan = make_plan({0: (3, 10)}, "orders")
+    before = replace(plan.state, position={TopicPartition("orders", 0): 3, TopicPartition("gone", 0): 8})
+    check_same_offsets(TARGET, ("id",), before, plan)
+    check_same_offsets(TARGET, ("id",), None, plan)
+    truncated = replace(before, position={TopicPartition("orders", 0): 11})
+    recreated = replace(before, topic_ids={"orders": "another"})
+    elsewhere = replace(before, cluster_id="another")
+    for other in (truncated, recreated, elsewhere):
+        with pytest.raises(ConfigurationError, match=r"^orders-0 is not the log that the rows of .*lake/orders come"):
+            check_same_offsets(TARGET, ("id",), other, plan)
+        check_same_offsets(DeltaTarget(table="lake/orders"), (), other, plan)
+
+
+@pytest.mark.parametrize(("text", "key"), [(None, ()), ('["a", "b"]', ("a", "b")), ("a", ("a",)), ("1", ("1",))])
+def test_the_key_in_a_table_s_properties_is_read_whatever_it_is(text, key):
+    assert key_of({} if text is None else {KEY_PROPERTY: text}) == key
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_table_takes_one_stream_with_its_first_key(kafka, follow, spark, topic, table):
+    kafka.create(topic)
+    kafka.create(f"{topic}-other")
+    kafka.produce(topic, [change(1, "a")])
+    other = KafkaSource(topics=(f"{topic}-other",))
+    follow()
+
+    for target, told in (
+        ({"mode": Append()}, r"is written with Upsert\(key=\['id'\]\) \(version 1\), but the stream 'main' has Append"),
+        ({"mode": Upsert(key=("name",))}, r"is written with Upsert\(key=\['id'\]\) .* has Upsert\(key=\['name'\]\)"),
+    ):
+        with pytest.raises(TableModeError, match=told):
+            follow(target=target)
+    for target, told in (
+        (
+            {"mode": Append(), "stream": "b"},
+            r"\(table property dagster-kafka-flip.key\), but the stream 'b' has Append",
+        ),
+        ({"stream": "b"}, r"the stream 'main' writes to .* with Upsert\(key=\['id'\]\) \(version 1\), and the stream"),
+    ):
+        with pytest.raises(TableModeError, match=told):
+            follow(source=other, target=target)
+    assert follow(target={"mode": Upsert(key=("ID",))}).is_idle, "names of columns have no case"
+
+    appended = f"{table}-appended"
+    follow(target={"mode": Append(), "table": appended})
+    with pytest.raises(TableModeError, match=r"the stream 'main' writes to .* with Append\(\) \(version 1\), and the"):
+        follow(source=other, target={"table": appended, "stream": "b"})
+    with pytest.raises(
+        TableModeError, match=r"is written with Append\(\) \(version 1\), but the stream 'main' has Ups"
+    ):
+        follow(target={"table": appended})
+    assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
+    assert landed.operations(appended) == ["CREATE TABLE", "WRITE"]
+
+    # A table that its first run made and never wrote to knows its key, too.
+    made = f"{table}-made"
+    spark.sql(f"CREATE TABLE delta.`{made}` (id BIGINT) USING delta TBLPROPERTIES ('{KEY_PROPERTY}' = '[\"id\"]')")
+    with pytest.raises(TableModeError, match=r"\(table property dagster-kafka-flip.key\), but the stream 'main' has A"):
+        follow(target={"table": made, "mode": Append()})

@@ -1,0 +1,177 @@
+"""A table that follows its keys: the current row of each, whatever a batch holds of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, NullKeyError, RecordsRejectedError
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.written import MergedRows
+from tests import landed
+from tests.upsert.conftest import change
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def test_the_table_has_the_current_row_of_each_key_and_the_run_tells_what_it_changed(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1, "c"), change(3, "d")])
+    first = follow()
+    assert first.merged == MergedRows(inserted=3, updated=0, deleted=0, unchanged=0)
+    assert (first.records, first.rejected_records, first.rows, first.known.table_rows) == (4, 0, 3, 3)
+    assert landed.rows(table, "id", "name", "kafka_offset") == [(1, "c", 2), (2, "b", 1), (3, "d", 3)]
+    assert "kafka_deleted" not in dict(first.columns)
+
+    kafka.produce(topic, [change(2), change(3, "e"), change(9), change(4, "f")])
+    second = follow()
+    assert second.merged == MergedRows(inserted=1, updated=1, deleted=1, unchanged=1)
+    assert (second.records, second.rows, second.known.table_rows) == (4, 2, 3)
+    assert landed.rows(table, "id", "name") == [(1, "c"), (3, "e"), (4, "f")]
+    assert follow().is_idle
+
+    kafka.produce(topic, [change(9)] * 2)
+    third = follow(limits=Limits(max_records_per_batch=1))
+    assert [batch.committed.merged for batch in third.batches] == [MergedRows(0, 0, 0, 1)] * 2
+    assert third.known.table_rows == 3
+    assert follow().is_idle, "the position moves where nothing else does"
+    assert landed.operations(table) == ["CREATE TABLE", *["MERGE"] * 4]
+
+
+def test_a_transform_says_what_deletes_and_a_batch_that_it_leaves_empty_moves_the_position(kafka, follow, topic, table):
+    from pyspark.sql import functions as f
+
+    def transform(records):
+        """No compaction: deletes are records of their own."""
+        return (
+            records.withColumn("kafka_deleted", f.coalesce(f.col("name") == "gone", f.lit(False)))
+            .withColumn("id", f.col("kafka_key").cast("bigint"))
+            .where("id < 100")
+            .drop("kafka_key", "kafka_headers", "kafka_timestamp_type")
+        )
+
+    options = {"key_format": StringFormat(), "value_format": JsonFormat(schema="name STRING"), "transform": transform}
+    kafka.create(topic)
+    kafka.produce(topic, [("1", '{"name": "a"}'), ("2", '{"name": "b"}'), ("3", '{"name": "c"}')])
+    follow(**options)
+    kafka.produce(topic, [("1", '{"name": "gone"}'), ("2", None)])
+    assert follow(**options).merged == MergedRows(inserted=0, updated=1, deleted=1, unchanged=0)
+    assert landed.rows(table, "id", "name") == [(2, None), (3, "c")], "the function made the tombstone an update"
+
+    kafka.produce(topic, [("100", '{"name": "d"}')])
+    left_out = follow(**options)
+    assert (left_out.merged, left_out.records, left_out.known.table_rows) == (MergedRows(0, 0, 0, 0), 1, 2)
+    assert follow(**options).is_idle
+    assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE", "WRITE"]
+
+
+def test_a_key_may_have_several_columns_and_may_be_the_records_key(kafka, follow, topic, table):
+    options = {"key_format": JsonFormat(schema="a STRING, b DATE"), "value_format": JsonFormat(schema="n INT")}
+    kafka.create(topic)
+    keys = ['{"a": "it\'s ${x}\\\\", "b": "2026-01-01"}', '{"a": "", "b": "1969-12-31"}']
+    for run, values in enumerate((["1", "2"], ["3", None])):
+        kafka.produce(topic, [(key, value and f'{{"n": {value}}}') for key, value in zip(keys, values, strict=True)])
+        target = {"table": f"{table}-struct", "mode": Upsert(key=("kafka_key",))}
+        follow(target=target, **options)
+        follow(
+            target={"table": f"{table}-two", "mode": Upsert(key=("B", "a"))},
+            transform=lambda records: records.select("*", "kafka_key.a", "kafka_key.b"),
+            **options,
+        )
+        expected = [(1,), (2,)] if run == 0 else [(3,)]
+        assert landed.rows(f"{table}-struct", "n") == landed.rows(f"{table}-two", "n") == expected
+
+
+def test_a_row_without_a_key_ends_the_run_and_says_which_record_it_is(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), ('{"id": null}', '{"name": "b"}')])
+    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has no value in a column that identifies"):
+        follow()
+    assert landed.operations(table) == ["CREATE TABLE"]
+
+    # With an undecoded key there is nothing to fill a tombstone's columns from.
+    kafka.trim(topic, 0, 2)
+    kafka.produce(topic, [change(3)])
+    with pytest.raises(NullKeyError, match=r"take its key from the record's key, with key_format or in the transform"):
+        follow(target={"table": f"{table}-raw"}, key_format=None)
+
+
+def test_a_key_in_two_topic_partitions_ends_the_run_in_one_batch_and_in_two(kafka, follow, topic, table):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [change(1, "a"), change(2, "x")], partition=0)
+    kafka.produce(topic, [change(3, "y")], partition=1)
+    follow()
+    # A delete is no better known than an update.
+    kafka.produce(topic, [change(1)], partition=1)
+    both = rf"^{topic}-1 offset 1 and {topic}-0 offset 0 have the same key \(id\), and Kafka orders records only within"
+    with pytest.raises(KeyOrderUnknownError, match=both):
+        follow()
+    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "x"), (3, "y")]
+    with pytest.raises(KeyOrderUnknownError, match=both):
+        follow(target={"table": f"{table}-at-once"})
+    assert landed.operations(f"{table}-at-once") == ["CREATE TABLE"]
+
+
+def test_a_record_that_becomes_several_rows_of_one_key_ends_the_run(kafka, follow, topic):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    with pytest.raises(KeyOrderUnknownError, match=rf"several rows with the same key \(id\) for the record {topic}-0 "):
+        follow(transform=lambda records: records.union(records.where("id = 2")))
+
+
+@pytest.mark.parametrize(
+    ("column", "change_it", "told"),
+    [
+        (
+            "kafka_deleted",
+            lambda rows: rows.drop("kafka_deleted"),
+            r"have no column kafka_deleted, which its mode needs",
+        ),
+        ("kafka_offset", lambda rows: rows.drop("kafka_offset", "id"), r"have no column id, kafka_offset, which its"),
+        (
+            "kafka_deleted",
+            lambda rows: rows.selectExpr("* EXCEPT (kafka_deleted)", "1 AS kafka_deleted"),
+            "not boolean",
+        ),
+        ("id", lambda rows: rows.selectExpr("* EXCEPT (id)", "map(id, 1) AS id"), "which Spark can't compare"),
+    ],
+)
+def test_a_transform_that_drops_what_a_change_needs_is_refused_before_there_is_a_table(
+    kafka, follow, topic, table, column, change_it, told
+):
+    kafka.create(topic)
+    with pytest.raises(ConfigurationError, match=told) as raised:
+        follow(transform=change_it)
+    assert column in str(raised.value)
+
+
+def test_a_rejected_update_fails_the_run_or_is_a_dead_letter_and_the_row_stays(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), (change(1)[0], "no JSON"), change(2, "b")])
+    with pytest.raises(
+        RecordsRejectedError, match=rf"1 record can't be decoded, nothing was written: {topic}-0 offset 1"
+    ):
+        follow()
+    result = follow(dead_letter=f"{table}-dead")
+    assert (result.records, result.rejected_records, result.dead_letters, result.rows) == (3, 1, 1, 2)
+    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
+    assert landed.values(f"{table}-dead", "kafka_offset") == [1]
+
+
+def test_new_columns_are_added_and_what_others_added_is_kept(kafka, follow, spark, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    follow()
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (note STRING)")
+    spark.sql(f"UPDATE delta.`{table}` SET note = 'kept'")
+    kafka.produce(topic, [(change(1)[0], json.dumps({"id": 1, "name": "c", "age": 7}))])
+    result = follow(
+        target={"schema_evolution": True}, value_format=JsonFormat(schema="id BIGINT, name STRING, age INT")
+    )
+    assert result.column_changes == ("+ age int",)
+    assert (result.merged, result.known.table_rows) == (MergedRows(0, 1, 0, 0), 2)
+    assert landed.rows(table, "id", "name", "note", "age") == [(1, "c", "kept", 7), (2, "b", "kept", None)]

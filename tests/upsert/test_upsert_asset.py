@@ -1,0 +1,76 @@
+"""An asset whose table follows its keys: what Dagster shows of its runs, and its checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dagster import materialize
+
+from dagster_kafka_flip import DeltaTarget, KafkaSource, Upsert, build_kafka_delta_asset, kafka_delta_checks
+from dagster_kafka_flip.errors import ConfigurationError
+from tests.upsert.conftest import KEY, VALUE, change
+
+
+def _asset(topic: str, table: str) -> Any:
+    return build_kafka_delta_asset(
+        name="customers",
+        source=KafkaSource(topics=(topic,)),
+        table=DeltaTarget(table=table, mode=Upsert(key=("id",))),
+        key_format=KEY,
+        value_format=VALUE,
+    )
+
+
+def test_a_table_with_a_key_has_checks_of_its_own():
+    def names(**options):
+        return {
+            spec.name
+            for checks in kafka_delta_checks(_asset("customers", "lake/customers"), schema=False, **options)
+            for spec in checks.check_specs
+        }
+
+    assert names() == {"no_gap", "same_log", "no_duplicate_key", "keys_not_null"}
+    assert names(keys=False) == {"no_gap", "same_log"}
+    with pytest.raises(ConfigurationError, match="no_duplicate_key always looks at the whole table"):
+        names(duplicate_commits=5)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_run_tells_what_it_changed_and_the_checks_find_what_others_broke(
+    kafka, spark, instance, resources, topic, table
+):
+    asset = _asset(topic, table)
+    checks = kafka_delta_checks(asset, schema=False)
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1, "c")])
+
+    def run():
+        done = materialize([asset, *checks], instance=instance, resources=resources, raise_on_error=False)
+        (event,) = done.asset_materializations_for_node("customers")
+        passed = {each.check_name: (each.passed, each.description or "") for each in done.get_asset_check_evaluations()}
+        told: dict[str, Any] = {name: value.value for name, value in event.metadata.items()}
+        return told, passed
+
+    told, passed = run()
+    assert told["dagster/row_count"] == told["delta/rows_written"] == told["delta/rows_inserted"] == 2
+    assert told["delta/rows_updated"] == told["delta/rows_deleted"] == told["delta/rows_unchanged"] == 0
+    assert told["kafka/records_read"] == 3
+    assert {column.name for column in told["dagster/column_schema"].columns} >= {"id", "name", "kafka_offset"}
+    assert {name: each for name, (each, _) in passed.items()} == dict.fromkeys(passed, True)
+    assert passed["no_duplicate_key"][1] == "No key has several rows in 2 rows by id."
+
+    spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE id = 1")
+    spark.sql(f"INSERT INTO delta.`{table}` (name) VALUES ('no key')")
+    kafka.produce(topic, [change(2), change(3, "d")])
+    told, passed = run()
+    assert told["dagster/row_count"] == 4
+    assert not passed["no_duplicate_key"][0]
+    assert (
+        f"1 keys have several rows, 1 rows too many in 4 rows by id, such as those of {topic}-0 offset 2 and"
+        in (passed["no_duplicate_key"][1])
+    )
+    assert not passed["keys_not_null"][0]
+    assert "1 rows have no value in id" in passed["keys_not_null"][1]
+    assert passed["no_gap"][0]
