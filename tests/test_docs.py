@@ -31,8 +31,8 @@ ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
 A_FAILURE_SENSOR = "a failure sensor"
 A_COMPONENT = "a component"
-# Run by tests of their own: of docs/getting-started.md, and of docs/migration.md.
-ELSEWHERE = re.compile(r"getting started, .+|runs on the migrated table")
+# Run by tests of their own: of docs/getting-started.md, docs/schema-registry.md, and docs/migration.md.
+ELSEWHERE = re.compile(r"getting started, .+|a registry, .+|runs on the migrated table")
 
 # Each kind of block, by its language and the marker above it, that a test looks at. A text is what a command prints, or
 # a drawing.
@@ -251,8 +251,11 @@ def _inline_commands() -> list[tuple[str, str]]:
 
 
 def test_every_command_is_one_that_a_test_looks_at():
-    # What pip installs, what an operator's shell sets, and a snippet that the getting-started page made a file of.
-    others = r"pip install .+|export \w+=\S+|mkdir -p \S+|python (produce|rows)\.py|python -c .+"
+    # What pip installs, what an operator's shell sets, a new project, and a snippet that a page made a file of.
+    others = (
+        r"pip install .+|export \w+=\S+|mkdir -p \S+|touch \S+|create-dagster project shop --no-uv-sync|cd shop"
+        r"|python (produce|rows|registry|produce_avro)\.py|python -c .+"
+    )
     known = re.compile(rf"dagster-kafka-flip .+|dagster .+|dg .+|make [\w-]+|{others}")
     assert [line for line in _command_lines() if not known.fullmatch(line[1])] == []
 

@@ -133,20 +133,22 @@ def test_dg_check_defs_names_the_file_the_line_and_the_field(project):
     assert dg(project, "check", "defs").returncode == 0
     wrong = [
         # `dg check yaml` passes over this file, and `dg check defs` does not.
-        ("landed", "table: ", "tabel: ", "8: attributes.tabel: unknown attribute; did you mean table?"),
+        ([], "landed", "table: ", "tabel: ", "8: attributes.tabel: unknown attribute; did you mean table?"),
+        # Here it would stop `dg check defs`, and say less.
         (
+            ["--no-check-yaml"],
             "orders_by_customer",
-            "max_share: 0.5",
-            "max_share: 5",
-            "16: attributes.dead_letter: invalid DeadLetters: max_share",
+            "topics: ",
+            "topic: ",
+            "6: attributes.source.topic: unknown attribute; did you mean topics?",
         ),
     ]
-    for folder, right, broken, message in wrong:
+    for options, folder, right, broken, message in wrong:
         file = project / "yaml_project" / "defs" / folder / "defs.yaml"
         whole = file.read_text()
         file.write_text(whole.replace(right, broken))
 
-        checked = dg(project, "check", "defs")
+        checked = dg(project, "check", "defs", *options)
 
         assert checked.returncode == 1
         assert f"{folder}/defs.yaml:{message}" in checked.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,15 +12,25 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE, LocalRegistry
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError, JarDownloadError, SchemaRegistryError
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.runtime.server_folder import process_start
+from tests.document_tests import ROOT, blocks
+from tests.kafka_topic import QUIET
 from tests.test_jars import DEAD_PROXY
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def _snippet(name: str) -> str:
+    """A file of docs/schema-registry.md."""
+    page = ROOT / "docs" / "schema-registry.md"
+    (code,) = [block.code for block in blocks(page) if block.marker == f"a registry, {name}"]
+    return code
 
 
 @pytest.mark.slow
@@ -37,26 +48,47 @@ def test_it_starts_empty_and_ends_with_its_block(tmp_path: Path):
     assert local.log_path.stat().st_mode & 0o077 == 0
 
 
-_ABANDONED = """
-import sys, time
-from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE, LocalRegistry
-registry = LocalRegistry(sys.argv[1])
-registry.start()
-print(registry._folder.running().process.pid, flush=True)
-time.sleep(600)
-"""
-
-
 @pytest.mark.slow
-def test_it_ends_with_a_process_that_is_killed(tmp_path: Path):
-    with subprocess.Popen([sys.executable, "-c", _ABANDONED, str(tmp_path)], stdout=subprocess.PIPE, text=True) as user:
+def test_the_pages_registry_ends_with_its_process_even_if_that_is_killed(tmp_path: Path):
+    # As the page has it, but on a port that is free for sure.
+    code = _snippet("registry.py").replace("port=8081", "port=0")
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as user:
         assert user.stdout is not None
-        pid = int(user.stdout.readline())
+        said = user.stdout.readline()
+        assert re.fullmatch(r"The registry is http://127\.0\.0\.1:\d+/apis/ccompat/v7\n", said)
+        pid = int((tmp_path / ".registry" / "registry.pid").read_text(encoding="utf-8"))
+        assert process_start(pid) is not None
         os.kill(user.pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
     while process_start(pid) is not None and time.monotonic() < deadline:
         time.sleep(0.1)
     assert process_start(pid) is None
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_pages_producer_writes_a_schemas_id_before_each_record(kafka, broker, registry, topic, monkeypatch):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    url = "http://127.0.0.1:8081/apis/ccompat/v7"
+    code = _snippet("produce_avro.py")
+    assert url in code
+    exec(compile(code.replace(url, registry.url).replace("orders_avro", topic), "produce_avro.py", "exec"), {})
+
+    with registry.schemas() as schemas:
+        schema = schemas.latest(f"{topic}-value")
+    assert kafka.end_offset(topic) == 10
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": topic, **QUIET})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = [message.value() or b"" for message in consumer.consume(10, timeout=30)]
+    consumer.close()
+    assert [value[:5] for value in values] == 10 * [b"\0" + schema.schema_id.to_bytes(4, "big")]
 
 
 @pytest.mark.slow
