@@ -58,7 +58,7 @@ def run(console: Console, folder: Path) -> int:
     """
     with LocalBroker(folder / "kafka") as broker, LocalRegistry(folder / "registry") as registry:
         console.print(f"Kafka: {broker.bootstrap_servers}, schema registry: {registry.url}", soft_wrap=True)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic(_TOPIC, 1)])[_TOPIC].result(30)
         orders = build_kafka_delta_asset(
             name="orders",
