@@ -424,6 +424,9 @@ def test_an_asset_that_can_not_be_planned_is_told(project, tmp_path, monkeypatch
     assert (
         "ModuleNotFoundError: No module named 'no_such_module'" in run("--asset", "a", "-f", str(broken), code=1).stderr
     )
+    wrong = run("--asset", "lake/landed", "-f", path, code=1, TEST_BROKER="127.0.0.1", DAGSTER_HOME=None).stderr
+    assert "can't create the resource 'kafka' of the asset lake/landed: " in wrong
+    assert "invalid bootstrap server '127.0.0.1'" in wrong
     without = tmp_path / "without.py"
     without.write_text(Path(path).read_text().replace('"kafka": ', '"another": ').replace("TEST_BROKER", "PATH"))
     assert "Error: " in run("--asset", "lake/landed", "-f", str(without), code=1, DAGSTER_HOME=None).stderr

@@ -256,7 +256,9 @@ class LandingAsset:
         variables = sorted(set(_MISSING_VARIABLE.findall(str(error))))
         if variables:
             return f"the resource {key!r} needs {' and '.join(variables)} in the environment"
-        return f"can't create the resource {key!r} of the asset {self.key.to_user_string()} ({type(error).__name__})"
+        own = _own_error(error)
+        why = f" ({type(error).__name__})" if own is None else f": {own}"
+        return f"can't create the resource {key!r} of the asset {self.key.to_user_string()}{why}"
 
 
 @dataclass(frozen=True)
@@ -378,6 +380,13 @@ def _line_of(error: BaseException) -> str:
         if not frame.filename.startswith((*others, str(_PACKAGE), "<")) and "site-packages" not in frame.filename
     ]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+
+
+def _own_error(error: BaseException | None) -> KafkaFlipError | None:
+    """This package's error that caused another one, if any. It repeats no secrets."""
+    while error is not None and not isinstance(error, KafkaFlipError):
+        error = error.__cause__
+    return error
 
 
 def _first_line(error: BaseException) -> str:
