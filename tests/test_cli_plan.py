@@ -233,17 +233,17 @@ def test_nothing_to_read_is_no_error(broker, records):
 
 
 @pytest.mark.kafka
-def test_an_asset_that_dagster_has_no_record_of(broker, records, project, tmp_path):
+def test_an_asset_that_dagster_has_no_record_of(broker, records, project, table, tmp_path):
     where = ("--asset", "lake/landed", "-f", project())
     document = planned(*where, TEST_BROKER=broker, DAGSTER_HOME=None)
     assert document["asset"] == "lake/landed"
-    assert document["position"]["text"].startswith("none; there is no table yet, so it is a new stream")
+    assert document["position"]["text"].startswith(f"none; there is no table at {table} yet, so it is a new stream")
     assert [batch["records_at_most"] for batch in document["batches"]] == [2, 2, 2, 1], "by the asset's own limit"
 
     home = tmp_path / "home"
     home.mkdir()
     text = run(*where, "--max-records-per-batch", "7", TEST_BROKER=broker, DAGSTER_HOME=str(home)).stdout
-    assert "none; there is no table yet, so it is a new stream" in text
+    assert f"none; there is no table at {table} yet, so it is a new stream" in " ".join(text.split())
     assert "To read the table's position: --ask-table" in text
     assert re.search(r"^batches +1$", text, flags=re.MULTILINE)
 
@@ -430,6 +430,26 @@ def test_an_asset_that_can_not_be_planned_is_told(project, tmp_path, monkeypatch
     without = tmp_path / "without.py"
     without.write_text(Path(path).read_text().replace('"kafka": ', '"another": ').replace("TEST_BROKER", "PATH"))
     assert "Error: " in run("--asset", "lake/landed", "-f", str(without), code=1, DAGSTER_HOME=None).stderr
+
+
+def test_what_is_in_the_tables_place_is_told_without_spark(project, table):
+    def said():
+        env = {"TEST_BROKER": "127.0.0.1:1", "DAGSTER_HOME": None}
+        return run("--asset", "lake/landed", "-f", project(", request_timeout=2"), code=1, **env).stderr
+
+    place = Path(table)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("not a folder")
+    assert f"{table} is a file, but a Delta table is a folder" in said()
+    place.unlink()
+    log = place / "_delta_log"
+    log.mkdir(parents=True)
+    (place / "part-0.parquet").touch()
+    assert f"{table} is not empty and not a Delta table" in said()
+    # The first commits of a table expire. Spark finds out whether it is one.
+    (log / f"{10:020}.checkpoint.parquet").touch()
+    (log / f"{10:020}.json").touch()
+    assert "is not known without the table" in said()
 
 
 SASL = ", request_timeout=2, security_protocol='SASL_PLAINTEXT', sasl_mechanism='PLAIN', sasl_username='u'"

@@ -18,7 +18,8 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.incomplete_log import is_free
+from dagster_kafka_flip.table.creation import check_path_is_free
+from dagster_kafka_flip.table.incomplete_log import has_log, is_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,6 +120,7 @@ def request_of_asset(
         click.UsageError: A value is invalid.
         ConfigurationError: The asset does not exist, can't be loaded, or has partitions, or its position is unknown;
             or a reader schema is unusable.
+        TableError: The table's path is a local one, and has something else.
         SchemaRegistryError: A registry does not answer, or has no such subject.
     """
     from dagster_kafka_flip.cli.asset import DagsterRecord, find_asset
@@ -144,6 +146,8 @@ def request_of_asset(
         state = None if record.known is None else record.known.state
         position = record.text if record.run_id is None else f"{record.text} by run {record.run_id}"
         path = found.target.local_path
+        if state is None and (path is None or not has_log(path)):
+            check_path_is_free(found.target)
         if state is None and start is None:
             if path is None or not is_free(path):
                 msg = (
@@ -151,7 +155,7 @@ def request_of_asset(
                     "--ask-table, which starts Spark; or set --start"
                 )
                 raise ConfigurationError(msg)
-            position = f"none; there is no table yet, so it is {new_stream}"
+            position = f"none; there is no table at {path} yet, so it is {new_stream}"
     if start is not None:
         position = f"{start}, by --start, instead of the position ({position})"
     known = record.known

@@ -31,11 +31,7 @@ def create_statement(target: DeltaTarget, schema: StructType) -> str:
 
     Raises:
         ConfigurationError: A partition or clustering column does not exist, or Delta can't store a column.
-        TableError: The path is a file.
     """
-    if target.local_path is not None and target.local_path.is_file():
-        msg = f"{target} is a file, but a Delta table is a folder; nothing was written. Use another path"
-        raise TableError(msg)
     check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
     check_can_be_stored(schema, str(target), properties=target.properties, partition_by=target.partition_by)
     clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
@@ -91,7 +87,22 @@ def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
             "another name; you can create a view over the stream's table"
         )
         raise TableError(msg)
+    check_path_is_free(target)
+
+
+def check_path_is_free(target: DeltaTarget) -> None:
+    """Checks that a table can be created at a path where there is none. Without Spark, so only if the path is local.
+
+    Args:
+        target: The table.
+
+    Raises:
+        TableError: The path is a file, or the folder has other files.
+    """
     path = target.local_path
+    if path is not None and path.is_file():
+        msg = f"{target} is a file, but a Delta table is a folder; nothing was written. Use another path"
+        raise TableError(msg)
     if path is not None and not is_free(path) and not has_first_commit(path):
         msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
         raise TableError(msg)

@@ -25,6 +25,11 @@ def is_free(path: Path) -> bool:
     )
 
 
+def has_log(path: Path) -> bool:
+    """Whether there is a log here that may make a table; Delta knows whether it does."""
+    return (path / _LOG).is_dir() and not _is_remnant(path / _LOG)
+
+
 def has_first_commit(path: Path) -> bool:
     """Whether the log here has version 0, so that the location is a table from its start on."""
     return (path / _LOG / _FIRST_COMMIT).exists()
