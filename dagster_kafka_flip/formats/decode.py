@@ -194,7 +194,7 @@ class Decoder:
 
     @property
     def schemas(self) -> dict[str, list[str]]:
-        """The schemas that records were met with, as frames by `key` and `value`; kept in commits."""
+        """The schemas that records were met with or read as, as frames by `key` and `value`; kept in commits."""
         return {side: form.book.frames for side, form in self.with_books.items()}
 
     def renew(self) -> None:

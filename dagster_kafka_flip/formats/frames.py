@@ -9,8 +9,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Literal
 
-from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID
-
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 SchemaIdIn = Literal["payload", "headers"]
 
 _NUMBER, _NUMBER_BYTES = b"\x00", 5
+_NUMBERS = range(2**32)
 _GUID, _GUID_BYTES = b"\x01", 17
 
 # Before a header that holds no frame. No record has these bytes.
@@ -85,13 +84,13 @@ def content(data: Column) -> Column:
 
 
 def frames_of(schema: RegisteredSchema) -> list[str]:
-    """The frames that name a schema, as hexadecimal digits.
+    """The frames that name a schema, as hexadecimal digits: first that of its number, then that of its GUID.
 
     Args:
         schema: The schema.
     """
     found: list[bytes] = []
-    if schema.schema_id != UNKNOWN_ID:
+    if schema.schema_id in _NUMBERS:
         found.append(_NUMBER + schema.schema_id.to_bytes(4, "big"))
     if schema.guid is not None:
         found.append(_GUID + uuid.UUID(schema.guid).bytes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import PrivateAttr
 
 from dagster_kafka_flip.formats.framed import FramedFormat
+from dagster_kafka_flip.formats.frames import frames_of
 from dagster_kafka_flip.formats.schema_book import SchemaBook
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class RegisteredFormat(FramedFormat):
         return super().asked(registry, topics)
 
     def latest(self, registry: SchemaRegistry, subject: str) -> RegisteredSchema:
-        """Asks for the latest schema of a subject, by the book's connection."""
+        """Asks for the latest schema of a subject, by the book's connection.
+
+        The book learns how records name it, because most of them do: a batch that does is read once.
+        """
         del registry
-        return self.book.latest(subject)
+        found = self.book.latest(subject)
+        frames = frames_of(found)
+        self.book.learn(frames[-1:] if self.schema_id_in == "headers" else frames[:1])
+        return found

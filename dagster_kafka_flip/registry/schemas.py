@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast, get_args
 
 from dagster_kafka_flip.registry.failures import Question
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 # Ids are positive numbers of four bytes, also where a record's bytes, read as one, say otherwise.
 _IDS = range(2**31)
 
+# Begins the name of a subject that names its context.
+_CONTEXT = ":"
+
 
 class Schemas:
     """Reads schemas, with all that they refer to. Made by `SchemaRegistry.schemas()`.
 
-    An id or a guid always refers to the same schema, so it is requested once; the latest of a subject is requested each
-    time. Close it, or use it as a context manager: it holds a connection.
+    An id or a guid always refers to the same schema, so it is requested once, or not at all if it was the latest of a
+    subject; the latest is requested each time. Close it, or use it as a context manager: it holds a connection.
 
     Args:
         client: The registry's client.
@@ -95,14 +99,21 @@ class Schemas:
         answer = self._client.ask(question, lambda client: client.get_latest_version(subject))
         if answer.schema_id is None:
             raise self._client.nonsense(question, "without an id")
-        return self._registered(
+        found = self._registered(
             question,
             answer.schema,
             schema_id=answer.schema_id,
-            guid=answer.guid,
+            guid=_guid(answer.guid),
             subject=subject,
             version=answer.version,
         )
+        plain = replace(found, guid=None, subject=None, version=None)
+        # The id of a subject in another context means another schema, or none, without the subject.
+        if answer.subject == subject and not subject.startswith(_CONTEXT):
+            self._by_id[found.schema_id, None] = plain
+        if found.guid is not None:
+            self._by_guid[found.guid] = replace(plain, schema_id=UNKNOWN_ID, guid=found.guid)
+        return found
 
     def close(self) -> None:
         """Closes the connection."""
@@ -157,3 +168,11 @@ class Schemas:
         if not isinstance(schema.schema_str, str):
             raise self._client.nonsense(question, "without a schema")
         return schema.schema_str
+
+
+def _guid(text: str | None) -> str | None:
+    """A guid as records have it; None if a registry answers something else."""
+    try:
+        return None if text is None else str(uuid.UUID(text))
+    except ValueError:
+        return None

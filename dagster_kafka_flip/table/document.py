@@ -43,7 +43,8 @@ class CommitDocument:
         incidents: Tolerated errors.
         settles: In a dead-letter table: the commit up to which all rejected records are settled. Uses the version, not
             the position: a position can decrease by a RESTORE or a manual move, a version can't.
-        schemas: The schemas that the stream's records were met with, by `key` and `value`, for formats with a registry.
+        schemas: The schemas that the stream's records were met with or read as, by `key` and `value`, for formats with
+            a registry.
         doubt: Open question about the previous commit that stops runs until a user decides; None if there is none.
         replays: In a replay table: the commit whose splits were replayed.
         key: The columns that identify the table's rows; empty if rows are appended.

@@ -52,7 +52,7 @@ class WindowsDocument:
         repairs: Id of the repaired stream.
         incidents: Tolerated errors.
         until_ms: End of the last window of this or an earlier commit, in milliseconds since the epoch.
-        schemas: The schemas that records were met with, by `key` and `value`, for formats with a registry.
+        schemas: The schemas that records were met with or read as, by `key` and `value`, for formats with a registry.
     """
 
     attempt: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import logging
 import socket
@@ -20,11 +21,14 @@ from dagster_kafka_flip.errors import (
     SchemaRegistryLoginError,
     SchemaRegistryUnreachableError,
 )
+from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema
 from tests.registry.http_server import HOST, HttpServer, Request, http_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dagster_kafka_flip.formats.frames import SchemaIdIn
 
 SECRET = "hunter2-secret"
 GUID = "123e4567-e89b-12d3-a456-426614174000"
@@ -83,6 +87,34 @@ def test_an_id_and_a_guid_are_asked_for_once_and_a_subject_each_time(server: Htt
         "/subjects/s/versions/latest",
         "/subjects/s/versions/latest",
     ]
+
+
+@pytest.mark.parametrize(
+    ("where", "guid", "frame"),
+    [("payload", GUID, "0000000007"), ("headers", GUID.upper(), f"01{GUID.replace('-', '').upper()}")]
+    + [("headers", guid, "0000000007") for guid in (None, "no guid")],
+)
+def test_a_run_knows_its_subjects_latest_schema_as_records_name_it(
+    server: HttpServer, where: SchemaIdIn, guid: str | None, frame: str
+):
+    server.says(200, {"schema": '"long"', "id": 7, "guid": guid, "version": 3, "subject": "orders-value"})
+    form = AvroFormat(registry=SchemaRegistry(url=server.url), schema_id_in=where).bound(["orders"], is_key=False)
+    form.renew()
+    with contextlib.closing(form.book) as book:
+        assert {digits: None if found is None else found.text for digits, found in book.known.items()} == {
+            frame: '"long"'
+        }
+    assert [request.path for request in server.requests] == ["/subjects/orders-value/versions/latest"] * 2
+
+
+@pytest.mark.parametrize(("asked", "answered"), [(":.eu:s", ":.eu:s"), ("s", ":.eu:s")])
+def test_an_id_of_another_context_is_asked_for(server: HttpServer, asked: str, answered: str):
+    server.says(200, {"schema": '"long"', "id": 7, "version": 3, "subject": answered})
+    with SchemaRegistry(url=server.url).schemas() as schemas:
+        assert schemas.latest(asked).schema_id == 7
+        server.says(404, {"error_code": 40403, "message": "Schema not found"})
+        with pytest.raises(SchemaNotFoundError):
+            schemas.by_id(7)
 
 
 def test_an_id_that_no_registry_gives_is_not_asked_for(server: HttpServer):
