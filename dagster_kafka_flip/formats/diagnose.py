@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import RecordsRejectedError, TooManyDeadLettersError
 from dagster_kafka_flip.formats.decode import REJECTED
 from dagster_kafka_flip.formats.learning import knowing_schemas, says
 
 if TYPE_CHECKING:
+    import logging
+
     from pyspark.sql import DataFrame
 
     from dagster_kafka_flip.formats.decode import Decoder
@@ -44,12 +46,20 @@ def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedErr
     )
 
 
-def check_rejected(records: DataFrame, decoder: Decoder, *, max_records: int | None, max_share: float | None) -> None:
+def check_rejected(
+    records: DataFrame,
+    decoder: Decoder,
+    log: logging.Logger | logging.LoggerAdapter[Any],
+    *,
+    max_records: int | None,
+    max_share: float | None,
+) -> None:
     """Checks a batch's rejected records against the limits, by decoding all of them.
 
     Args:
         records: The batch's records as read.
         decoder: The decoder.
+        log: The log.
         max_records: Maximum number; None for no limit.
         max_share: Maximum fraction; None for no limit.
 
@@ -62,6 +72,7 @@ def check_rejected(records: DataFrame, decoder: Decoder, *, max_records: int | N
         lambda: decoder.stage(records).agg(f.count(f.lit(1)), f.count(decoder.problem())).first(),
         lambda: records,
         decoder,
+        log,
     )
     read, number = (0, 0) if counted is None else counted
     limits: list[str] = []

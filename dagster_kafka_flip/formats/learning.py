@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import RecordsRejectedError
+from dagster_kafka_flip.formats.frames import schema_id
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
     from dagster_kafka_flip.formats.decode import Decoder
 
 _T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
 
 # More schemas than that have no single batch of records. It is noise that begins with a zero.
 _MOST_SCHEMAS = 1000
+# So many are named in a line of the log.
+_NAMED = 10
 
 
-def knowing_schemas(run: Callable[[], _T], records: Callable[[], DataFrame], decoder: Decoder) -> _T:
+def knowing_schemas(
+    run: Callable[[], _T],
+    records: Callable[[], DataFrame],
+    decoder: Decoder,
+    log: logging.Logger | logging.LoggerAdapter[Any] = _logger,
+) -> _T:
     """Returns a function's result. It is called again each time that records named schemas that were not asked for.
 
     Only the driver asks the registry, so it finds out about a schema id when the records are read. That stops the read:
@@ -30,6 +40,7 @@ def knowing_schemas(run: Callable[[], _T], records: Callable[[], DataFrame], dec
         run: Decodes the records with the decoder.
         records: The batch's records as read.
         decoder: The decoder; it learns the schemas.
+        log: The log. Default: that of this module.
 
     Raises:
         RecordsRejectedError: The records name more than 1,000 schemas that are not known.
@@ -39,8 +50,17 @@ def knowing_schemas(run: Callable[[], _T], records: Callable[[], DataFrame], dec
         try:
             return run()
         except Exception as error:  # noqa: PERF203 - each round reads a batch
-            if not says(error, UNKNOWN_SCHEMA) or not learn_schemas(records(), decoder):
+            if not says(error, UNKNOWN_SCHEMA):
                 raise
+            learned = learn_schemas(records(), decoder)
+            if not learned:
+                raise
+            for side, frames in learned.items():
+                log.info(
+                    "reading the batch again: its %ss named schemas that the registry was not asked for yet: %s",
+                    side,
+                    _named(frames),
+                )
 
 
 def says(error: BaseException | None, mark: str) -> bool:
@@ -57,8 +77,8 @@ def says(error: BaseException | None, mark: str) -> bool:
     return False
 
 
-def learn_schemas(records: DataFrame, decoder: Decoder) -> bool:
-    """Asks the registry for all schemas that records name; returns whether one of them is new.
+def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
+    """Asks the registry for all schemas that records name; returns the frames of the new ones, by `key` and `value`.
 
     Args:
         records: The records as read.
@@ -70,7 +90,7 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> bool:
     """
     from pyspark.sql import functions as f
 
-    is_new = False
+    new: dict[str, list[str]] = {}
     for side, form in decoder.with_books.items():
         frame = form.frame(form.framed(f.col(side), f.col("headers")))
         unknown = frame.isNotNull() & ~frame.isin(["", *form.book.known])
@@ -81,5 +101,11 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> bool:
                 "probably not written by a schema registry's serializer: choose another format"
             )
             raise RecordsRejectedError(msg)
-        is_new |= form.book.learn(digits for (digits,) in found)
-    return is_new
+        if learned := form.book.learn(digits for (digits,) in found):
+            new[side] = learned
+    return new
+
+
+def _named(frames: Sequence[str]) -> str:
+    more = f" and {len(frames) - _NAMED} more" if len(frames) > _NAMED else ""
+    return ", ".join(str(schema_id(digits)) for digits in frames[:_NAMED]) + more

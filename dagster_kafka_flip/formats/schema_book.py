@@ -71,8 +71,8 @@ class SchemaBook:
         """
         return cls(None, {digits: _registered(digits, found) for digits, found in description.items()})
 
-    def learn(self, frames: Iterable[str]) -> bool:
-        """Asks the registry for schemas; returns whether one of them is new.
+    def learn(self, frames: Iterable[str]) -> list[str]:
+        """Asks the registry for schemas; returns the frames of the new ones.
 
         Args:
             frames: Their frames.
@@ -82,7 +82,7 @@ class SchemaBook:
         """
         new = sorted(set(frames) - self._known.keys())
         if self._schemas is None:
-            return False
+            return []
         for digits in new:
             found = schema_id(digits)
             try:
@@ -91,7 +91,7 @@ class SchemaBook:
                 )
             except SchemaNotFoundError:
                 self._known[digits] = None
-        return bool(new)
+        return new
 
 
 def _registered(digits: str, described: Sequence[Any] | None) -> RegisteredSchema | None:

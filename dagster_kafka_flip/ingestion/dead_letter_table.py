@@ -208,7 +208,13 @@ class DeadLetterTable:
             self._look(None)
         letters = self._letters
         if records is not None and (letters.max_records is not None or letters.max_share is not None):
-            check_rejected(records, self._spec.decoder, max_records=letters.max_records, max_share=letters.max_share)
+            check_rejected(
+                records,
+                self._spec.decoder,
+                self._spec.log,
+                max_records=letters.max_records,
+                max_share=letters.max_share,
+            )
 
     def settle(self, batch: RoutedBatch, observed: Observed | None) -> int | None:
         """Writes the rejected records of a batch that was just committed.

@@ -120,7 +120,7 @@ class BatchResult:
         tasks: Number of tasks that read it.
         committed: The commit in the table's history.
         observed: Metrics of the read, and which are unknown.
-        read_and_write_seconds: Seconds for reading, decoding, writing and Delta's commit.
+        read_and_write_seconds: Seconds for reading, decoding, writing and Delta's commit, with all attempts.
         confirm_seconds: Seconds for confirming the commit.
         incidents: Errors that were tolerated while it was read; its document has them too.
     """

@@ -52,14 +52,12 @@ class _Written(NamedTuple):
         document: The commit's document.
         committed: The commit, as the table's history has it.
         watch: The observation of the write.
-        seconds: Duration of the write.
         incidents: Errors that were tolerated.
     """
 
     document: CommitDocument
     committed: Committed
     watch: BatchObservation
-    seconds: float
     incidents: tuple[Incident, ...]
 
 
@@ -139,7 +137,10 @@ class Landing:
         def write(met: tuple[Incident, ...]) -> _Written:
             assignment = self._context.assignment(batch)
             return knowing_schemas(
-                lambda: write_with(assignment, met), lambda: self._records(assignment), self._spec.decoder
+                lambda: write_with(assignment, met),
+                lambda: self._records(assignment),
+                self._spec.decoder,
+                self._spec.log,
             )
 
         def write_with(assignment: SplitAssignment, met: tuple[Incident, ...]) -> _Written:
@@ -161,16 +162,18 @@ class Landing:
                 schemas=self._spec.decoder.schemas,
                 key=self._spec.target.key,
             )
-            clock = Clock()
             retrying = write_retries(self._spec.log, self._spec.target, self._spec.source, self._context, batch.splits)
             committed, watch = retrying(
                 lambda: self._commit(assignment, document, takes_up, retrying.statistics["attempt_number"])
             )
-            return _Written(document, committed, watch, clock.lap(), met)
+            return _Written(document, committed, watch, met)
 
-        document, committed, watch, seconds, met = around_unreadable(
+        # Of all attempts: what was read in vain took time as well.
+        clock = Clock()
+        document, committed, watch, met = around_unreadable(
             write, self._spec.source, self._context, batch.splits, self._spec.log
         )
+        seconds = clock.lap()
         if confirm is not None:
             confirm(document, committed)
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)

@@ -167,6 +167,7 @@ class WindowLanding:
                 lambda: self._written(look, replace(plan, incidents=(*plan.incidents, *met)), scoped, letters),
                 lambda: self._records(self._enumerator.assign(plan)),
                 self._spec.decoder,
+                self._spec.log,
             ),
             self._spec.source,
             self._context,

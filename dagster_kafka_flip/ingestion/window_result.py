@@ -46,7 +46,7 @@ class WindowsResult:
         comments: The comment of each column that has one.
         reader_schemas: The registered schemas that records were read as, by `key` and `value`.
         plan_seconds: Time for planning.
-        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit.
+        read_and_write_seconds: Time for reading, decoding, writing and Delta's commit, with all attempts.
         confirm_seconds: Time for making sure of the commit.
         spark_ui: Address of the Spark UI; None where there is none.
         can_miss: Whether a record can miss its window; it can't where windows lie between offsets, and in a repair.

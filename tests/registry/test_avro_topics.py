@@ -8,8 +8,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,8 +34,10 @@ from dagster_kafka_flip.errors import (
     SchemaNotFoundError,
     SchemaRegistryUnreachableError,
 )
+from dagster_kafka_flip.formats import learning
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion import stopwatch
 from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
@@ -47,6 +51,7 @@ from tests.processes import LIGHT_JVM
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
+HOUR = 3600.0
 OFFSET = KafkaColumns(fields=("topic", "partition", "offset"))
 
 
@@ -103,16 +108,23 @@ def run(registry, connection, spark_of, topic, table):
     return ingest_it
 
 
-def attempts(caplog):
-    return [record for record in caplog.records if "planned" in record.message]
+@pytest.fixture
+def read_again(monkeypatch):
+    """Grows each time that a batch has to be read again for its schemas, which takes an hour by the run's clocks."""
+    again = []
+    real = learning.learn_schemas
+    monkeypatch.setattr(learning, "learn_schemas", lambda *asked: again.append(1) or real(*asked))
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + HOUR * len(again)))
+    return again
 
 
-def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, produce, run, caplog):
+def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, produce, run, caplog, read_again):
     caplog.set_level(logging.INFO)
     kafka.create(topic, partitions=2)
     produce(V1, {"id": 1}, {"id": 2})
     assert run().rows == 2
     assert landed.rows(table, "id") == [(1,), (2,)]
+    assert read_again == [], "the subject's latest schema is known before the read"
 
     # The new schema in the middle of a batch, and the old one again behind it, in another topic partition too.
     produce(V2, {"id": 3, "note": "x"})
@@ -127,8 +139,14 @@ def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, p
         (5, None, 7),
         (6, None, 9),
     ]
-    document = json.loads(landed.history(table, 1)[0]["userMetadata"])
-    assert len(document["schemas"]["value"]) == 3
+    schemas = json.loads(landed.history(table, 1)[0]["userMetadata"])["schemas"]["value"]
+    assert len(schemas) == 3
+    # Only V2 is neither the latest nor met before.
+    (told,) = [record.getMessage() for record in caplog.records if "named schemas" in record.getMessage()]
+    assert re.search(r"reading the batch again: its values named schemas .*: (\d+)$", told)
+    assert read_again == [1]
+    assert sum(batch.read_and_write_seconds for batch in result.batches) > HOUR, "what was read in vain counts"
+    assert f"00{int(told.split()[-1]):08X}" in schemas
 
 
 def test_a_schema_that_is_registered_while_a_run_starts_loses_no_field(
@@ -164,21 +182,16 @@ def test_a_schema_that_is_registered_while_a_run_starts_loses_no_field(
     assert landed.rows(table, "id", "n2", "n3") == [(1, None, None), (2, 7, None), (3, None, 7), (8, 8, None)]
 
 
-def test_schemas_that_an_earlier_run_met_cost_no_second_read(kafka, topic, table, client, produce, run):
+def test_schemas_that_an_earlier_run_met_cost_no_second_read(kafka, topic, table, client, produce, run, read_again):
     kafka.create(topic)
     produce(V1, {"id": 1})
     produce(V2, {"id": 2, "note": "x"})
     assert run().rows == 2
+    assert read_again == [1]
     produce(V1, {"id": 3})
     # Its schemas are asked for before the read, so the read meets none that it does not know.
-    from dagster_kafka_flip.formats import learning
-
-    read_again = []
-    real = learning.learn_schemas
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learning, "learn_schemas", lambda *asked: read_again.append(1) or real(*asked))
-        assert run().rows == 1
-    assert read_again == []
+    assert run().rows == 1
+    assert read_again == [1]
 
 
 def test_a_given_reader_schema_stays_what_it_is(kafka, topic, table, registry, produce, run):
@@ -369,28 +382,23 @@ def test_a_registry_that_dies_stops_only_what_it_is_needed_for(kafka, topic, tab
     assert landed.count(table) == 4
 
 
-def test_windows(kafka, topic, table, registry, connection, spark_of, produce):
+def test_windows(kafka, topic, table, registry, connection, spark_of, produce, read_again):
     kafka.create(topic)
     start = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)
     produce(V1, {"id": 1}, timestamp=start)
     produce(V2, {"id": 2, "note": "x"}, timestamp=start + 1000)
     windows = [Window.between("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")]
-    from dagster_kafka_flip.formats import learning
-
-    read_again: list[Any] = []
-    real = learning.learn_schemas
-    for _ in range(2):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(learning, "learn_schemas", lambda *asked: read_again.append(1) or real(*asked))
-            (result,) = rewrite_windows(
-                KafkaSource(topics=(topic,)),
-                table,
-                windows,
-                spark=spark_of,
-                connection=connection,
-                value_format=AvroFormat(registry=registry),
-            )
+    for hours in (HOUR, 0.0):
+        (result,) = rewrite_windows(
+            KafkaSource(topics=(topic,)),
+            table,
+            windows,
+            spark=spark_of,
+            connection=connection,
+            value_format=AvroFormat(registry=registry),
+        )
         assert result.committed is not None
+        assert hours < result.read_and_write_seconds < hours + HOUR
         assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
     assert len(read_again) == 1, "the second time, the commit says which schemas there are"
 
