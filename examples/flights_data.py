@@ -20,8 +20,15 @@ TOPIC = "flights"
 PARTITIONS = 4
 FIELDS = ("carrier", "flight", "tailnum", "origin", "dest", "distance", "dep_delay", "arr_delay", "air_time")
 
+# The last two are the client's own, if the broker's metadata do not have the new topic yet.
 _NO_LEADER_YET = frozenset(
-    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
 )
 _COLUMNS = frozenset({*FIELDS, "month", "minute", "time_hour"})
 _LAST_MONTH_OF_FIRST_HALF = 6
