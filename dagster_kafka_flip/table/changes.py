@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, NullKeyError
+from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, NullKeyError, SchemaMismatchError
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
 
     from dagster_kafka_flip.errors import KafkaFlipError
 
@@ -22,8 +23,12 @@ _TWO_ROWS = _MARK.format("two rows of a key")
 TWO_PARTITIONS = _MARK.format("key in two topic partitions")
 """Marks Spark's error as ours: two topic partitions have changes of a key."""
 
+_EMPTY_KEY = _MARK.format("empty key")
+_NULL_DELETED = _MARK.format("null deleted")
+
 _TOLD = re.compile(
-    r"\[dagster-kafka-flip: (null key|two rows of a key|key in two topic partitions)\] ([^\n]*?) \[end\]"
+    r"\[dagster-kafka-flip: (null key|empty key|null deleted|two rows of a key|key in two topic partitions)\] "
+    r"([^\n]*?) \[end\]"
 )
 END = " [end]"
 
@@ -31,8 +36,8 @@ _LAST = "_dagster_kafka_flip_last"
 _NEXT = "_dagster_kafka_flip_next"
 _FIRST = "_dagster_kafka_flip_first"
 
-# What Spark can neither sort nor compare.
-_NO_KEY = frozenset({"map", "variant"})
+# As values of a partition column, Delta stores these texts as null.
+_NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
 class ChangeColumns(NamedTuple):
@@ -52,11 +57,13 @@ class Changes:
         rows: One row for each change: the columns of the table, and whether it deletes.
         key: The columns that identify a row of the table.
         columns: The columns that tell where a change comes from, and what it is.
+        partitioned_by: Those key columns with texts by which the table is partitioned.
     """
 
     rows: DataFrame
     key: Sequence[str]
     columns: ChangeColumns
+    partitioned_by: tuple[str, ...] = ()
 
     def check(self, table: str) -> None:
         """Checks that the rows have all columns that a change needs.
@@ -85,12 +92,42 @@ class Changes:
             raise ConfigurationError(msg)
         for name in self.key:
             kind = fields[name.lower()].dataType
-            if any(word in kind.simpleString() for word in _NO_KEY):
+            if not _is_comparable(kind):
                 msg = (
                     f"the key column {name} of {table} is {kind.simpleString()}, which Spark can't compare. Nothing "
                     "was written. Make a column of another type in the transform"
                 )
                 raise ConfigurationError(msg)
+
+    def fitted(self, schema: StructType, partition_columns: Callable[[], Collection[str]], table: str) -> Changes:
+        """Checks that keys mean the same in the batch and in the table; returns the changes with what reading checks.
+
+        Args:
+            schema: The table's columns.
+            partition_columns: Returns the names of the table's partition columns; only asked if a key can be a text.
+            table: The table's name, for messages.
+
+        Raises:
+            SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
+                compares them by their place, but writes them by their name.
+        """
+        fields = {field.name.lower(): field.dataType for field in self.rows.schema.fields}
+        columns = {field.name.lower(): field.dataType for field in schema.fields}
+        keys = [name for name in self.key if name.lower() in columns]
+        for name in keys:
+            batch, existing = fields[name.lower()], columns[name.lower()]
+            if _shape(batch) != _shape(existing):
+                msg = (
+                    f"the key column {name} of the table {table} is {existing.simpleString()}, but "
+                    f"{batch.simpleString()} in the batch, and Spark compares the fields of a key by their order. "
+                    "Nothing was written. Declare these fields in the table's order"
+                )
+                raise SchemaMismatchError(msg)
+        texts = [name for name in keys if fields[name.lower()].typeName() in {"string", "binary", "char", "varchar"}]
+        if not texts:
+            return self
+        partitions = {name.lower() for name in partition_columns()}
+        return replace(self, partitioned_by=tuple(name for name in texts if name.lower() in partitions))
 
     @property
     def landed(self) -> DataFrame:
@@ -100,8 +137,8 @@ class Changes:
     def latest(self) -> DataFrame:
         """Returns the last change of each key.
 
-        Its execution fails on a row without a key, on a record with several rows of one key, and on a key in two topic
-        partitions: Kafka does not tell which of them is the last.
+        Its execution fails on a row without a key or without whether it deletes, on a record with several rows of one
+        key, and on a key in two topic partitions: Kafka does not tell which of them is the last.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as f
@@ -110,8 +147,11 @@ class Changes:
         keys = [f.col(quoted(name)) for name in self.key]
         at = _place(topic, partition, offset)
         lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
-        rows = self.rows.withColumn(self.columns.deleted, f.coalesce(deleted, f.lit(False)))
-        rows = rows.where(_unless(f.greatest(*lacks) if len(lacks) > 1 else lacks[0], _NULL_KEY, at))
+        rows = self.rows.where(_unless(f.greatest(*lacks), _NULL_KEY, at))
+        rows = rows.where(_unless(deleted.isNull(), _NULL_DELETED, at))
+        for name in self.partitioned_by:
+            is_empty = f.col(quoted(name)).cast("string").isin(*_NULL_AS_PARTITION)
+            rows = rows.where(_unless(is_empty, _EMPTY_KEY, at))
         record = f.struct(topic.alias("topic"), partition.alias("partition"), offset.alias("offset"))
         newest_first = Window.partitionBy(*keys).orderBy(topic.desc(), partition.desc(), offset.desc())
         all_of_it = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -128,6 +168,25 @@ class Changes:
         last = last.where(_unless(is_elsewhere, TWO_PARTITIONS, both))
         last = last.where(_unless(f.coalesce(following == record, f.lit(False)), _TWO_ROWS, at))
         return last.drop(_LAST, _NEXT, _FIRST)
+
+
+def _is_comparable(data_type: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if isinstance(data_type, StructType):
+        return all(_is_comparable(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return _is_comparable(data_type.elementType)
+    return not isinstance(data_type, (MapType, VariantType))
+
+
+def _shape(data_type: DataType) -> object:
+    """The names of all fields in their order."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(data_type, StructType):
+        return [(field.name.lower(), _shape(field.dataType)) for field in data_type.fields]
+    return [_shape(data_type.elementType)] if isinstance(data_type, ArrayType) else None
 
 
 def _place(topic: Column, partition: Column, offset: Column) -> Column:
@@ -173,6 +232,18 @@ def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFli
             f"partition and offset), so it can't be upserted into {table}. Nothing of the batch was written. A "
             "tombstone has no value: take its key from the record's key, with key_format or in the transform. Leave "
             "out records without a key in the transform"
+        )
+    if what == "empty key":
+        return NullKeyError(
+            f"the row of {where} has an empty text in a key column ({columns}) by which {table} is partitioned. Delta "
+            "stores it as null there, so no later change would find the row. Nothing of the batch was written. Leave "
+            "such records out in the transform or give them another key, or partition a new table by another column"
+        )
+    if what == "null deleted":
+        return ConfigurationError(
+            f"the transform returns a row of {where} whose kafka_deleted is null, so whether it deletes in {table} is "
+            "not known. Nothing of the batch was written. Comparisons with null are null: use coalesce(..., false), "
+            "and keep true for tombstones"
         )
     if what == "two rows of a key":
         return KeyOrderUnknownError(

@@ -431,6 +431,10 @@ class DeltaTable:
             raise TableError(msg)
         return str(detail["id"])
 
+    def _partition_columns(self) -> list[str]:
+        detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select("partitionColumns").first()
+        return [] if detail is None else list(detail["partitionColumns"])
+
     def location(self) -> str:
         """The table's location as a URI or absolute path."""
         if self._location is None:
@@ -467,6 +471,7 @@ class DeltaTable:
             ForeignConflictError: Somebody else's change came in between; nothing was written.
             NullKeyError: A change has no key; nothing was written.
             KeyOrderUnknownError: Which change of a key is the last is not known; nothing was written.
+            SchemaMismatchError: A key's fields have another order than the table's; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
         """
@@ -482,6 +487,7 @@ class DeltaTable:
             "spark.databricks.delta.write.txnVersion": str(document.anchor_version),
             "spark.databricks.delta.commitInfo.userMetadata": document.to_text(),
         }
+        changes = changes.fitted(self._schema(), self._partition_columns, str(self._target))
         latest = self._read(changes, document)
         if not latest.keys:
             # Only the position moves, and an append conflicts with nobody.

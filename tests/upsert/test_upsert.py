@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, NullKeyError, RecordsRejectedError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    KeyOrderUnknownError,
+    NullKeyError,
+    RecordsRejectedError,
+    SchemaMismatchError,
+)
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.source.limits import Limits
@@ -98,6 +104,46 @@ def test_a_row_without_a_key_ends_the_run_and_says_which_record_it_is(kafka, fol
     kafka.produce(topic, [change(3)])
     with pytest.raises(NullKeyError, match=r"take its key from the record's key, with key_format or in the transform"):
         follow(target={"table": f"{table}-raw"}, key_format=None)
+
+
+def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused(kafka, follow, topic, table):
+    value = JsonFormat(schema="id STRING, n INT")
+    target = {"mode": Upsert(key=("id", "n")), "partition_by": ("id",)}
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"id": "a", "n": 1}')])
+    follow(value_format=value, target=target)
+    kafka.produce(topic, [(None, '{"id": "", "n": 1}')])
+    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has an empty text in a key column"):
+        follow(value_format=value, target=target)
+    assert landed.rows(table, "id", "n") == [("a", 1)]
+    # Elsewhere it is a key as any other.
+    free = {"table": f"{table}-free", "mode": Upsert(key=("id", "n"))}
+    assert follow(value_format=value, target=free).rows == 2
+
+
+def test_the_fields_of_a_struct_key_keep_their_order(kafka, follow, topic, table):
+    target = {"mode": Upsert(key=("kafka_key",))}
+    options = {"value_format": JsonFormat(schema="n INT"), "target": target}
+    kafka.create(topic)
+    kafka.produce(topic, [('{"map_a": 1, "b": 2}', '{"n": 1}'), ('{"map_a": 2, "b": 1}', '{"n": 2}')])
+    follow(key_format=JsonFormat(schema="map_a INT, b INT"), **options)
+    kafka.produce(topic, [('{"map_a": 1, "b": 2}', '{"n": 3}')])
+    with pytest.raises(SchemaMismatchError, match="Spark compares the fields of a key by their order"):
+        follow(key_format=JsonFormat(schema="b INT, map_a INT"), **options)
+    assert landed.rows(table, "n") == [(1,), (2,)]
+    follow(key_format=JsonFormat(schema="map_a INT, b INT"), **options)
+    assert landed.rows(table, "n") == [(2,), (3,)]
+
+
+def test_a_row_that_does_not_say_whether_it_deletes_ends_the_run(kafka, follow, topic, table):
+    from pyspark.sql import functions as f
+
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(1)])
+    # Of a tombstone the name is null, and so is the comparison.
+    with pytest.raises(ConfigurationError, match=rf"returns a row of {topic}-0 offset 1 whose kafka_deleted is null"):
+        follow(transform=lambda records: records.withColumn("kafka_deleted", f.col("name") == "gone"))
+    assert landed.operations(table) == ["CREATE TABLE"]
 
 
 def test_a_key_in_two_topic_partitions_ends_the_run_in_one_batch_and_in_two(kafka, follow, topic, table):
