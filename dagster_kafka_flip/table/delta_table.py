@@ -8,7 +8,7 @@ import itertools
 import logging
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import (
     CommitUnknownError,
@@ -425,24 +425,22 @@ class DeltaTable:
 
     def table_id(self) -> str:
         """Returns Delta's id of the table; it stays when the table is moved or renamed."""
-        detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select("id").first()
-        if detail is None:
-            msg = f"the table {self._target} has no id"
-            raise TableError(msg)
-        return str(detail["id"])
+        return str(self._detail("id"))
 
     def _partition_columns(self) -> list[str]:
-        detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select("partitionColumns").first()
-        return [] if detail is None else list(detail["partitionColumns"])
+        return list(self._detail("partitionColumns"))
+
+    def _detail(self, what: str) -> Any:
+        detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select(what).first()
+        if detail is None:
+            msg = f"the table {self._target} has no {what}"
+            raise TableError(msg)
+        return detail[what]
 
     def location(self) -> str:
         """The table's location as a URI or absolute path."""
         if self._location is None:
-            detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select("location").first()
-            if detail is None:
-                msg = f"the table {self._target} has no location"
-                raise TableError(msg)
-            self._location = str(detail["location"])
+            self._location = str(self._detail("location"))
             check_store(self._spark, self._location, single_writer=self._target.single_writer)
         return self._location
 
