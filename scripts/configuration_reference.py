@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 import typing
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -37,10 +38,14 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/configuration_reference.py; change the docstrings, and run it. -->
 
-Every field, parameter and option with its type and default, as the code has them. How they work together, with
-examples, is in the [reference](reference.md); the words are those of
-[architecture, section 4](architecture.md#4-words).
+Every field, parameter and option with its type and default. The [reference](reference.md) shows how they work together.
 """
+
+# An option that this many commands or formats have is listed once.
+_SHARED_BY = 3
+_SHARED_BY_COMMANDS = "Options of several commands"
+_SHARED_BY_FORMATS = "Options of several formats"
+_FORMATS = "Formats and columns"
 
 # What a page section is made of: a heading, and the public names below it.
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -60,7 +65,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SchemaRegistryResource", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection", "KafkaTableOptions"),
     "The schema registry": ("SchemaRegistry",),
-    "Formats and columns": (
+    _FORMATS: (
         "RawFormat",
         "StringFormat",
         "JsonFormat",
@@ -77,6 +82,9 @@ _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTI
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
 
+# Fields that are those of another class, and are listed there.
+_FIELDS_OF = {"KafkaClusterConfig": "KafkaResource"}
+
 
 @dataclass(frozen=True)
 class _Row:
@@ -88,7 +96,15 @@ class _Row:
     text: str
 
     def __str__(self) -> str:
-        return f"| `{self.name}` | {self.type} | {self.default} | {self.text} |"
+        return f"| `{self.name}` | {self.type} | {self.default} | {_without_default(self.text, self.default)} |"
+
+
+def _without_default(text: str, default: str) -> str:
+    """A text without the sentence that repeats the column of defaults."""
+    if default in {_REQUIRED, "none", "empty"}:
+        return text.removesuffix(" Default: none.")
+    plain = {default, default.strip('`"'), {"`True`": "yes", "`False`": "no"}.get(default, default)}
+    return re.sub(r" Default:? ([^.;]+)\.$", lambda found: "" if found[1].strip("`") in plain else found[0], text)
 
 
 def reference() -> str:
@@ -98,21 +114,55 @@ def reference() -> str:
 
 
 def _section(title: str, names: tuple[str, ...]) -> str:
-    pieces = [piece for name in names for piece in _piece(name, getattr(dagster_kafka_flip, name))]
-    return "\n".join([f"## {title}\n", *pieces])
+    shared: list[_Row] = []
+    pieces = [f"## {title}\n"]
+    if title == _FORMATS:
+        shared = _shared([_rows(getattr(dagster_kafka_flip, name))[1] for name in names])
+        pieces += [f"### {_SHARED_BY_FORMATS}\n", _table("Option", shared)]
+    pieces += [piece for name in names for piece in _piece(name, getattr(dagster_kafka_flip, name), shared)]
+    return "\n".join(pieces)
 
 
-def _piece(name: str, what: Any) -> Iterator[str]:
-    summary, texts = _documented(what)
-    yield f"### `{name}`\n\n{summary}\n"
+def _shared(tables: list[list[_Row]]) -> list[_Row]:
+    """The rows that several tables have, in one form each."""
+    counts = Counter(row for rows in tables for row in rows)
+    rows = [row for row, count in counts.items() if count >= _SHARED_BY]
+    names = Counter(row.name for row in rows)
+    return [row for row in rows if names[row.name] == 1]
+
+
+def _rows(what: Any) -> tuple[str, list[_Row]]:
+    """The heading and the rows of a table of fields or parameters."""
+    _, texts = _documented(what)
+    if inspect.isclass(what) and issubclass(what, BaseModel) and _takes_fields(what):
+        return "Field", _fields(what, texts)
+    return "Parameter", _parameters(what, texts)
+
+
+def _with_shared(heading: str, rows: list[_Row], shared: list[_Row], title: str) -> Iterator[str]:
+    """A table of the rows that are not shared, and the names of those that are."""
+    own = [row for row in rows if row not in shared]
+    if own:
+        yield _table(heading, own)
+    names = ", ".join(f"`{row.name}`" for row in rows if row in shared)
+    if names:
+        yield f"Also {names}: see [{title.lower()}](#{title.lower().replace(' ', '-')}).\n"
+
+
+def _piece(name: str, what: Any, shared: list[_Row]) -> Iterator[str]:
+    yield f"### `{name}`\n\n{_documented(what)[0]}\n"
     if name == "OffsetsInitializer":
         yield _calls(what)
     elif name == "AssetOptions":
         yield _table("Option", _dagsters_options())
-    elif inspect.isclass(what) and issubclass(what, BaseModel) and _takes_fields(what):
-        yield _table("Field", _fields(what, texts))
     else:
-        yield _table("Parameter", _parameters(what, texts))
+        heading, rows = _rows(what)
+        if name in _FIELDS_OF:
+            same = _FIELDS_OF[name]
+            _, others = _rows(getattr(dagster_kafka_flip, same))
+            rows = [row for row in rows if row not in others]
+            yield f"All other fields are as in [`{same}`](#{same.lower()}).\n"
+        yield from _with_shared(heading, rows, shared, _SHARED_BY_FORMATS)
     if name == "KafkaSource":
         yield "`KafkaSource.builder()` has the same as calls:\n"
         yield _calls(type(dagster_kafka_flip.KafkaSource.builder()))
@@ -140,7 +190,9 @@ def _documented(what: Any) -> tuple[str, dict[str, str]]:
     texts: dict[str, str] = {}
     for each in reversed(what.__mro__ if inspect.isclass(what) else [what]):
         if each.__module__.startswith(dagster_kafka_flip.__name__):
-            texts |= {name: _line(text) for name, text in docstrings.entries(each).items()}
+            entries = {name: _line(text) for name, text in docstrings.entries(each).items()}
+            # "See Format." says what the base's text, which is here already, says at length.
+            texts |= {name: text for name, text in entries.items() if not (name in texts and text.startswith("See "))}
     summary = _DOC_SECTION.split(inspect.getdoc(what) or "")[0].strip()
     return "\n\n".join(_wrapped(paragraph) for paragraph in summary.split("\n\n")), texts
 
@@ -274,27 +326,36 @@ def _code(value: Any) -> str:
 def _commands() -> str:
     pieces = [
         "## Command line\n",
-        "Exit codes, and what each command shows, are in the [reference](reference.md#command-line).\n",
+        "[Command line](command-line.md) says what each command shows, and its exit codes.\n",
     ]
-    context = click.Context(command_line, info_name="dagster-kafka-flip")
-    pieces += [piece for command in command_line.commands.values() for piece in _command(command, context)]
+    commands = list(_leaves(command_line, click.Context(command_line, info_name="dagster-kafka-flip")))
+    shared = _shared([_options(command, context) for command, context in commands])
+    pieces += [f"### {_SHARED_BY_COMMANDS}\n", _table("Option", shared)]
+    pieces += [piece for command, context in commands for piece in _command(command, context, shared)]
     return "\n".join(pieces)
 
 
-def _command(command: click.Command, above: click.Context) -> Iterator[str]:
-    context = click.Context(command, info_name=command.name, parent=above)
-    if isinstance(command, click.Group):
-        for each in command.commands.values():
-            yield from _command(each, context)
+def _leaves(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """The commands below a command, with their contexts."""
+    if not isinstance(command, click.Group):
+        yield command, context
         return
+    for each in command.commands.values():
+        yield from _leaves(each, click.Context(each, info_name=each.name, parent=context))
+
+
+def _options(command: click.Command, context: click.Context) -> list[_Row]:
+    return [_option(each, context) for each in command.params if isinstance(each, click.Option)]
+
+
+def _command(command: click.Command, context: click.Context, shared: list[_Row]) -> Iterator[str]:
     arguments = [each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)]
     paragraphs = [
         _line(paragraph.replace("\b", "")) for paragraph in inspect.cleandoc(command.help or "").split("\n\n")
     ]
     yield f"### `{' '.join([context.command_path.removesuffix(' '.join(arguments)).strip(), *arguments])}`\n"
     yield "\n\n".join(paragraphs) + "\n"
-    options = [each for each in command.params if isinstance(each, click.Option)]
-    yield _table("Option", [_option(each, context) for each in options])
+    yield from _with_shared("Option", _options(command, context), shared, _SHARED_BY_COMMANDS)
 
 
 def _option(option: click.Option, context: click.Context) -> _Row:

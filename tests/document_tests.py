@@ -99,10 +99,10 @@ def missing_tests(document: str) -> set[str]:
 
 
 def documented_options(command: str) -> set[str]:
-    """The options of a command, such as `plan`, that the table in docs/configuration.md names."""
+    """The options of a command, such as `plan`, that docs/configuration.md names."""
     configuration = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     section = configuration.partition(f"### `dagster-kafka-flip {command}`\n")[2].partition("\n#")[0]
-    return set(re.findall(r"`(--?[a-z][a-z-]*)`", section.partition("|---|")[2]))
+    return set(re.findall(r"`(--?[a-z][a-z-]*)`", section))
 
 
 def options_of(command: click.Command) -> set[str]:
