@@ -1,1 +1,1 @@
-"""The cases of Flink's tests of its KafkaSource, on a real broker; docs/flink-parity.md says which is which."""
+"""The cases of Flink's tests of its KafkaSource, on a real broker; README.md here says which is which."""
