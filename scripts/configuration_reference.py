@@ -78,6 +78,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Without Dagster": ("ingest", "rewrite_windows", "build_session", "LocalBroker"),
 }
 
+_PARAGRAPH = "\n\n"
 _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTILINE)
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
@@ -117,6 +118,7 @@ def _section(title: str, names: tuple[str, ...]) -> str:
     shared: list[_Row] = []
     pieces = [f"## {title}\n"]
     if title == _FORMATS:
+        pieces.append("What each format rejects: [formats](formats.md), [schema registry](schema-registry.md).\n")
         shared = _shared([_rows(getattr(dagster_kafka_flip, name))[1] for name in names])
         pieces += [f"### {_SHARED_BY_FORMATS}\n", _table("Option", shared)]
     pieces += [piece for name in names for piece in _piece(name, getattr(dagster_kafka_flip, name), shared)]
@@ -150,7 +152,9 @@ def _with_shared(heading: str, rows: list[_Row], shared: list[_Row], title: str)
 
 
 def _piece(name: str, what: Any, shared: list[_Row]) -> Iterator[str]:
-    yield f"### `{name}`\n\n{_documented(what)[0]}\n"
+    summary = _documented(what)[0]
+    # Of formats, formats.md and schema-registry.md say the rest.
+    yield f"### `{name}`\n\n{summary.partition(_PARAGRAPH)[0] if shared else summary}\n"
     if name == "OffsetsInitializer":
         yield _calls(what)
     elif name == "AssetOptions":
@@ -194,7 +198,7 @@ def _documented(what: Any) -> tuple[str, dict[str, str]]:
             # "See Format." says what the base's text, which is here already, says at length.
             texts |= {name: text for name, text in entries.items() if not (name in texts and text.startswith("See "))}
     summary = _DOC_SECTION.split(inspect.getdoc(what) or "")[0].strip()
-    return "\n\n".join(_wrapped(paragraph) for paragraph in summary.split("\n\n")), texts
+    return _PARAGRAPH.join(_wrapped(paragraph) for paragraph in summary.split(_PARAGRAPH)), texts
 
 
 def _wrapped(paragraph: str) -> str:
@@ -350,11 +354,10 @@ def _options(command: click.Command, context: click.Context) -> list[_Row]:
 
 def _command(command: click.Command, context: click.Context, shared: list[_Row]) -> Iterator[str]:
     arguments = [each.make_metavar(context) for each in command.params if isinstance(each, click.Argument)]
-    paragraphs = [
-        _line(paragraph.replace("\b", "")) for paragraph in inspect.cleandoc(command.help or "").split("\n\n")
-    ]
+    # docs/command-line.md has the other paragraphs.
+    summary = inspect.cleandoc(command.help or "").partition(_PARAGRAPH)[0]
     yield f"### `{' '.join([context.command_path.removesuffix(' '.join(arguments)).strip(), *arguments])}`\n"
-    yield "\n\n".join(paragraphs) + "\n"
+    yield _line(summary) + "\n"
     yield from _with_shared("Option", _options(command, context), shared, _SHARED_BY_COMMANDS)
 
 
