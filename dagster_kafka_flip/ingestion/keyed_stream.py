@@ -49,8 +49,8 @@ def check_keyed(
     wrong = sorted(error.__name__ for error in tolerated if error in _OTHER_OFFSETS)
     if wrong:
         msg = (
-            f"tolerate: {', '.join(wrong)} can't be tolerated with Upsert: offsets would have other records, and the "
-            "rows of the table tell by their offsets which records are newer. Read such a topic into a new table"
+            f"tolerate: {', '.join(wrong)} can't be tolerated with Upsert: offsets would have other records, and they "
+            "decide which record of a key is newer. Read such a topic into a new table"
         )
         raise ConfigurationError(msg)
     for what, form in (("key", decoder.key_format), ("value", decoder.value_format)):
@@ -64,8 +64,8 @@ def check_keyed(
     dropped = [field for field in ("topic", "partition", "offset") if field not in decoder.columns.fields]
     if dropped:
         msg = (
-            f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with Upsert: they tell "
-            "which records are newer. Keep them"
+            f"KafkaColumns leaves out {', '.join(dropped)}. With Upsert the rows of {target} need them, because they "
+            "decide which record of a key is newer. Keep them"
         )
         raise ConfigurationError(msg)
     landed = None if has_transform else decoder.landed_names
@@ -75,8 +75,8 @@ def check_keyed(
     deleted = change_columns(decoder.columns).deleted
     if deleted.lower() in there:
         msg = (
-            f"the records have a column {deleted}, which with Upsert tells whether a row deletes. Set another prefix "
-            "in KafkaColumns"
+            f"the records have a column {deleted}, but with Upsert the column of this name says whether a row deletes. "
+            "Set another prefix in KafkaColumns"
         )
         raise ConfigurationError(msg)
     missing = [name for name in target.key if name.lower() not in there]
@@ -128,8 +128,8 @@ def check_same_offsets(
     if other:
         more = f" and {len(other) - 1} more topic partitions" if len(other) > 1 else ""
         msg = (
-            f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. They tell by "
-            "their offsets which records are newer (Upsert), so records of this log would be taken for older ones. "
+            f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. With Upsert, "
+            "offsets decide which record of a key is newer, so records of this log would be taken for older ones. "
             "Nothing was changed. Read the topic into a new table"
         )
         raise ConfigurationError(msg)

@@ -45,7 +45,7 @@ _OF_SINKS = "it is only for writing to Kafka; remove it"
 
 _NOT_HERE_PROPERTIES: Mapping[str, str] = {
     "partition.discovery.interval.ms": "every run discovers topic partitions: remove it",
-    "register.consumer.metrics": "a run's metadata say what it did: remove it",
+    "register.consumer.metrics": "runs report their numbers as metadata: remove it",
 }
 
 # Flink's grammar of specific offsets: one topic's, by partition.
