@@ -83,8 +83,13 @@ _DOC_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$", flags=re.MULTI
 _UNITS = (("days", timedelta(days=1)), ("hours", timedelta(hours=1)), ("seconds", timedelta(seconds=1)))
 _REQUIRED = "required"
 
-# Fields that are those of another class, and are listed there.
-_FIELDS_OF = {"KafkaClusterConfig": "KafkaResource"}
+# Classes that have the fields of another one, which lists them.
+_FIELDS_OF = {
+    "KafkaClusterConfig": "KafkaResource",
+    "KafkaConnection": "KafkaResource",
+    "SchemaRegistry": "SchemaRegistryResource",
+}
+_EXCEPT = {"KafkaResource": " but `clusters`; `bootstrap_servers` is required"}
 
 
 @dataclass(frozen=True)
@@ -163,9 +168,9 @@ def _piece(name: str, what: Any, shared: list[_Row]) -> Iterator[str]:
         heading, rows = _rows(what)
         if name in _FIELDS_OF:
             same = _FIELDS_OF[name]
-            _, others = _rows(getattr(dagster_kafka_flip, same))
-            rows = [row for row in rows if row not in others]
-            yield f"All other fields are as in [`{same}`](#{same.lower()}).\n"
+            others = {row.name for row in _rows(getattr(dagster_kafka_flip, same))[1]}
+            rows = [row for row in rows if row.name not in others]
+            yield f"Its fields are those of [`{same}`](#{same.lower()}){_EXCEPT.get(same, '')}.\n"
         yield from _with_shared(heading, rows, shared, _SHARED_BY_FORMATS)
     if name == "KafkaSource":
         yield "`KafkaSource.builder()` has the same as calls:\n"

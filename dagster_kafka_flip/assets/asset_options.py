@@ -57,9 +57,9 @@ class OpOptions(TypedDict, total=False):
     Attributes:
         op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
         retry_policy: Dagster's retries of a failed step. Retries are safe: they never duplicate rows.
-        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that an instance
-            with a pool limit of 1 writes to a table with one run at a time. Correctness does not depend on it, except
-            on stores that do not support concurrent writers.
+        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that a pool limit
+            of 1 lets one run at a time write to a table. Correctness depends on it only on stores that do not support
+            concurrent writers.
     """
 
     op_tags: Mapping[str, Any] | None
@@ -68,7 +68,7 @@ class OpOptions(TypedDict, total=False):
 
 
 class AssetOptions(DescriptionOptions, OpOptions, total=False):
-    """Dagster's options of an asset, with the names and the meaning that they have in Dagster's `@asset`.
+    """Dagster's options of an asset, as in Dagster's `@asset`.
 
     Attributes:
         name: The asset's name. Default: the function's.

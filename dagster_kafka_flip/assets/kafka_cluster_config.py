@@ -17,29 +17,35 @@ _STAND_INS = {"bootstrap_servers": "host:9092", "sasl_username": "user", "sasl_p
 
 
 class KafkaClusterConfig(CheckedModel, Config):
-    """One of several named clusters of a KafkaResource.
-
-    It has the fields of KafkaConnection. Set passwords as `EnvVar`, to keep them out of code and run config.
-    """
+    """One of several named clusters of a KafkaResource. Set passwords as `EnvVar`."""
 
     bootstrap_servers: str = Field(description="Comma-separated host:port pairs.")
     security_protocol: str = Field(
         default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as in Kafka's security.protocol."
     )
     sasl_mechanism: str | None = Field(
-        default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER."
+        default=None, description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI or OAUTHBEARER. Required with SASL."
     )
-    sasl_username: str | None = Field(default=None, description="Needed with PLAIN and SCRAM.")
+    sasl_username: str | None = Field(default=None, description="Only with PLAIN and SCRAM, which need it.")
     sasl_password: str | None = Field(
-        default=None, repr=False, description="Needed with PLAIN and SCRAM. Give it as an EnvVar."
+        default=None, repr=False, description="Only with PLAIN and SCRAM, which need it. Give it as an EnvVar."
     )
-    ssl_ca_location: str | None = Field(default=None, description="PEM file with the CA certificates to trust.")
-    ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
-    ssl_key_location: str | None = Field(default=None, description="PEM file of the client's private key.")
+    ssl_ca_location: str | None = Field(
+        default=None,
+        description="PEM file with the CA certificates to trust. Default: the CAs of the system and the JVM.",
+    )
+    ssl_certificate_location: str | None = Field(
+        default=None, description="PEM file of the client's certificate chain, for mutual TLS."
+    )
+    ssl_key_location: str | None = Field(
+        default=None, description="PEM file of the client's private key, in PKCS#8, PKCS#1 or SEC1."
+    )
     ssl_key_password: str | None = Field(
         default=None, repr=False, description="The private key's password, as an EnvVar."
     )
-    client_id: str = Field(default="dagster-kafka-flip", description="The client's name in the broker's logs.")
+    client_id: str = Field(
+        default="dagster-kafka-flip", description="The client's name in the broker's logs and quotas."
+    )
     request_timeout: float = Field(default=20.0, description="Seconds to wait for one metadata or offsets request.")
     read_timeout: float = Field(
         default=120.0, description="Seconds that a Spark task waits for records before it fails."
@@ -49,10 +55,12 @@ class KafkaClusterConfig(CheckedModel, Config):
         description="Client settings without a field, for planning and reading, by the Java consumer's names.",
     )
     librdkafka_properties: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Settings of the planning client, by librdkafka's names."
+        default_factory=dict[str, str],
+        description="Settings of the planning client, by librdkafka's names; they override properties.",
     )
     java_properties: dict[str, str] = Field(
-        default_factory=dict[str, str], description="Settings of Spark's Kafka client, by the Java consumer's names."
+        default_factory=dict[str, str],
+        description="Settings of Spark's Kafka client, by the Java consumer's names; they override properties.",
     )
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:

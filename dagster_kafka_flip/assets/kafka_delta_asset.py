@@ -74,8 +74,8 @@ def kafka_delta_asset(
     also take `context`, and any resource by its key, as in Dagster's `@asset`. The position also advances past records
     that the function filters out, so use `limits` instead of `limit()`.
 
-    Start with `source`, `table` and `value_format`; everything else has a default that loses no record. What belongs to
-    the table, such as its layout, is set in a DeltaTarget, and the size of a commit in Limits.
+    Start with `source`, `table` and `value_format`; everything else has a default that loses no record. Set the table's
+    own options, such as its layout, in a DeltaTarget, and the size of a commit in Limits.
 
     Args:
         source: The source. The KafkaResource provides its connection.

@@ -39,14 +39,13 @@ def kafka_delta_maintenance(
 ) -> AssetsDefinition:
     """Creates an asset that compacts a table's files. Pass it to `Definitions(assets=...)`.
 
-    Its key is that of the asset, with `_maintenance` at the end. Materializing it runs OPTIMIZE, which replaces small
-    files by large ones, and VACUUM, which deletes files that no version within `vacuum_after` uses; both on the asset's
-    table and on its dead-letter table. It takes the lock that runs take on a local file system, where Delta alone can't
-    keep two processes apart, and it is in the asset's pool.
+    It runs OPTIMIZE, which replaces small files by large ones, and VACUUM, which deletes files that no version within
+    `vacuum_after` uses, on the asset's table and on its dead-letter table. Its key is that of the asset with
+    `_maintenance` at the end. It is in the asset's pool, and takes the runs' lock on a local file system, where Delta
+    alone can't keep two processes apart.
 
-    The position stays: OPTIMIZE and VACUUM are commits without one. If the stream did not run for half of
-    `delta.logRetentionDuration`, the asset fails before it changes anything, because new commits could make Delta
-    delete the one that holds the position.
+    If the stream did not run for half of `delta.logRetentionDuration`, the asset fails before it changes anything: new
+    commits could make Delta delete the one that holds the position.
 
     Args:
         asset: The asset from `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset`.

@@ -62,8 +62,8 @@ def build_kafka_delta_multi_asset(
     """Creates an asset for each table; all tables share one read of a source.
 
     Each table has its own position, in its own commits, and can be materialized without the others. Tables at the same
-    offsets share a read; a table that is behind (because it is new or failed before) catches up first. An error of one
-    table does not affect the others; the run fails after they are done.
+    offsets share a read; a table that is behind (because it is new or failed before) catches up first. If a table
+    fails, the others are still written; then the run fails.
 
     Args:
         name: The op's name.

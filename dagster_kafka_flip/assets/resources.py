@@ -27,8 +27,7 @@ _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
     """One Kafka cluster, or several by name. Set passwords as `EnvVar`, to keep them out of code and run config.
 
-    Its fields are those of KafkaConnection, for sources that do not name a cluster; `clusters` has the same fields for
-    each cluster that sources name with `set_cluster`.
+    Its own fields are for sources without `set_cluster`; `clusters` has the same fields for each named cluster.
     """
 
     bootstrap_servers: str | None = Field(  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -27,27 +27,35 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
     """
 
     url: str = Field(
-        description="Comma-separated http or https URLs of one registry. Give one with a login in it as an EnvVar."
+        description="Comma-separated http or https URLs of one registry, tried in this order. Give one with a login in "
+        "it as an EnvVar."
     )
     username: str | None = Field(default=None, description="User name, or API key. Needs password.")
     password: str | None = Field(default=None, repr=False, description="Password, or API secret. Give it as an EnvVar.")
     bearer_token: str | None = Field(
         default=None, repr=False, description="A token that is sent unchanged. Give it as an EnvVar."
     )
-    oauth_token_url: str | None = Field(default=None, description="OAuth: the token endpoint.")
+    oauth_token_url: str | None = Field(
+        default=None, description="OAuth: the token endpoint, for a client's credentials."
+    )
     oauth_client_id: str | None = Field(default=None, description="OAuth: the client's id.")
     oauth_client_secret: str | None = Field(
         default=None, repr=False, description="OAuth: the client's secret, as an EnvVar."
     )
-    oauth_scope: str | None = Field(default=None, description="OAuth: the scope to request. Default: none.")
+    oauth_scope: str | None = Field(default=None, description="OAuth: the scope to request.")
     logical_cluster: str | None = Field(
         default=None, description="Confluent Cloud's id of the registry, lsrc-.... Only with a token or OAuth."
     )
     identity_pool_id: str | None = Field(
         default=None, description="Confluent Cloud's id of the identity pool, pool-.... Only with a token or OAuth."
     )
-    ssl_ca_location: str | None = Field(default=None, description="PEM file with the CA certificates to trust.")
-    ssl_certificate_location: str | None = Field(default=None, description="PEM file of the client's certificate.")
+    ssl_ca_location: str | None = Field(
+        default=None,
+        description="PEM file with the CA certificates to trust. Default: those of SSL_CERT_FILE, or else of certifi.",
+    )
+    ssl_certificate_location: str | None = Field(
+        default=None, description="PEM file of the client's certificate chain, for mutual TLS."
+    )
     ssl_key_location: str | None = Field(
         default=None, description="PEM file of the client's private key. Default: the key in the certificate's file."
     )
@@ -56,7 +64,9 @@ class SchemaRegistryResource(CheckedModel, ConfigurableResource):  # pyright: ig
     )
     request_timeout: float = Field(default=20.0, description="Seconds to wait for one URL's answer.")
     max_retries: int = Field(
-        default=3, description="How often a request is repeated after a temporary error, such as no connection."
+        default=3,
+        description="How often a request is repeated after a temporary error: no connection, or the statuses 408, 429, "
+        "500, 502, 503 and 504.",
     )
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
