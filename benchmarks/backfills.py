@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip import WindowsResult
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position
 
 _MASTER = "local[2]"

@@ -75,6 +75,7 @@ def produce(bootstrap_servers: str, records: Iterable[Record]) -> None:
             "enable.idempotence": True,
             "compression.type": "lz4",
             "linger.ms": 50,
+            "message.max.bytes": 64 << 20,
             "batch.size": 1_000_000,
             # A call back into Python for each record would take longer than writing it does.
             "delivery.report.only.error": True,

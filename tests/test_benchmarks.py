@@ -36,6 +36,8 @@ for name, options in json.loads(sys.argv[1]).items():
 _SMALL = {
     "throughput": ("--records", "400", "--rounds", "1", "--warm-up", "0"),
     "tasks": ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0"),
+    "growth": ("--up-to", "1", "--rounds", "1"),
+    "memory": ("--topic", "40", "100"),
     # No two records of a topic partition are an hour apart: planning would take a closer look at such gaps.
     "backfills": ("--records", "1600", "--record-bytes", "100", "--days", "8", "--windows", "2", "--rounds", "1"),
 }
@@ -134,3 +136,22 @@ def test_one_run_of_many_windows_lands_what_a_run_for_each_lands(on_spark: dict[
     assert all(way in output for way in backfills)
     assert {each["rows"] for each in backfills.values()} == {400}
     assert results["contents"] == [{"rows": [400, 400], "windows": [2, 2], "differing": 0}]
+
+
+@pytest.mark.spark
+def test_each_curve_of_growth_is_measured(on_spark: dict[str, Any]):
+    output, results = on_spark["growth"]
+
+    assert {(each["curve"], each["size"]) for each in results["runs"]} == {
+        (curve, 1) for curve in ("commits", "commits, windows", "columns", "batches", "tables")
+    }
+    assert all(each["what"] in output for each in results["runs"])
+
+
+@pytest.mark.spark
+def test_the_peak_of_memory_is_measured(on_spark: dict[str, Any]):
+    _, results = on_spark["memory"]
+
+    (found,) = results["runs"]
+    assert (found["rows"], found["batches"], found["heap"]) == (40, 1, "1g")
+    assert 0 < found["python_bytes"] < found["jvm_bytes"]
