@@ -3,13 +3,15 @@
 The same records as JSON, landed raw and decoded, as Avro and as Protobuf. Each way lands its topic whole, in turn, in
 one warm session and each time in a new table: `ingest()`; Structured Streaming's AvailableNow with Spark's defaults and
 tuned; and a plain batch read and write, which keeps no position. A loop of confluent-kafka, pyarrow and deltalake runs
-in a process of its own, its start included. Two floors tell what reading and parsing cost alone.
+in a process of its own, its start included, and so does Flink if `--flink` names a Python that has it. Two floors tell
+what reading and parsing cost alone.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import json
 import os
 import platform
 import shutil
@@ -28,8 +30,8 @@ from benchmarks.forms import Form, forms
 from benchmarks.forms import records as records_of
 from benchmarks.report import make_console, print_table, write_json
 from benchmarks.topics import create_topics, produce
-from dagster_kafka_flip import KafkaSource, LocalBroker, build_session, ingest
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip import KafkaSource, LocalBroker, TopicPartition, build_session, ingest
+from dagster_kafka_flip.runtime.jars import retrieve
 from examples.progress import busy
 
 if TYPE_CHECKING:
@@ -61,6 +63,13 @@ AVAILABLE_NOW_TUNED = "AvailableNow, tuned"
 BATCH = "plain batch, tuned"
 FLOOR = "reading (and parsing) alone"
 LOOP = "a Python loop, start included"
+FLINK = "Flink into Parquet, start included"
+
+_FLINK_JARS = (
+    "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2",
+    "org.apache.flink:flink-parquet:2.2.0",
+    "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+)
 
 
 @dataclass(frozen=True)
@@ -93,12 +102,15 @@ class Ways:
         bootstrap_servers: The broker.
         spark: A session.
         folder: Where tables are made.
+        flink: A Python that has apache-flink; None to leave Flink out.
     """
 
-    def __init__(self, bootstrap_servers: str, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, bootstrap_servers: str, spark: SparkSession, folder: Path, flink: Path | None) -> None:
         self._servers = bootstrap_servers
         self._spark = spark
         self._folder = folder
+        self._flink_python = flink
+        self._flink_jars = [] if flink is None else [str(jar) for jar in retrieve(_FLINK_JARS)]
         self._numbers = itertools.count()
 
     def of(self, form: Form) -> dict[str, Callable[[str], None]]:
@@ -121,6 +133,8 @@ class Ways:
         }
         if form.name == "json":
             ways[LOOP] = functools.partial(self._loop, form)
+        if self._flink_python is not None and form.name in ("raw", "json"):
+            ways[FLINK] = functools.partial(self._flink, form)
         return ways
 
     def land(self, way: Callable[[str], None]) -> tuple[float, float, int]:
@@ -129,6 +143,7 @@ class Ways:
         Args:
             way: Lands it.
         """
+        import pyarrow.parquet as pq
         from deltalake import DeltaTable
 
         table = self._folder / str(next(self._numbers))
@@ -137,8 +152,11 @@ class Ways:
         seconds, cpu = time.monotonic() - begin, _cpu_seconds(self._spark) - cpu
         rows = 0
         if table.exists():
-            found: Any = DeltaTable(str(table)).get_add_actions(flatten=True)
-            rows = sum(found.column("num_records").to_pylist())
+            if DeltaTable.is_deltatable(str(table)):
+                found: Any = DeltaTable(str(table)).get_add_actions(flatten=True)
+                rows = sum(found.column("num_records").to_pylist())
+            else:
+                rows = sum(pq.read_metadata(file).num_rows for file in table.iterdir() if file.is_file())
             shutil.rmtree(table)
         return seconds, cpu, rows
 
@@ -200,6 +218,11 @@ class Ways:
 
     def _loop(self, form: Form, table: str) -> None:
         subprocess.run([sys.executable, "-m", "benchmarks.python_loop", self._servers, _topic(form), table], check=True)
+
+    def _flink(self, form: Form, table: str) -> None:
+        program = Path(__file__).with_name("flink_sql.py")
+        options = (self._servers, form.name, _topic(form), table, str(os.cpu_count()), json.dumps(self._flink_jars))
+        subprocess.run([str(self._flink_python), str(program), *options], check=True, stdout=subprocess.DEVNULL)
 
 
 def _cpu_seconds(spark: SparkSession) -> float:
@@ -279,6 +302,7 @@ def _tell(console: Console, measured: Sequence[Measurement]) -> None:
 @click.option("--warm-up", type=click.IntRange(min=0), default=1, show_default=True, help="Rounds that don't count.")
 @click.option("--form", "names", type=click.Choice(list(_FORMS)), multiple=True, help="Default: all.")
 @click.option("--way", "wanted", multiple=True, help="A way to compare with; may be given several times. Default: all.")
+@click.option("--flink", type=click.Path(path_type=Path, exists=True), help="A Python that has apache-flink 2.2.")
 @click.option("--collector", default="ParallelGC", show_default=True, help="Java's garbage collector.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the measurements to this file too.")
 def main(
@@ -287,6 +311,7 @@ def main(
     warm_up: int,
     names: tuple[str, ...],
     wanted: tuple[str, ...],
+    flink: Path | None,
     collector: str,
     json_path: Path | None,
 ) -> None:
@@ -310,7 +335,7 @@ def main(
                 },
             )
             try:
-                ways = Ways(broker.bootstrap_servers, spark, folder)
+                ways = Ways(broker.bootstrap_servers, spark, folder, flink)
                 for form in chosen:
                     with busy(console, f"Landing {form.name}"):
                         measured += compare(ways, form, wanted, rounds, warm_up)
