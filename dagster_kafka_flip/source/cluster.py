@@ -1,4 +1,4 @@
-"""The only module that uses confluent-kafka: metadata, offsets, and a few records."""
+"""Requests to one cluster: metadata, offsets, and a few records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import functools
 import logging
 import re
 import time
-import weakref
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import confluent_kafka
 import tenacity
@@ -17,19 +16,18 @@ from confluent_kafka.admin._config import ConfigResource  # as below
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
 
 from dagster_kafka_flip.errors import (
-    ClusterAccessError,
     ClusterRequestError,
-    ClusterUnreachableError,
     ConfigurationError,
     EndBeforePositionError,
     GroupCommitError,
-    KafkaFlipError,
     TopicNotFoundError,
 )
+from dagster_kafka_flip.source.broker_errors import BrokerErrors
 from dagster_kafka_flip.source.highest_time import highest_times
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import TopicSettings
+from dagster_kafka_flip.source.request_failures import REFUSED_RIGHTS, Asked, RequestFailures, TransientError
 from dagster_kafka_flip.source.sample import LoggedRecord, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
@@ -53,51 +51,8 @@ _ZERO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 # Topic settings that a plan by timestamp needs.
 _SETTINGS = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retention.bytes")
 
-_UNREACHABLE = frozenset(
-    {
-        "_TRANSPORT",
-        "_TIMED_OUT",
-        "_ALL_BROKERS_DOWN",
-        "_RESOLVE",
-        "_AUTHENTICATION",
-        "_SSL",
-        "_TIMED_OUT_QUEUE",
-        "REQUEST_TIMED_OUT",
-    }
-)
-
-# Seconds to retry the first connection after a refusal, because other brokers may answer, and after DNS failures or
-# closed connections.
-_REFUSED_SECONDS = 2.0
-_NOBODY_SECONDS = 5.0
-# Prefix of librdkafka's messages about one broker.
-_SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
-
-# Kafka's authorization errors and the resource type of each.
-_REFUSED_RIGHTS = {
-    "TOPIC_AUTHORIZATION_FAILED": "topic",
-    "GROUP_AUTHORIZATION_FAILED": "consumer group",
-    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
-}
-
-
 # Seconds that the first request for a group's offsets waits before the client checks for an authorization error.
 _COMMITTED_SECONDS = 1.0
-
-_TRANSIENT = frozenset(
-    {
-        "NOT_LEADER_FOR_PARTITION",
-        "LEADER_NOT_AVAILABLE",
-        "FENCED_LEADER_EPOCH",
-        "UNKNOWN_LEADER_EPOCH",
-        "REPLICA_NOT_AVAILABLE",
-        "OFFSET_NOT_AVAILABLE",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-    }
-)
-
 
 # librdkafka logs every attempt; this client raises the error once.
 _QUIET = {"log_level": 0}
@@ -106,44 +61,6 @@ _QUIET = {"log_level": 0}
 # open transactions.
 _GROUP_READER = {"enable.auto.commit": False, "isolation.level": READ_UNCOMMITTED, "log_level": 0}
 
-# librdkafka's message when a connection breaks during a request: a retry may succeed at once.
-_BROKEN = frozenset({"_NOENT", "_DESTROY_BROKER"})
-
-
-class _TransientError(Exception):
-    """A transient answer, for example while a topic partition has no leader.
-
-    Args:
-        final: The error to raise if retries fail.
-    """
-
-    def __init__(self, final: KafkaFlipError) -> None:
-        super().__init__(str(final))
-        self.final = final
-
-
-class _Asked(NamedTuple):
-    """A request and the ACL that it needs.
-
-    Attributes:
-        what: The requested data, for messages.
-        operation: The ACL operation.
-        topic: The topic of the request, if any.
-        group: The consumer group of the request, if any.
-        is_after_commit: Whether a batch may already be committed.
-    """
-
-    what: str
-    operation: str = "DESCRIBE"
-    topic: str | None = None
-    group: str | None = None
-    is_after_commit: bool = False
-
-    def right(self, kind: str) -> str:
-        """The missing ACL for a resource type, for messages."""
-        name = {"topic": self.topic, "consumer group": self.group}.get(kind)
-        return f"{self.operation} on the {kind}{'' if name is None else f' {name}'}"
-
 
 def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[Concatenate[KafkaCluster, P], T]:
     """Repeats a request after transient answers, for up to one request timeout."""
@@ -151,7 +68,7 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
     @functools.wraps(ask)
     def asked(cluster: KafkaCluster, *args: P.args, **kwargs: P.kwargs) -> T:
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_TransientError),
+            retry=tenacity.retry_if_exception_type(TransientError),
             wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
             stop=tenacity.stop_after_delay(cluster.request_timeout),
             before_sleep=tenacity.before_sleep_log(_logger, logging.INFO),
@@ -161,7 +78,7 @@ def _until_answered(ask: Callable[Concatenate[KafkaCluster, P], T]) -> Callable[
             answer = retrying(ask, cluster, *args, **kwargs)
         except tenacity.RetryError as error:
             last = error.last_attempt.exception()
-            raise (last.final if isinstance(last, _TransientError) else error) from None
+            raise (last.final if isinstance(last, TransientError) else error) from None
         cluster.forget_connection_errors()
         return answer
 
@@ -183,16 +100,12 @@ class KafkaCluster:
     def __init__(self, connection: KafkaConnection, properties: Mapping[str, str] | None = None) -> None:
         self._connection = connection
         self.request_timeout = connection.request_timeout
-        self._last_error: str | None = None
         self._reached = False
-        # Errors since the last answer: each broker's address and the time of its first error.
-        self._errors: dict[tuple[str, str], tuple[float, str]] = {}
+        self._broker_errors = BrokerErrors(connection)
+        self._failures = RequestFailures(connection, self._broker_errors)
         self._config = _QUIET | connection.librdkafka_config() | dict(properties or {})
-        # A weak reference, because a reference cycle would keep the client alive.
-        on_error = weakref.WeakMethod(self._on_error)
-        self._callbacks: dict[str, Any] = {
-            "error_cb": lambda error: None if (call := on_error()) is None else call(error)
-        }
+        # No reference to this object: a cycle would keep the client alive.
+        self._callbacks: dict[str, Any] = {"error_cb": self._broker_errors.add}
         config: dict[str, Any] = self._config | self._callbacks
         # Reads the certificates and keys of Spark's reader now, to fail before anything runs.
         connection.java_config()
@@ -234,100 +147,16 @@ class KafkaCluster:
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
         while not future.done():
             self._client.poll(0.05)
-            self._give_up_if_hopeless()
-        cluster_id = self._result(future, _Asked("the cluster's id")).cluster_id
+            self._broker_errors.raise_if_hopeless()
+        cluster_id = self._result(future, Asked("the cluster's id")).cluster_id
         self._reached = True
         self.forget_connection_errors()
         return cluster_id
 
-    def _give_up_if_hopeless(self) -> None:
-        addresses = len(self._connection.bootstrap_servers.split(","))
-        hopeless_ones = (
-            (_is_refusal, _REFUSED_SECONDS),
-            (_is_unknown_name, _NOBODY_SECONDS),
-            (_is_another_protocol, _NOBODY_SECONDS),
-        )
-        for hopeless, patience in hopeless_ones:
-            met = [(since, said) for (name, _), (since, said) in self._errors.items() if hopeless(name, said)]
-            if not met:
-                continue
-            waited = time.monotonic() - min(since for since, _ in met)
-            if waited > patience or (hopeless is _is_refusal and len(met) >= addresses):
-                raise self._hopeless(met[-1][1], refused=hopeless is _is_refusal)
-        silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
-        if silent is not None and len(self._errors) == 1 and time.monotonic() - silent[0] > _NOBODY_SECONDS:
-            raise self._hung_up()
-
-    def _hopeless(self, said: str, *, refused: bool) -> KafkaFlipError:
-        where = f"Kafka at {self._connection.bootstrap_servers}"
-        if _is_another_protocol("", said):
-            return ClusterUnreachableError(
-                f"{where}: {_who_answers(said)}. Nothing was written. Check the port in bootstrap_servers and any "
-                "proxy in front of the broker, then run again"
-            )
-        if not refused:
-            return ClusterUnreachableError(
-                f"{where}: the host name can't be resolved: {_reason(said)}. Nothing was written. Check "
-                "bootstrap_servers and DNS, then run again"
-            )
-        if "SSL" not in said:
-            user, protocol = self._connection.sasl_username, self._connection.security_protocol
-            if _reason(said).endswith("supported mechanisms:"):
-                plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
-                return ClusterAccessError(
-                    f"{where}: this listener does not use SASL, but security_protocol is {protocol}. Nothing was "
-                    f"written. Set security_protocol to {plain}, or use the port of a SASL listener"
-                )
-            return ClusterAccessError(
-                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
-                "was written. Correct sasl_mechanism, sasl_username or sasl_password, then run again"
-            )
-        from dagster_kafka_flip.source.handshake import explain_failed_handshake, speaks_tls
-
-        address = _address(said)
-        explained = explain_failed_handshake(self._connection, address)
-        if explained is None and speaks_tls(address) is False:
-            protocol = self._connection.security_protocol
-            plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
-            explained = f"the listener does not use TLS, but security_protocol is {protocol}; set it to {plain}"
-        if explained is None and "alert" in said and self._connection.ssl_certificate_location is None:
-            explained = (
-                f"the broker requires a client certificate ({_reason(said)}); set ssl_certificate_location and "
-                "ssl_key_location"
-            )
-        reason = explained or f"{_reason(said)}; check security_protocol and the ssl_ fields"
-        return ClusterAccessError(f"{where}: TLS connection to {address} failed: {reason}. Nothing was written")
-
-    def _hung_up(self) -> KafkaFlipError:
-        from dagster_kafka_flip.source.handshake import speaks_tls
-
-        servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
-        for address in servers.split(",") if "SSL" not in protocol else ():
-            if speaks_tls(address):
-                return ClusterAccessError(
-                    f"Kafka at {servers}: {address} uses TLS, but security_protocol is {protocol}. Nothing was "
-                    "written. Set security_protocol to SSL or SASL_SSL, then run again"
-                )
-        return ClusterUnreachableError(
-            f"Kafka at {servers} closes every connection without an answer. Nothing was written. Check whether the "
-            f"listener expects another security_protocol than {protocol}, or a proxy is in front of a broker that is "
-            "down, then run again"
-        )
-
     def forget_connection_errors(self) -> None:
         """Clears earlier errors after an answer: they can't explain later failures."""
         self._client.poll(0)
-        self._last_error = None
-        self._errors.clear()
-
-    def _on_error(self, error: confluent_kafka.KafkaError) -> None:
-        name, said = error.name(), error.str()
-        summary = name == "_ALL_BROKERS_DOWN"
-        _logger.debug("librdkafka: %s: %s", name, said)
-        self._errors.setdefault((name, "" if summary else _address(said)), (time.monotonic(), said))
-        # "All brokers are down" only summarizes earlier, more specific errors.
-        if not summary or self._last_error is None:
-            self._last_error = said
+        self._broker_errors.forget()
 
     def cluster_id(self) -> str | None:
         """Returns the cluster's id.
@@ -341,7 +170,7 @@ class KafkaCluster:
     @_until_answered
     def _ask_for_cluster_id(self) -> str | None:
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
-        return self._result(future, _Asked("the cluster's id")).cluster_id
+        return self._result(future, Asked("the cluster's id")).cluster_id
 
     @_until_answered
     def broker_addresses(self) -> tuple[str, ...]:
@@ -351,7 +180,7 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
         """
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
-        nodes = self._result(future, _Asked("the brokers' addresses")).nodes
+        nodes = self._result(future, Asked("the brokers' addresses")).nodes
         return tuple(sorted(f"{node.host}:{node.port}" for node in nodes))
 
     @_until_answered
@@ -364,7 +193,7 @@ class KafkaCluster:
         try:
             metadata = self._client.list_topics(timeout=self._connection.request_timeout)
         except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], _Asked("the topics")) from None
+            raise self._error(error.args[0], Asked("the topics")) from None
         return tuple(metadata.topics)
 
     @_until_answered
@@ -385,7 +214,7 @@ class KafkaCluster:
         found: dict[str, TopicMetadata] = {}
         for topic, future in futures.items():
             try:
-                description = self._result(future, _Asked(f"the topic {topic}", topic=topic))
+                description = self._result(future, Asked(f"the topic {topic}", topic=topic))
             except TopicNotFoundError:
                 if skip_missing:
                     continue
@@ -471,7 +300,7 @@ class KafkaCluster:
         found: dict[str, TopicSettings] = {}
         for resource, future in futures.items():
             try:
-                asked = _Asked(f"the settings of the topic {resource.name}", "DESCRIBE_CONFIGS", resource.name)
+                asked = Asked(f"the settings of the topic {resource.name}", "DESCRIBE_CONFIGS", resource.name)
                 entries = self._result(future, asked)
             except ClusterRequestError as error:
                 _logger.info("topic settings are unknown: %s", error)
@@ -560,7 +389,7 @@ class KafkaCluster:
                 return search_records(config, searches, self.request_timeout)
             except NoAnswerError:
                 some = ", ".join(sorted({str(search.topic_partition) for search in searches})[:3])
-                raise self._unreachable(f"single records ({some})", "timed out") from None
+                raise self._failures.unreachable(f"single records ({some})", "timed out") from None
 
     def sample(self, splits: Iterable[KafkaPartitionSplit], isolation_level: str) -> dict[TopicPartition, SplitSample]:
         """Samples a few records from the start and the end of each split; omits splits without records.
@@ -577,7 +406,7 @@ class KafkaCluster:
             samples, unanswered = sample_splits(config, asked, self.request_timeout)
         if unanswered and not samples:
             starts = {split.topic_partition: split.starting_offset for split in asked}
-            raise self._too_slow("a sample of records", unanswered, starts)
+            raise self._failures.too_slow("a sample of records", unanswered, starts)
         return samples
 
     def record_times(
@@ -626,7 +455,7 @@ class KafkaCluster:
                 yield from read_messages(config, ranges, self.request_timeout)
             except NoAnswerError:
                 some = ", ".join(sorted({str(each.topic_partition) for each in ranges})[:3])
-                raise self._unreachable(f"records ({some})", "timed out") from None
+                raise self._failures.unreachable(f"records ({some})", "timed out") from None
             except LogEndedError as error:
                 msg = (
                     f"{error.topic_partition}: the log ends at offset {error.end}, but records up to offset "
@@ -644,20 +473,9 @@ class KafkaCluster:
             yield self._config | {"isolation.level": isolation_level} | self._callbacks
         except ReadFailedError as failed:
             tp = failed.topic_partition
-            failure = self._translate(failed.error, _Asked(f"{what} of {tp}", "READ", tp.topic))
+            failure = self._error(failed.error, Asked(f"{what} of {tp}", "READ", tp.topic))
             # No retry: it has already read for one request timeout.
-            raise (failure.final if isinstance(failure, _TransientError) else failure) from None
-
-    def _too_slow(
-        self, what: str, unanswered: Collection[TopicPartition], position: Position
-    ) -> ClusterUnreachableError:
-        tp = min(unanswered)
-        others = "" if len(unanswered) == 1 else f" (and {len(unanswered) - 1} more topic partitions)"
-        return ClusterUnreachableError(
-            f"{tp}: Kafka at {self._connection.bootstrap_servers} did not send {what} from offset "
-            f"{position[tp]}{others} within {self.request_timeout:g} s: {self._last_error or 'timed out'}. Nothing "
-            "was written. Check the network and the brokers, or raise request_timeout, then run again"
-        )
+            raise (failure.final if isinstance(failure, TransientError) else failure) from None
 
     @_until_answered
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
@@ -669,7 +487,7 @@ class KafkaCluster:
         """
         # A consumer that never joins, because the admin client's request crashes the process with SIGSEGV while the
         # group's coordinator is loading or __consumer_offsets does not exist yet (librdkafka issue 5040).
-        asked = _Asked(f"the offsets of the consumer group {group_id}", group=group_id)
+        asked = Asked(f"the offsets of the consumer group {group_id}", group=group_id)
         config = self._config | _GROUP_READER | {"group.id": group_id} | self._callbacks
         consumer = confluent_kafka.Consumer(config)
         try:
@@ -679,13 +497,13 @@ class KafkaCluster:
         found: dict[TopicPartition, int] = {}
         for entry in answer:
             if entry.error is not None:
-                raise self._translate(entry.error, asked._replace(topic=entry.topic))
+                raise self._error(entry.error, asked._replace(topic=entry.topic))
             if entry.offset >= 0:
                 found[TopicPartition(entry.topic, entry.partition)] = entry.offset
         return found
 
     def _committed(
-        self, consumer: confluent_kafka.Consumer, partitions: Collection[TopicPartition], asked: _Asked
+        self, consumer: confluent_kafka.Consumer, partitions: Collection[TopicPartition], asked: Asked
     ) -> list[confluent_kafka.TopicPartition]:
         deadline, patience = time.monotonic() + self.request_timeout, _COMMITTED_SECONDS
         while True:
@@ -697,10 +515,10 @@ class KafkaCluster:
                 # reason.
                 event = consumer.poll(0)
                 told = None if event is None else event.error()
-                if told is not None and told.name() in _REFUSED_RIGHTS:
-                    raise self._translate(told, asked) from None
+                if told is not None and told.name() in REFUSED_RIGHTS:
+                    raise self._error(told, asked) from None
                 if left <= patience or error.args[0].name() != "_TIMED_OUT":
-                    raise self._translate(error.args[0], asked) from None
+                    raise self._error(error.args[0], asked) from None
             patience *= 2
 
     @_until_answered
@@ -713,7 +531,7 @@ class KafkaCluster:
             ClusterRequestError: The broker answered with an error.
         """
         timeout = self._connection.request_timeout
-        asked = _Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
+        asked = Asked(f"the consumer group {group_id}", "READ", group=group_id, is_after_commit=True)
         description = self._result(
             self._client.describe_consumer_groups([group_id], request_timeout=timeout)[group_id], asked
         )
@@ -729,7 +547,7 @@ class KafkaCluster:
         for entry in self._result(future, asked).topic_partitions:
             if entry.error is not None:
                 commit = f"a commit of the offset of {entry.topic}-{entry.partition} to {asked.what}"
-                raise self._translate(entry.error, asked._replace(what=commit, topic=entry.topic))
+                raise self._error(entry.error, asked._replace(what=commit, topic=entry.topic))
 
     def _offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec | None], isolation_level: str
@@ -760,107 +578,26 @@ class KafkaCluster:
     def _answered(self, futures: Mapping[Any, Future[Any]]) -> dict[TopicPartition, Any]:
         found = {
             TopicPartition(key.topic, key.partition): self._result(
-                future, _Asked(f"the offsets of {key.topic}-{key.partition}", topic=key.topic)
+                future, Asked(f"the offsets of {key.topic}-{key.partition}", topic=key.topic)
             )
             for key, future in futures.items()
         }
         for tp, info in found.items():
             if info.offset == confluent_kafka.OFFSET_INVALID:
                 # librdkafka's result for a missing answer, without an error.
-                raise _TransientError(self._unreachable(f"the offsets of {tp}", "timed out"))
+                raise TransientError(self._failures.unreachable(f"the offsets of {tp}", "timed out"))
         return found
 
-    def _result(self, future: Future[T], asked: _Asked) -> T:
+    def _result(self, future: Future[T], asked: Asked) -> T:
         try:
             return future.result()
         except confluent_kafka.KafkaException as error:
-            raise self._translate(error.args[0], asked) from None
+            raise self._error(error.args[0], asked) from None
 
-    def _translate(self, error: confluent_kafka.KafkaError, asked: _Asked) -> Exception:
-        what = asked.what
+    def _error(self, error: confluent_kafka.KafkaError, asked: Asked) -> Exception:
         # librdkafka passes its own diagnosis ("Connect to ... failed") to a callback, and only when polled.
         self._client.poll(0)
-        if error.name() == "UNKNOWN_TOPIC_OR_PART":
-            msg = (
-                f"{what} does not exist on {self._connection.bootstrap_servers}, or this client may not describe it; "
-                "check the name, create it, or remove it from the source"
-            )
-            return TopicNotFoundError(msg)
-        if error.name() in _UNREACHABLE:
-            return self._unreachable(what, error.str())
-        if error.name() in _REFUSED_RIGHTS:
-            return self._refused(error.name(), asked)
-        if error.name() in _BROKEN:
-            return _TransientError(self._unreachable(what, error.str()))
-        msg = f"Kafka at {self._connection.bootstrap_servers} failed to return {what}: {error.name()}: {error.str()}"
-        refused = ClusterRequestError(msg)
-        return _TransientError(refused) if error.name() in _TRANSIENT else refused
-
-    def _refused(self, name: str, asked: _Asked) -> ClusterAccessError:
-        kind = _REFUSED_RIGHTS[name]
-        # Without DESCRIBE, Kafka does not reveal whether the topic exists.
-        or_else = ", or correct the topic's name" if kind == "topic" and asked.operation == "DESCRIBE" else ""
-        nothing = "" if asked.is_after_commit else "Nothing was written. "
-        return ClusterAccessError(
-            f"Kafka at {self._connection.bootstrap_servers} refuses {self._connection.user} {asked.what}: "
-            f"{name}. {nothing}Grant {asked.right(kind)}{or_else}, then run again"
-        )
-
-    def _unreachable(self, what: str, said: str) -> ClusterUnreachableError:
-        why = self._last_error or said
-        if _is_another_protocol("", why):
-            why = _who_answers(why)
-        elif _SAID_OF_A_BROKER.match(why):
-            why = re.sub(r"\bipv[46]#", "", _reason(why))
-        advice = (
-            "no process listens on this port: start the broker, or correct bootstrap_servers"
-            if "Connection refused" in why
-            else "check the address, the network and the credentials"
-        )
-        return ClusterUnreachableError(
-            f"Kafka at {self._connection.bootstrap_servers} did not return {what} within "
-            f"{self._connection.request_timeout:g} s: {why}; {advice}"
-        )
-
-
-def _is_refusal(name: str, said: str) -> bool:
-    return name in {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"} or (
-        name == "_TRANSPORT" and "SSL" in _reason(said)
-    )
-
-
-def _is_unknown_name(name: str, said: str) -> bool:
-    del said
-    return name == "_RESOLVE"
-
-
-def _is_another_protocol(name: str, said: str) -> bool:
-    del name
-    return "Invalid response size" in said
-
-
-def _who_answers(said: str) -> str:
-    """From "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": identifies a non-Kafka server.
-
-    The size is the first four bytes of the answer. librdkafka's own advice is to allow larger answers.
-    """
-    size = re.search(r"Invalid response size (-?\d+)", said)
-    first = b"" if size is None else (int(size[1]) % 2**32).to_bytes(4, "big")
-    if first == b"HTTP":
-        return f"{_address(said)} is an HTTP server, not a Kafka broker"
-    if first[:2] == b"\x15\x03":
-        return f"{_address(said)} uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"
-    return f"{_address(said)} does not speak the Kafka protocol (its answer begins with {first!r})"
-
-
-def _address(said: str) -> str:
-    """Host and port from "sasl_ssl://localhost:9093/bootstrap: SSL handshake failed: ..."."""
-    return said.partition(": ")[0].partition("://")[2].partition("/")[0] or said.partition("/")[0]
-
-
-def _reason(said: str) -> str:
-    """The message without the address prefix and the duration suffix."""
-    return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", said.partition(": ")[2] or said)
+        return self._failures.error(error, asked)
 
 
 def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetSpec]:

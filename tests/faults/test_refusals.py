@@ -26,10 +26,11 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.runtime.session import check_session
-from dagster_kafka_flip.source.cluster import KafkaCluster, _Asked
+from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.request_failures import Asked
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
@@ -51,14 +52,14 @@ def test_a_session_that_can_not_write_delta_is_refused():
 def test_what_a_broker_refuses_to_tell_is_named():
     # Nothing listens on port 1, and nothing is asked of it.
     cluster = KafkaCluster(KafkaConnection(bootstrap_servers="127.0.0.1:1"))
-    asked = _Asked("the end offsets")
-    error = cluster._translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), asked)
+    asked = Asked("the end offsets")
+    error = cluster._error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), asked)
     assert isinstance(error, ClusterAccessError)
     assert str(error) == (
         "Kafka at 127.0.0.1:1 refuses this client the end offsets: CLUSTER_AUTHORIZATION_FAILED. Nothing was written. "
         "Grant DESCRIBE on the cluster, then run again"
     )
-    error = cluster._translate(KafkaError(KafkaError.INVALID_REQUEST), asked)
+    error = cluster._error(KafkaError(KafkaError.INVALID_REQUEST), asked)
     assert isinstance(error, ClusterRequestError)
     assert not isinstance(error, ClusterAccessError)
     assert str(error).startswith("Kafka at 127.0.0.1:1 failed to return the end offsets: INVALID_REQUEST: ")

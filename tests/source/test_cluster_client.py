@@ -128,7 +128,7 @@ def test_an_error_from_before_an_answer_is_not_given_as_the_cause_of_a_later_one
         cluster = KafkaCluster(KafkaConnection(bootstrap_servers=f"{nobody},{broker}", request_timeout=10))
         assert cluster.cluster_id() is not None
     # Nothing is asked meanwhile: nothing new can have been told.
-    error = cluster._unreachable("something", "timed out")
+    error = cluster._failures.unreachable("something", "timed out")
     assert " did not return something within 10 s: timed out; " in str(error)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
-from dagster_kafka_flip.source.cluster import _who_answers  # pyright: ignore[reportPrivateUsage]
+from dagster_kafka_flip.source.broker_errors import who_answers
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 
@@ -56,6 +56,6 @@ def test_a_web_server_in_kafkas_place_is_named_before_the_time_is_over(http):
         (-2, "a:1 does not speak the Kafka protocol (its answer begins with b'\\xff\\xff\\xff\\xfe')"),
     ],
 )
-def test_who_answers_is_told_by_the_first_four_bytes(size, told):
+def testwho_answers_is_told_by_the_first_four_bytes(size, told):
     said = f"a:1/bootstrap: Receive failed: Invalid response size {size} (0..100000000): increase receive.message.max"
-    assert _who_answers(said) == told
+    assert who_answers(said) == told

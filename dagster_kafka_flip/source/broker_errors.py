@@ -1,0 +1,189 @@
+"""What librdkafka says of brokers while it connects, and which of it no retry can fix."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ClusterAccessError, ClusterUnreachableError, KafkaFlipError
+
+if TYPE_CHECKING:
+    import confluent_kafka
+
+    from dagster_kafka_flip.source.connection import KafkaConnection
+
+_logger = logging.getLogger(__name__)
+
+# Seconds to retry the first connection after a refusal, because other brokers may answer, and after DNS failures or
+# closed connections.
+_REFUSED_SECONDS = 2.0
+_NOBODY_SECONDS = 5.0
+# Prefix of librdkafka's messages about one broker.
+_SAID_OF_A_BROKER = re.compile(r"(\w+://)?\S+:\d+/\w+: ")
+
+
+class BrokerErrors:
+    """Errors about brokers since the last answer of one.
+
+    Args:
+        connection: The connection settings.
+    """
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        self._connection = connection
+        self._last: str | None = None
+        # Each broker's address and the time of its first error.
+        self._errors: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def add(self, error: confluent_kafka.KafkaError) -> None:
+        """Takes an error from librdkafka's callback."""
+        name, said = error.name(), error.str()
+        summary = name == "_ALL_BROKERS_DOWN"
+        _logger.debug("librdkafka: %s: %s", name, said)
+        self._errors.setdefault((name, "" if summary else _address(said)), (time.monotonic(), said))
+        # "All brokers are down" only summarizes earlier, more specific errors.
+        if not summary or self._last is None:
+            self._last = said
+
+    def forget(self) -> None:
+        """Clears earlier errors after an answer: they can't explain later failures."""
+        self._last = None
+        self._errors.clear()
+
+    def reason(self, otherwise: str) -> str:
+        """The reason of a failure.
+
+        Args:
+            otherwise: The reason if no broker had an error.
+        """
+        why = self._last or otherwise
+        if _is_another_protocol("", why):
+            return who_answers(why)
+        return re.sub(r"\bipv[46]#", "", _reason(why)) if _SAID_OF_A_BROKER.match(why) else why
+
+    @property
+    def last(self) -> str | None:
+        """The last error, as librdkafka said it."""
+        return self._last
+
+    def raise_if_hopeless(self) -> None:
+        """Ends the wait for the first answer if a retry can't bring one.
+
+        Raises:
+            ClusterAccessError: Brokers refuse the login, or the TLS handshake fails.
+            ClusterUnreachableError: The host name is unknown, or something else than Kafka answers.
+        """
+        addresses = len(self._connection.bootstrap_servers.split(","))
+        hopeless_ones = (
+            (_is_refusal, _REFUSED_SECONDS),
+            (_is_unknown_name, _NOBODY_SECONDS),
+            (_is_another_protocol, _NOBODY_SECONDS),
+        )
+        for hopeless, patience in hopeless_ones:
+            met = [(since, said) for (name, _), (since, said) in self._errors.items() if hopeless(name, said)]
+            if not met:
+                continue
+            waited = time.monotonic() - min(since for since, _ in met)
+            if waited > patience or (hopeless is _is_refusal and len(met) >= addresses):
+                raise self._hopeless(met[-1][1], refused=hopeless is _is_refusal)
+        silent = self._errors.get(("_ALL_BROKERS_DOWN", ""))
+        if silent is not None and len(self._errors) == 1 and time.monotonic() - silent[0] > _NOBODY_SECONDS:
+            raise self._hung_up()
+
+    def _hopeless(self, said: str, *, refused: bool) -> KafkaFlipError:
+        where = f"Kafka at {self._connection.bootstrap_servers}"
+        if _is_another_protocol("", said):
+            return ClusterUnreachableError(
+                f"{where}: {who_answers(said)}. Nothing was written. Check the port in bootstrap_servers and any "
+                "proxy in front of the broker, then run again"
+            )
+        if not refused:
+            return ClusterUnreachableError(
+                f"{where}: the host name can't be resolved: {_reason(said)}. Nothing was written. Check "
+                "bootstrap_servers and DNS, then run again"
+            )
+        if "SSL" not in said:
+            user, protocol = self._connection.sasl_username, self._connection.security_protocol
+            if _reason(said).endswith("supported mechanisms:"):
+                plain = "SSL" if "SSL" in protocol else "PLAINTEXT"
+                return ClusterAccessError(
+                    f"{where}: this listener does not use SASL, but security_protocol is {protocol}. Nothing was "
+                    f"written. Set security_protocol to {plain}, or use the port of a SASL listener"
+                )
+            return ClusterAccessError(
+                f"{where} refuses the login{'' if user is None else f' of the user {user}'}: {_reason(said)}. Nothing "
+                "was written. Correct sasl_mechanism, sasl_username or sasl_password, then run again"
+            )
+        from dagster_kafka_flip.source.handshake import explain_failed_handshake, speaks_tls
+
+        address = _address(said)
+        explained = explain_failed_handshake(self._connection, address)
+        if explained is None and speaks_tls(address) is False:
+            protocol = self._connection.security_protocol
+            plain = "SASL_PLAINTEXT" if "SASL" in protocol else "PLAINTEXT"
+            explained = f"the listener does not use TLS, but security_protocol is {protocol}; set it to {plain}"
+        if explained is None and "alert" in said and self._connection.ssl_certificate_location is None:
+            explained = (
+                f"the broker requires a client certificate ({_reason(said)}); set ssl_certificate_location and "
+                "ssl_key_location"
+            )
+        reason = explained or f"{_reason(said)}; check security_protocol and the ssl_ fields"
+        return ClusterAccessError(f"{where}: TLS connection to {address} failed: {reason}. Nothing was written")
+
+    def _hung_up(self) -> KafkaFlipError:
+        from dagster_kafka_flip.source.handshake import speaks_tls
+
+        servers, protocol = self._connection.bootstrap_servers, self._connection.security_protocol
+        for address in servers.split(",") if "SSL" not in protocol else ():
+            if speaks_tls(address):
+                return ClusterAccessError(
+                    f"Kafka at {servers}: {address} uses TLS, but security_protocol is {protocol}. Nothing was "
+                    "written. Set security_protocol to SSL or SASL_SSL, then run again"
+                )
+        return ClusterUnreachableError(
+            f"Kafka at {servers} closes every connection without an answer. Nothing was written. Check whether the "
+            f"listener expects another security_protocol than {protocol}, or a proxy is in front of a broker that is "
+            "down, then run again"
+        )
+
+
+def _is_refusal(name: str, said: str) -> bool:
+    return name in {"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"} or (
+        name == "_TRANSPORT" and "SSL" in _reason(said)
+    )
+
+
+def _is_unknown_name(name: str, said: str) -> bool:
+    del said
+    return name == "_RESOLVE"
+
+
+def _is_another_protocol(name: str, said: str) -> bool:
+    del name
+    return "Invalid response size" in said
+
+
+def who_answers(said: str) -> str:
+    """From "a:80/bootstrap: Receive failed: Invalid response size 1213486160 (...)": identifies a non-Kafka server.
+
+    The size is the first four bytes of the answer. librdkafka's own advice is to allow larger answers.
+    """
+    size = re.search(r"Invalid response size (-?\d+)", said)
+    first = b"" if size is None else (int(size[1]) % 2**32).to_bytes(4, "big")
+    if first == b"HTTP":
+        return f"{_address(said)} is an HTTP server, not a Kafka broker"
+    if first[:2] == b"\x15\x03":
+        return f"{_address(said)} uses TLS and this client does not: set security_protocol to SSL or SASL_SSL"
+    return f"{_address(said)} does not speak the Kafka protocol (its answer begins with {first!r})"
+
+
+def _address(said: str) -> str:
+    """Host and port from "sasl_ssl://localhost:9093/bootstrap: SSL handshake failed: ..."."""
+    return said.partition(": ")[0].partition("://")[2].partition("/")[0] or said.partition("/")[0]
+
+
+def _reason(said: str) -> str:
+    """The message without the address prefix and the duration suffix."""
+    return re.sub(r"\s*\(after \d+ms in state \w+.*\)$", "", said.partition(": ")[2] or said)
