@@ -216,29 +216,46 @@ def test_a_batch_of_nothing_but_rejects_and_a_transform_that_drops_all_columns(k
 # --- wherever a run dies ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("new", [False, True], ids=["nothing new", "more to read"])
-@pytest.mark.parametrize(("which", "when"), itertools.product(("main", "dead"), ("before", "after")))
-def test_a_run_that_dies_neither_loses_nor_doubles_a_dead_letter(
-    which, when, new, kafka, land, whole, crash, topic, versions, dead
-):
-    kafka.create(topic, partitions=2)
+# The next append to which table, and whether before or after it.
+_DEATHS = [*itertools.product(("main", "dead"), ("before", "after"))]
+
+
+def test_a_run_that_dies_neither_loses_nor_doubles_a_dead_letter(kafka, land, whole, crash, topic, versions, dead):
+    kafka.create(topic)
     kafka.produce(topic, [(None, _GOOD), (None, _BAD), (None, _GOOD)])
-    kafka.produce(topic, [(None, _BAD)], partition=1)
     land()
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-    crash(which, when)
-    with pytest.raises(Crash):
-        land()
-    if new:
-        # A larger plan: the later rejects must not take the earlier ones' place.
-        kafka.produce(topic, [(None, _BAD), (None, _GOOD), (None, _BAD)])
-        kafka.produce(topic, [(None, _GOOD), (None, _BAD)], partition=1)
-    result = land()
-    assert result.is_idle == (not new and (which, when) != ("main", "before"))
-    assert whole(2) == [(0, 1), (0, 3), *([(0, 5), (0, 7)] if new else []), (1, 0), *([(1, 2)] if new else [])]
+    letters = [(0, 1)]
+    for death in _DEATHS:
+        letters.append((0, kafka.end_offset(topic)))
+        kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+        crash(*death)
+        with pytest.raises(Crash):
+            land()
+        assert land().is_idle == (death != ("main", "before"))
+        assert whole() == letters, death
     after = versions(dead)
     assert land().is_idle
     assert versions(dead) == after, "what is settled stays so"
+
+
+def test_a_run_that_finds_more_to_read_settles_what_one_that_died_has_left_and_may_die_too(
+    kafka, land, whole, crash, topic
+):
+    kafka.create(topic, partitions=2)
+    letters = []
+    # Larger plans: the later rejects must not take the earlier ones' place.
+    for death in [*_DEATHS, None]:
+        at = [kafka.end_offset(topic, partition) for partition in range(2)]
+        kafka.produce(topic, [(None, _BAD), (None, _GOOD), (None, _BAD)])
+        kafka.produce(topic, [(None, _GOOD), (None, _BAD)], partition=1)
+        letters += [(0, at[0]), (0, at[0] + 2), (1, at[1] + 1)]
+        if death is None:
+            assert not land().is_idle
+        else:
+            crash(*death)
+            with pytest.raises(Crash):
+                land()
+    assert whole(2) == sorted(letters)
 
 
 def test_a_run_that_dies_before_it_notes_that_nothing_is_owed_is_made_up_for(kafka, land, whole, crash, topic):
@@ -668,25 +685,25 @@ def test_dead_letters_of_an_earlier_topic_hide_none_of_the_new_one(kafka, land, 
 
 
 _RECORD = "t STRING, p INT, o BIGINT, cluster STRING, topic STRING, value STRING"
-_FIRST = ("t", 0, 7, "c1", "id1", "first")
 
 
-@pytest.mark.parametrize(
-    ("there", "is_same"),
-    [
-        (_FIRST, True),
-        (("t", 0, 7, "c1", "id1", "taken out by hand"), True),
-        (("t", 0, 7, "c1", "id2", "first"), False),
-        (("t", 0, 7, "c2", "id1", "first"), False),
-        (("t", 0, 7, None, None, "first"), True),
-        (("t", 0, 7, None, None, "another"), False),
-        (("t", 0, 7, "c2", None, "first"), False),
-        (("t", 0, 8, "c1", "id1", "first"), False),
-    ],
-)
-def test_a_dead_letter_is_known_by_its_ids_and_where_they_are_not_known_by_the_record(spark, there, is_same):
-    def letters(record):
-        return spark.createDataFrame([record], _RECORD).selectExpr(
+def test_a_dead_letter_is_known_by_its_ids_and_where_they_are_not_known_by_the_record(spark):
+    # Each beside the first record, and in a topic of its own, so that one query compares them all.
+    there = {
+        ("t", 0, 7, "c1", "id1", "first"): True,
+        ("t", 0, 7, "c1", "id1", "taken out by hand"): True,
+        ("t", 0, 7, "c1", "id2", "first"): False,
+        ("t", 0, 7, "c2", "id1", "first"): False,
+        ("t", 0, 7, None, None, "first"): True,
+        ("t", 0, 7, None, None, "another"): False,
+        ("t", 0, 7, "c2", None, "first"): False,
+        ("t", 0, 8, "c1", "id1", "first"): False,
+    }
+
+    def letters(records):
+        return spark.createDataFrame(
+            [(f"{topic}{number}", *record) for number, (topic, *record) in enumerate(records)], _RECORD
+        ).selectExpr(
             "t AS kafka_topic",
             "p AS kafka_partition",
             "o AS kafka_offset",
@@ -697,8 +714,10 @@ def test_a_dead_letter_is_known_by_its_ids_and_where_they_are_not_known_by_the_r
             "CAST(value AS BINARY) AS kafka_value",
         )
 
-    found = letters(_FIRST).alias("new").join(letters(there).alias("there"), f.expr(SAME_LETTER), "left_anti")
-    assert found.isEmpty() == is_same
+    new = letters([("t", 0, 7, "c1", "id1", "first")] * len(there)).alias("new")
+    found = new.join(letters(there).alias("there"), f.expr(SAME_LETTER), "left_anti").collect()
+    others = {row["kafka_topic"] for row in found}
+    assert [f"t{number}" not in others for number in range(len(there))] == [*there.values()]
 
 
 def test_one_table_under_several_names_holds_each_dead_letter_once(kafka, land, offsets, topic, table, dead, tmp_path):
