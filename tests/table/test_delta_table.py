@@ -587,6 +587,14 @@ def test_the_log_tells_without_spark_whether_a_stream_still_stands_where_it_stoo
 _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>"
 
 
+@pytest.fixture(scope="module")
+def nested(spark, tmp_path_factory):
+    """The path of a table that has a required column and nested ones; nothing is written to it."""
+    path = str(tmp_path_factory.mktemp("nested") / "table")
+    spark.sql(f"CREATE TABLE delta.`{path}` ({_NESTED.replace('BIGINT', 'BIGINT NOT NULL')}) USING delta")
+    return path
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -646,13 +654,12 @@ _NESTED = "id BIGINT, name STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>
         ),
     ],
 )
-def test_a_batch_that_does_not_fit_is_told_before_it_is_written(spark, table, batch, message):
-    spark.sql(f"CREATE TABLE delta.`{table}` ({_NESTED.replace('BIGINT', 'BIGINT NOT NULL')}) USING delta")
-    stream = _stream(spark, table)
+def test_a_batch_that_does_not_fit_is_told_before_it_is_written(spark, nested, batch, message):
+    stream = DeltaTable(spark, DeltaTarget(table=nested))
     with pytest.raises(SchemaMismatchError) as error:
         stream.check_schema(_struct(batch))
-    assert str(error.value) == message.format(table=table)
-    assert landed.version(table) == 0
+    assert str(error.value) == message.format(table=nested)
+    assert landed.version(nested) == 0
 
 
 _NARROW = "id INT, s STRUCT<f: FLOAT, d: DECIMAL(10, 2)>, l ARRAY<SMALLINT>, m MAP<STRING, TINYINT>, name STRING"
