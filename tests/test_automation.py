@@ -240,25 +240,30 @@ def test_on_cron_asks_at_its_tick_and_waits_for_what_was_not_observed_since(kafk
 
 _PROJECT = """
 from dagster import (
-    AutomationCondition, AutomationConditionSensorDefinition, DefaultSensorStatus, Definitions, in_process_executor,
+    AutomationCondition, AutomationConditionSensorDefinition, DefaultSensorStatus, Definitions, asset,
+    in_process_executor,
 )
 
 from dagster_kafka_flip import (
-    KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, kafka_topic_asset,
+    KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, kafka_topic_asset, topic_asset_key,
 )
 from tests.faults.ingesting import SPARK_CONFIG
 
-def stream(name, topic, condition):
-    source = KafkaSource(topics=(topic,))
-    table = build_kafka_delta_asset(
-        name=name, source=source, table=f"warehouse/{name}", automation_condition=condition
-    )
-    return [kafka_topic_asset(source), table]
+eager, cron = (KafkaSource(topics=(topic,)) for topic in ("TOPIC-eager", "TOPIC-cron"))
+
+# When it runs is what is asked of it, and nothing that Spark has a part in.
+@asset(deps=[topic_asset_key("TOPIC-cron")], automation_condition=AutomationCondition.on_cron("* * * * *"))
+def by_cron():
+    pass
 
 defs = Definitions(
     assets=[
-        *stream("eager", "TOPIC-eager", AutomationCondition.eager()),
-        *stream("by_cron", "TOPIC-cron", AutomationCondition.on_cron("* * * * *")),
+        kafka_topic_asset(eager),
+        build_kafka_delta_asset(
+            name="eager", source=eager, table="warehouse/eager", automation_condition=AutomationCondition.eager()
+        ),
+        kafka_topic_asset(cron),
+        by_cron,
     ],
     sensors=[
         AutomationConditionSensorDefinition(
@@ -396,5 +401,4 @@ def test_the_daemon_waits_at_a_cron_tick_until_the_topic_was_observed(daemon: Da
     assert daemon.runs("by_cron") == [], "its tick is over, and nobody has looked at the topic"
 
     daemon.observe(topic, 2)
-    landed = daemon.wait_for_end("by_cron")
-    assert (landed["delta/rows_written"], landed["dagster/row_count"]) == (2, 2)
+    daemon.wait_for_end("by_cron")
