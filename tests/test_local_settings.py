@@ -78,6 +78,15 @@ def test_java_is_not_told_twice_how_to_collect_garbage(monkeypatch, name):
     assert "UseParallelGC" not in local_settings({}, [])[OPTIONS]
 
 
+def test_java_optimizes_late_unless_somebody_chose_otherwise():
+    assert "-XX:Tier4InvocationThreshold=50000" in local_settings({}, [])[OPTIONS].split()
+    # Java does not start with a threshold that is beyond another one of the user's.
+    for chosen in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-XX:CompileThresholdScaling=2", "-Xint"):
+        options = local_settings({OPTIONS: f"-Dx=1 {chosen}"}, [])[OPTIONS].split()
+        assert chosen in options
+        assert not [option for option in options if option.startswith("-XX:Tier4")]
+
+
 def test_log_settings_of_the_users_stay():
     assert local_settings({OPTIONS: "-Dlog4j2.configurationFile=x"}, [])[OPTIONS].count("log4j") == 1
     assert local_settings({}, [])[OPTIONS].count("log4j2.properties") == 1

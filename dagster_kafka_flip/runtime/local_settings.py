@@ -21,6 +21,16 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _OPTIONS_BY_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PYSPARK_SUBMIT_ARGS")
 _COLLECTOR = re.compile(r"-XX:[+-]Use\w*GC\b")
 
+# When Java compiles with its second, optimizing compiler: ten times as late as by default. In a short run it otherwise
+# spends more of the cores on that than on the run; what a large batch repeats gets there within the first records.
+_LATE_OPTIMIZATION = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+_COMPILER = re.compile(r"-XX:[+-]?(?:Tier|Compil)|-X(?:int|comp)\b")
+
 
 def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_jvm: bool) -> dict[str, str]:
     """The settings of a session in one process.
@@ -34,9 +44,12 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
     options = [settings.get(_JAVA_OPTIONS, "")]
     if "log4j" not in options[0]:
         options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
-    if not any(_COLLECTOR.search(text) for text in (*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT))):
+    given = [*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT)]
+    if not any(map(_COLLECTOR.search, given)):
         # For a batch job, throughput matters, and pauses don't.
         options.append("-XX:+UseParallelGC")
+    if not any(map(_COMPILER.search, given)):
+        options += _LATE_OPTIMIZATION
     if AVRO_LIMITS_NAME not in options[0]:
         options.append(AVRO_LIMITS)
     is_given = _CLASS_PATH in settings or "SharedArchiveFile" in options[0]
