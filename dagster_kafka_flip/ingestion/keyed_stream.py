@@ -64,8 +64,8 @@ def check_keyed(
     dropped = [field for field in ("topic", "partition", "offset") if field not in decoder.columns.fields]
     if dropped:
         msg = (
-            f"KafkaColumns leaves out {', '.join(dropped)}. With Upsert the rows of {target} need them, because they "
-            "decide which record of a key is newer. Keep them"
+            f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with Upsert: they decide "
+            "which record of a key is newer. Keep them"
         )
         raise ConfigurationError(msg)
     landed = None if has_transform else decoder.landed_names
