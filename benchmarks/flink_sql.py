@@ -10,7 +10,7 @@ import json
 import sys
 
 _COLUMNS = (
-    "`number` BIGINT, carrier STRING, origin STRING, delay DOUBLE, distance INT, tail STRING, `at` TIMESTAMP(3), "
+    "`number` BIGINT, carrier STRING, origin STRING, delay DOUBLE, distance INT, tail STRING, `at` TIMESTAMP_LTZ(3), "
     "note STRING"
 )
 _FORMATS = {
