@@ -217,6 +217,10 @@ class KeyOrderUnknownError(KafkaFlipError):
     """Which row of a key is the last is not known: its records are in two topic partitions, or a record has several."""
 
 
+class UnavailableValueError(KafkaFlipError):
+    """A connector left out a value that did not change, and neither the batch nor the table has it."""
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,10 @@ class KafkaColumns(Settings):
             raise ValueError(msg)
         return fields
 
-    def name(self, field: KafkaField | Literal["deleted", "error", "rejected_key", "rejected_value"]) -> str:
-        """The column of a field, of a rejected record's part, or of whether a row deletes."""
+    def name(
+        self,
+        field: KafkaField
+        | Literal["deleted", "unavailable", "previous_key", "error", "rejected_key", "rejected_value"],
+    ) -> str:
+        """The column of a field, of a rejected record's part, or of what a change says of its row."""
         return f"{self.prefix}{field}"

@@ -28,7 +28,12 @@ def change_columns(columns: KafkaColumns) -> ChangeColumns:
         columns: The record's columns.
     """
     return ChangeColumns(
-        columns.name("topic"), columns.name("partition"), columns.name("offset"), columns.name("deleted")
+        topic=columns.name("topic"),
+        partition=columns.name("partition"),
+        offset=columns.name("offset"),
+        deleted=columns.name("deleted"),
+        unavailable=columns.name("unavailable"),
+        previous_key=columns.name("previous_key"),
     )
 
 

@@ -17,9 +17,12 @@ from dagster_kafka_flip.source.identity import is_same_log
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pyspark.sql import DataFrame
+
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.changes import ChangeColumns
     from dagster_kafka_flip.table.target import DeltaTarget
 
 # After each of these an offset may have a second record, and rows tell by their offset which records are newer.
@@ -82,6 +85,27 @@ def check_keyed(
     missing = [name for name in target.key if name.lower() not in there]
     if missing:
         msg = f"Upsert(key=...): the rows of {target} have no column {', '.join(missing)}; columns: {', '.join(landed)}"
+        raise ConfigurationError(msg)
+
+
+def check_still_told(rows: DataFrame, result: DataFrame, columns: ChangeColumns) -> None:
+    """Refuses a transform that drops which values of a change are left out: their nulls would replace values.
+
+    Args:
+        rows: The changes that the transform got.
+        result: What it returned.
+        columns: The columns that say what a change is.
+
+    Raises:
+        ConfigurationError: It drops a column that says so.
+    """
+    there = {name.lower() for name in result.columns}
+    told = [name for name in rows.columns if name in (columns.unavailable, columns.previous_key)]
+    if dropped := [name for name in told if name.lower() not in there]:
+        msg = (
+            f"the transform drops {', '.join(dropped)}, which says where the values are that the connector left out "
+            "of a change: nulls would replace them. Nothing was written. Keep it: the table does not get this column"
+        )
         raise ConfigurationError(msg)
 
 

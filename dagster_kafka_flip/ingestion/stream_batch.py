@@ -11,6 +11,7 @@ from dagster_kafka_flip.errors import WriteFailedError
 from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.change_rows import IS_TOMBSTONE, change_columns, change_rows, with_tombstones
+from dagster_kafka_flip.ingestion.keyed_stream import check_still_told
 from dagster_kafka_flip.ingestion.observation import BatchObservation, Observed, WholeBatch, tell_unknown
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
@@ -270,7 +271,10 @@ class Landing:
             rows = change_rows(staged, decoder, self._key, leave_out_rejected=self._leave_out_rejected)
         else:
             rows = decoder.finish(staged, leave_out_rejected=self._leave_out_rejected)
-        return transformed(rows, self._spec.transform)
+        result = transformed(rows, self._spec.transform)
+        if self._spec.target.key:
+            check_still_told(rows, result, change_columns(decoder.columns))
+        return result
 
     def _rows(self, rows: DataFrame) -> DataFrame | Changes:
         """The rows as the table takes them."""

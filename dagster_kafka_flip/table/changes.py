@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, NullKeyError, SchemaMismatchError
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
+from dagster_kafka_flip.table.change_errors import (
+    EMPTY_KEY,
+    NULL_DELETED,
+    NULL_KEY,
+    TWO_PARTITIONS,
+    TWO_ROWS,
+    place,
+    unless,
+)
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
-
-    from dagster_kafka_flip.errors import KafkaFlipError
-
-_MARK = "[dagster-kafka-flip: {}]"
-_NULL_KEY = _MARK.format("null key")
-_TWO_ROWS = _MARK.format("two rows of a key")
-TWO_PARTITIONS = _MARK.format("key in two topic partitions")
-"""Marks Spark's error as ours: two topic partitions have changes of a key."""
-
-_EMPTY_KEY = _MARK.format("empty key")
-_NULL_DELETED = _MARK.format("null deleted")
-
-_TOLD = re.compile(
-    r"\[dagster-kafka-flip: (null key|empty key|null deleted|two rows of a key|key in two topic partitions)\] "
-    r"([^\n]*?) \[end\]"
-)
-END = " [end]"
 
 _LAST = "_dagster_kafka_flip_last"
 _NEXT = "_dagster_kafka_flip_next"
@@ -47,6 +38,8 @@ class ChangeColumns(NamedTuple):
     partition: str
     offset: str
     deleted: str
+    unavailable: str
+    previous_key: str
 
 
 @dataclass(frozen=True)
@@ -58,12 +51,14 @@ class Changes:
         key: The columns that identify a row of the table.
         columns: The columns that tell where a change comes from, and what it is.
         partitioned_by: Those key columns with texts by which the table is partitioned.
+        left_out: Columns whose value is left out in some rows, and not found in the batch; see `unavailable`.
     """
 
     rows: DataFrame
     key: Sequence[str]
     columns: ChangeColumns
     partitioned_by: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def check(self, table: str) -> None:
         """Checks that the rows have all columns that a change needs.
@@ -75,7 +70,7 @@ class Changes:
             ConfigurationError: A column is missing, or its type does not fit.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
-        missing = [name for name in (*self.key, *self.columns) if name.lower() not in fields]
+        missing = [name for name in (*self.key, *self.columns[:4]) if name.lower() not in fields]
         if missing:
             msg = (
                 f"the rows of {table} have no column {', '.join(missing)}, which its mode needs: Upsert(key=["
@@ -132,7 +127,21 @@ class Changes:
     @property
     def landed(self) -> DataFrame:
         """The rows with the columns of the table."""
-        return self.rows.drop(self.columns.deleted)
+        return self.rows.drop(self.columns.deleted, self.columns.unavailable, self.columns.previous_key)
+
+    def checked(self) -> DataFrame:
+        """Returns the rows. Their query fails on one without a key, or without whether it deletes."""
+        from pyspark.sql import functions as f
+
+        topic, partition, offset, deleted = (f.col(quoted(name)) for name in self.columns[:4])
+        at = place(topic, partition, offset)
+        lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
+        rows = self.rows.where(unless(f.greatest(*lacks), NULL_KEY, at))
+        rows = rows.where(unless(deleted.isNull(), NULL_DELETED, at))
+        for name in self.partitioned_by:
+            is_empty = f.col(quoted(name)).cast("string").isin(*_NULL_AS_PARTITION)
+            rows = rows.where(unless(is_empty, EMPTY_KEY, at))
+        return rows
 
     def latest(self) -> DataFrame:
         """Returns the last change of each key.
@@ -143,30 +152,24 @@ class Changes:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        topic, partition, offset, deleted = (f.col(quoted(name)) for name in self.columns)
+        topic, partition, offset = (f.col(quoted(name)) for name in self.columns[:3])
         keys = [f.col(quoted(name)) for name in self.key]
-        at = _place(topic, partition, offset)
-        lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
-        rows = self.rows.where(_unless(f.greatest(*lacks), _NULL_KEY, at))
-        rows = rows.where(_unless(deleted.isNull(), _NULL_DELETED, at))
-        for name in self.partitioned_by:
-            is_empty = f.col(quoted(name)).cast("string").isin(*_NULL_AS_PARTITION)
-            rows = rows.where(_unless(is_empty, _EMPTY_KEY, at))
+        at = place(topic, partition, offset)
         record = f.struct(topic.alias("topic"), partition.alias("partition"), offset.alias("offset"))
         newest_first = Window.partitionBy(*keys).orderBy(topic.desc(), partition.desc(), offset.desc())
         all_of_it = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-        numbered = rows.select(
+        numbered = self.checked().select(
             "*",
             f.row_number().over(newest_first).alias(_LAST),
             f.lead(record).over(newest_first).alias(_NEXT),
             f.last(record).over(all_of_it).alias(_FIRST),
         )
         first, following = f.col(_FIRST), f.col(_NEXT)
-        both = f.concat(at, f.lit(" and "), _place(first["topic"], first["partition"], first["offset"]))
+        both = f.concat(at, f.lit(" and "), place(first["topic"], first["partition"], first["offset"]))
         is_elsewhere = (first["topic"] != topic) | (first["partition"] != partition)
         last = numbered.where(f.col(_LAST) == 1)
-        last = last.where(_unless(is_elsewhere, TWO_PARTITIONS, both))
-        last = last.where(_unless(f.coalesce(following == record, f.lit(False)), _TWO_ROWS, at))
+        last = last.where(unless(is_elsewhere, TWO_PARTITIONS, both))
+        last = last.where(unless(f.coalesce(following == record, f.lit(False)), TWO_ROWS, at))
         return last.drop(_LAST, _NEXT, _FIRST)
 
 
@@ -187,73 +190,3 @@ def _shape(data_type: DataType) -> object:
     if isinstance(data_type, StructType):
         return [(field.name.lower(), _shape(field.dataType)) for field in data_type.fields]
     return [_shape(data_type.elementType)] if isinstance(data_type, ArrayType) else None
-
-
-def _place(topic: Column, partition: Column, offset: Column) -> Column:
-    """Text for a record's place, such as `orders-0 offset 17`."""
-    from pyspark.sql import functions as f
-
-    unknown = f.lit("?")
-    return f.concat(
-        f.coalesce(topic.cast("string"), unknown),
-        f.lit("-"),
-        f.coalesce(partition.cast("string"), unknown),
-        f.lit(" offset "),
-        f.coalesce(offset.cast("string"), unknown),
-    )
-
-
-def _unless(is_wrong: Column, mark: str, told: Column) -> Column:
-    """A condition that always holds; it fails the query on a row that is wrong."""
-    from pyspark.sql import functions as f
-
-    message = f.concat(f.lit(f"{mark} "), told, f.lit(END))
-    return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
-
-
-def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFlipError | None:
-    """Returns the error about a change that could not be applied; None if the failure is another one.
-
-    It does not show the key: more people read logs than tables.
-
-    Args:
-        failure: The failure of a query of `Changes.latest`, or of the merge.
-        table: The table's name, for the message.
-        key: The columns that identify a row.
-    """
-    found = _TOLD.search(str(failure))
-    if found is None:
-        return None
-    what, where = found.groups()
-    columns = ", ".join(key)
-    if what == "null key":
-        return NullKeyError(
-            f"the row of {where} has no value in a column that identifies it ({columns}, or the record's topic, "
-            f"partition and offset), so it can't be upserted into {table}. Nothing of the batch was written. A "
-            "tombstone has no value: take its key from the record's key, with key_format or in the transform. Leave "
-            "out records without a key in the transform"
-        )
-    if what == "empty key":
-        return NullKeyError(
-            f"the row of {where} has an empty text in a key column ({columns}) by which {table} is partitioned. Delta "
-            "stores it as null there, so no later change would find the row. Nothing of the batch was written. Leave "
-            "such records out in the transform or give them another key, or partition a new table by another column"
-        )
-    if what == "null deleted":
-        return ConfigurationError(
-            f"the transform returns a row of {where} whose kafka_deleted is null, so whether it deletes in {table} is "
-            "not known. Nothing of the batch was written. Comparisons with null are null: use coalesce(..., false), "
-            "and keep true for tombstones"
-        )
-    if what == "two rows of a key":
-        return KeyOrderUnknownError(
-            f"the transform returns several rows with the same key ({columns}) for the record {where}, and which of "
-            f"them is to be the row of {table} is not known. Nothing of the batch was written. Return one, or add a "
-            "column to the key that tells them apart"
-        )
-    return KeyOrderUnknownError(
-        f"{where} have the same key ({columns}), and Kafka orders records only within a topic partition, so which of "
-        f"them is to be the row of {table} is not known. Nothing of the batch was written. Producers must send all "
-        "records of a key to one topic partition: were partitions added to the topic, do two producers partition "
-        "differently, or is it another key than the records'? Correct it, and read the topic into a new table"
-    )

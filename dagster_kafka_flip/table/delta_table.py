@@ -21,7 +21,8 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.source.instants import utc_time
-from dagster_kafka_flip.table.changes import Changes, error_of
+from dagster_kafka_flip.table.change_errors import error_of
+from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.creation import check_catalog_lasts, check_place_is_free, create_statement
 from dagster_kafka_flip.table.history import (
     WRITES,
@@ -55,6 +56,7 @@ from dagster_kafka_flip.table.store_lock import check_store, store_lock
 from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared, overlap
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 from dagster_kafka_flip.table.transaction_log import TransactionLog
+from dagster_kafka_flip.table.unavailable import ENDED
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.written import Committed, Written, committed, rows_after
 
@@ -469,6 +471,7 @@ class DeltaTable:
             ForeignConflictError: Somebody else's change came in between; nothing was written.
             NullKeyError: A change has no key; nothing was written.
             KeyOrderUnknownError: Which change of a key is the last is not known; nothing was written.
+            UnavailableValueError: A connector left out a value that is not there; nothing was written.
             SchemaMismatchError: A key's fields have another order than the table's; nothing was written.
             WriteFailedError: The write failed, and the table's history shows no commit of it.
             CommitUnknownError: History can't be asked.
@@ -507,11 +510,22 @@ class DeltaTable:
         try:
             with held(contextlib.nullcontext()) as nothing:
                 run_interruptibly(
-                    self._spark, lambda: found.append(read(changes)), write_tag(document.attempt), nothing
+                    self._spark,
+                    lambda: found.append(read(changes, self._rows_before)),
+                    write_tag(document.attempt),
+                    nothing,
                 )
+        except KafkaFlipError:
+            raise
         except Exception as error:
             raise self.failed(error) from error
         return found[0]
+
+    def _rows_before(self) -> DataFrame:
+        """The table's rows, with whether a row was deleted and is kept."""
+        from pyspark.sql import functions as f
+
+        return self._spark.table(self._target.identifier).withColumn(ENDED, f.lit(False))
 
     def _evolve(self, rows: DataFrame) -> None:
         """Adds new columns to the table, and widens types, in a commit without rows."""

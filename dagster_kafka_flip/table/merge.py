@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
-from dagster_kafka_flip.table.changes import END, TWO_PARTITIONS
+from dagster_kafka_flip.table.change_errors import TWO_PARTITIONS, UNAVAILABLE, raising
 from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.unavailable import IN_TABLE, UNRESOLVED, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -50,21 +51,28 @@ class LatestChanges:
         rows: The changes.
         keys: Number of keys.
         bounds: SQL conditions that the rows of all these keys fulfil: files of the table outside need not be read.
+        left_out: Columns whose value some changes don't have.
     """
 
     rows: DataFrame
     keys: int
     bounds: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
-def read(changes: Changes) -> LatestChanges:
+def read(changes: Changes, table_rows: Callable[[], DataFrame]) -> LatestChanges:
     """Reads the batch once: keeps the last change of each key, and tells what the merge needs to know of them.
 
     Args:
         changes: The batch.
+        table_rows: Returns the table's rows; see `filled`.
+
+    Raises:
+        ConfigurationError: A value was left out that can't be looked for; see `filled`.
     """
     from pyspark.sql import functions as f
 
+    changes = filled(changes, table_rows)
     rows = kept_rows(changes.latest())
     types = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
     columns = [(name, types[name.lower()]) for name in changes.key if types[name.lower()] in _LITERALS]
@@ -75,7 +83,7 @@ def read(changes: Changes) -> LatestChanges:
     ).collect()
     keys, *values = found
     bounds = (_bound(*end, value) for end, value in zip(ends, values, strict=True))
-    return LatestChanges(rows, int(keys), tuple(bound for bound in bounds if bound is not None))
+    return LatestChanges(rows, int(keys), tuple(bound for bound in bounds if bound is not None), changes.left_out)
 
 
 def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None:
@@ -123,30 +131,41 @@ def statement(target: DeltaTarget, changes: Changes, latest: LatestChanges, sour
         source: Identifier of the view with the changes.
     """
     names = changes.landed.columns
-    topic, partition, offset, deleted = (quoted(name) for name in changes.columns)
+    topic, partition, offset, deleted = (quoted(name) for name in changes.columns[:4])
     old, new = _TABLE, _CHANGES
-
-    def place(of: str) -> str:
-        return f"{of}.{topic}, '-', {of}.{partition}, ' offset ', {of}.{offset}"
-
-    message = f"concat({literal(TWO_PARTITIONS + ' ')}, {place(new)}, ' and ', {place(old)}, {literal(END)})"
+    matches = [f"{old}.{quoted(name)} = {new}.{quoted(name)}" for name in changes.key]
+    at = f"{new}.{topic}, '-', {new}.{partition}, ' offset ', {new}.{offset}"
+    there = f"{old}.{topic}, '-', {old}.{partition}, ' offset ', {old}.{offset}"
     # A row without an offset was not written by a stream, and is older than every record.
     is_newer = (
         f"CASE WHEN {old}.{offset} IS NULL THEN true "
         f"WHEN {old}.{topic} <> {new}.{topic} OR {old}.{partition} <> {new}.{partition} "
-        f"THEN CAST(raise_error({message}) AS BOOLEAN) "
+        f"THEN {raising('boolean', TWO_PARTITIONS, at, literal(' and '), there)} "
         f"ELSE {new}.{offset} > {old}.{offset} END"
     )
-    matches = [f"{old}.{quoted(name)} = {new}.{quoted(name)}" for name in changes.key]
+
+    def updated(name: str) -> str:
+        if name.lower() not in {each.lower() for each in latest.left_out}:
+            return there_is(name, f"NOT {new}.{IN_TABLE}")
+        is_missing = f"array_contains({new}.{UNRESOLVED}, {literal(name)})"
+        return f"CASE WHEN {is_missing} THEN {old}.{quoted(name)} ELSE {new}.{quoted(name)} END"
+
+    def there_is(name: str, is_nowhere: str = "true") -> str:
+        """The value; fails where a value is missing. Not in a condition: Delta asks them of all rows."""
+        if not latest.left_out or name.lower() != changes.columns.offset.lower():
+            return f"{new}.{quoted(name)}"
+        fails = raising("bigint", UNAVAILABLE, at, literal(": "), f"array_join({new}.{UNRESOLVED}, ', ')")
+        return f"CASE WHEN size({new}.{UNRESOLVED}) > 0 AND {is_nowhere} THEN {fails} ELSE {new}.{quoted(name)} END"
+
     return " ".join(
         [
             f"MERGE INTO {target.identifier} AS {old} USING {source} AS {new}",
             f"ON {' AND '.join([*matches, *latest.bounds])}",
             f"WHEN MATCHED AND {new}.{deleted} AND ({is_newer}) THEN DELETE",
             f"WHEN MATCHED AND NOT {new}.{deleted} AND ({is_newer})",
-            f"THEN UPDATE SET {', '.join(f'{quoted(name)} = {new}.{quoted(name)}' for name in names)}",
+            f"THEN UPDATE SET {', '.join(f'{quoted(name)} = {updated(name)}' for name in names)}",
             f"WHEN NOT MATCHED AND NOT {new}.{deleted}",
             f"THEN INSERT ({', '.join(map(quoted, names))})",
-            f"VALUES ({', '.join(f'{new}.{quoted(name)}' for name in names)})",
+            f"VALUES ({', '.join(map(there_is, names))})",
         ]
     )

@@ -1,0 +1,147 @@
+"""Errors about a change that can't be applied: a query fails with a mark, and the failure tells which change it is."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    KafkaFlipError,
+    KeyOrderUnknownError,
+    NullKeyError,
+    UnavailableValueError,
+)
+from dagster_kafka_flip.table.sql import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column
+
+NULL_KEY = "null key"
+EMPTY_KEY = "empty key"
+NULL_DELETED = "null deleted"
+TWO_ROWS = "two rows of a key"
+TWO_PARTITIONS = "key in two topic partitions"
+UNAVAILABLE = "unavailable value"
+
+# What each mark is told as. No message shows the key: more people read logs than tables.
+_ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
+    NULL_KEY: (
+        NullKeyError,
+        (
+            "the row of {where} has no value in a column that identifies it ({key}, or the record's topic, partition "
+            "and offset), so which row of {table} it changes is not known. Nothing of the batch was written. If it is"
+            " a tombstone, take its key from the record's key, with key_format or in the transform. If the record has"
+            " a value, that lacks the key: correct the producer, or leave such records out in the transform"
+        ),
+    ),
+    EMPTY_KEY: (
+        NullKeyError,
+        (
+            "the row of {where} has an empty text in a key column ({key}) by which {table} is partitioned. Delta "
+            "stores it as null there, so no later change would find the row. Nothing of the batch was written. Leave "
+            "such records out in the transform or give them another key, or partition a new table by another column"
+        ),
+    ),
+    NULL_DELETED: (
+        ConfigurationError,
+        (
+            "the transform returns a row of {where} whose kafka_deleted is null, so whether it deletes in {table} is "
+            "not known. Nothing of the batch was written. Comparisons with null are null: use coalesce(..., false), "
+            "and keep true for tombstones"
+        ),
+    ),
+    TWO_ROWS: (
+        KeyOrderUnknownError,
+        (
+            "the transform returns several rows with the same key ({key}) for the record {where}, and which of them "
+            "is to be the row of {table} is not known. Nothing of the batch was written. Return one, or add a column "
+            "to the key that tells them apart"
+        ),
+    ),
+    TWO_PARTITIONS: (
+        KeyOrderUnknownError,
+        (
+            "{where} have the same key ({key}), and Kafka orders records only within a topic partition, so which of "
+            "them is to be the row of {table} is not known. Nothing of the batch was written. Producers must send all"
+            " records of a key to one topic partition: were partitions added to the topic, do two producers partition"
+            " differently, or is it another key than the records'? Correct it, and read the topic into a new table"
+        ),
+    ),
+    UNAVAILABLE: (
+        UnavailableValueError,
+        (
+            "the connector left out a value that did not change ({where}), and it is not known: the row of this key, "
+            "or of the key that it had before, is neither in {table} nor in the batch and the same topic partition. "
+            "Nothing of the batch was written. Let the connector send the row again (an incremental snapshot), and "
+            "the next run reads it in the same batch. If an earlier batch deleted the row, you can also RESTORE the "
+            "table to the version before, and read both in one batch. To get all values from now on, set REPLICA "
+            "IDENTITY FULL in PostgreSQL"
+        ),
+    ),
+}
+_TOLD = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([^\n]*?) \[end\]")
+
+
+def unless(is_wrong: Column, mark: str, told: Column) -> Column:
+    """A condition that always holds; it fails the query on a row that is wrong.
+
+    Args:
+        is_wrong: Whether the row is wrong.
+        mark: What is wrong.
+        told: Which row it is.
+    """
+    from pyspark.sql import functions as f
+
+    message = f.concat(f.lit(f"[dagster-kafka-flip: {mark}] "), told, f.lit(" [end]"))
+    return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
+
+
+def raising(kind: str, mark: str, *told: str) -> str:
+    """SQL that fails the query.
+
+    Args:
+        kind: The type that SQL expects there.
+        mark: What is wrong.
+        told: SQL of the texts that say which row it is.
+    """
+    parts = ", ".join((literal(f"[dagster-kafka-flip: {mark}] "), *told, literal(" [end]")))
+    return f"CAST(raise_error(concat({parts})) AS {kind})"
+
+
+def place(topic: Column, partition: Column, offset: Column) -> Column:
+    """Text for a record's place, such as `orders-0 offset 17`.
+
+    Args:
+        topic: Its topic.
+        partition: Its partition.
+        offset: Its offset.
+    """
+    from pyspark.sql import functions as f
+
+    unknown = f.lit("?")
+    return f.concat(
+        f.coalesce(topic.cast("string"), unknown),
+        f.lit("-"),
+        f.coalesce(partition.cast("string"), unknown),
+        f.lit(" offset "),
+        f.coalesce(offset.cast("string"), unknown),
+    )
+
+
+def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFlipError | None:
+    """Returns the error about a change that could not be applied; None if the failure is another one.
+
+    Args:
+        failure: The failure of a query of changes, or of the merge.
+        table: The table's name, for the message.
+        key: The columns that identify a row.
+    """
+    found = _TOLD.search(str(failure))
+    if found is None:
+        return None
+    what, where = found.groups()
+    kind, text = _ERRORS[what]
+    return kind(text.format(where=where, table=table, key=", ".join(key)))

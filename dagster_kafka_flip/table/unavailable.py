@@ -1,0 +1,290 @@
+"""Values that a connector left out because they did not change: found in earlier changes, or in the table.
+
+PostgreSQL does not tell a large value that an update leaves as it is (TOAST), so a connector can't either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.table.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from dagster_kafka_flip.table.changes import Changes
+
+UNRESOLVED = "_dagster_kafka_flip_unresolved"
+"""Column of changes: the columns whose value the batch does not have."""
+
+IN_TABLE = "_dagster_kafka_flip_in_table"
+"""Column of changes: whether the table's row of the key has these values."""
+
+ENDED = "_dagster_kafka_flip_ended"
+"""Column of the table's rows: whether the row was deleted, and is kept."""
+
+_PREVIOUS = "_dagster_kafka_flip_previous"
+_BEGINS = "_dagster_kafka_flip_begins"
+_LIFE = "_dagster_kafka_flip_life"
+_FROM = "_dagster_kafka_flip_from"
+
+# How far the search for the values of a row under its previous keys is.
+_GOES_ON = "goes on"
+_IN_THE_TABLE = "in the table"
+_NOT_ENDED = "not ended"
+_OVER = "over"
+
+
+def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
+    """Gives changes the values that were left out, as far as the batch has them, and says which are still missing.
+
+    A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
+    change of the same life. A life that was there before the batch goes on from the table's row. One that begins with
+    a changed key goes on from the row that was deleted under the previous key, in the same topic partition: only there
+    it is certain which delete that is.
+
+    Args:
+        changes: The batch.
+        table_rows: Returns the table's rows, as they are before the batch, with `ENDED`.
+
+    Raises:
+        ConfigurationError: A column was left out that the rows don't have, or the previous key does not fit the key.
+    """
+    from pyspark.sql import functions as f
+
+    columns = changes.columns
+    there = {name.lower(): name for name in changes.rows.columns}
+    if columns.unavailable.lower() not in there:
+        return changes
+    rows = kept_rows(changes.checked())
+    left_out = f.col(quoted(columns.unavailable))
+    told = {str(name).lower(): str(name) for (name,) in rows.select(f.explode(left_out)).distinct().collect() if name}
+    if not told:
+        return replace(changes, rows=rows.drop(columns.unavailable, columns.previous_key))
+    landed = changes.landed.columns
+    unknown = [told[name] for name in sorted(told.keys() - {name.lower() for name in landed})]
+    if unknown:
+        msg = (
+            f"the connector left out the value of {', '.join(unknown)}, which the rows don't have as a column of this "
+            f"name (they have {', '.join(landed)}), so what is missing in them is not known. Nothing was "
+            f"written. A transform that renames or drops the column must do the same in {columns.unavailable}, such as "
+            f"by array_remove"
+        )
+        raise ConfigurationError(msg)
+    names = [name for name in landed if name.lower() in told]
+    lives = kept_rows(_lives(changes, rows, names))
+    answers = _under_previous_keys(changes, lives, names, table_rows)
+    found = [f"_dagster_kafka_flip_found_{index}" for index in range(len(names))]
+    joined = lives.join(answers, lives[_FROM] == answers["asked"], "left")
+    value = {
+        name: f.coalesce(f.col(_value(index)), f.col(at))
+        for index, (name, at) in enumerate(zip(names, found, strict=True))
+    }
+    deleted = f.col(quoted(columns.deleted))
+    missing = f.array(*(f.when(value[name].isNull() & ~deleted, f.lit(name)) for name in names))
+    return replace(
+        changes,
+        rows=joined.select(
+            *(
+                f.when(deleted, f.col(quoted(name))).otherwise(value[name]["value"]).alias(name)
+                if name in value
+                else f.col(quoted(name))
+                for name in rows.columns
+                if name.lower() not in {columns.unavailable.lower(), columns.previous_key.lower()}
+            ),
+            f.filter(missing, lambda name: name.isNotNull()).alias(UNRESOLVED),
+            (f.col(_LIFE) == 0).alias(IN_TABLE),
+        ),
+        left_out=tuple(names),
+    )
+
+
+def _value(index: int) -> str:
+    """The column with the value of a column that was left out somewhere, as a STRUCT: null if it is not known."""
+    return f"_dagster_kafka_flip_value_{index}"
+
+
+def _key(index: int) -> str:
+    return f"key_{index}"
+
+
+def _lives(changes: Changes, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Adds to each change the life of the row that it belongs to, where that comes from, and the values known in it."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    columns = changes.columns
+    topic, partition, offset, deleted = (f.col(quoted(name)) for name in columns[:4])
+    keys = [f.col(quoted(name)) for name in changes.key]
+    in_order = Window.partitionBy(*keys, topic, partition).orderBy(offset)
+    previous = f.when(~deleted, _previous_key(changes, rows))
+    begins = f.coalesce(f.lag(deleted).over(in_order), f.lit(False)) | previous.isNotNull()
+    rows = rows.select("*", previous.alias(_PREVIOUS), begins.cast("int").alias(_BEGINS))
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rows = rows.withColumn(_LIFE, f.sum(_BEGINS).over(so_far))
+    of_life = (
+        Window.partitionBy(*keys, topic, partition, f.col(_LIFE))
+        .orderBy(offset)
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    left_out = f.transform(f.coalesce(f.col(quoted(columns.unavailable)), f.array()), f.lower)
+
+    def known(name: str) -> Column:
+        is_left_out = f.coalesce(f.array_contains(left_out, name.lower()), f.lit(False))
+        return f.when(~deleted & ~is_left_out, f.struct(f.col(quoted(name)).alias("value")))
+
+    first = f.first(f.struct(f.col(_PREVIOUS).alias("key"), offset.alias("offset"))).over(of_life)
+    origin = f.struct(
+        *(first["key"][_key(index)].alias(_key(index)) for index in range(len(keys))),
+        topic.alias("topic"),
+        partition.alias("partition"),
+        first["offset"].alias("offset"),
+    )
+    return rows.select(
+        "*",
+        f.when(first["key"].isNotNull(), origin).alias(_FROM),
+        *(f.last(known(name), ignorenulls=True).over(of_life).alias(_value(index)) for index, name in enumerate(names)),
+    )
+
+
+def _previous_key(changes: Changes, rows: DataFrame) -> Column:
+    """The key that a row had before, in the types of the key; null if it had none."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
+
+    fields = {field.name.lower(): field for field in rows.schema.fields}
+    types = [fields[name.lower()].dataType for name in changes.key]
+    given = fields.get(changes.columns.previous_key.lower())
+    if given is None:
+        no_key = StructType()
+        for index, kind in enumerate(types):
+            no_key.add(_key(index), kind)
+        return f.lit(None).cast(no_key)
+    inner = {field.name.lower(): field.name for field in getattr(given.dataType, "fields", ())}
+    missing = [name for name in changes.key if name.lower() not in inner]
+    if missing:
+        msg = (
+            f"the column {given.name}, the key that a row had before, is {given.dataType.simpleString()} and has no "
+            f"field {', '.join(missing)} of the key. Nothing was written. Keep it in the transform as it is, with the "
+            "key's columns under their names"
+        )
+        raise ConfigurationError(msg)
+    column = f.col(quoted(given.name))
+    parts = [
+        column[inner[name.lower()]].cast(kind).alias(_key(index))
+        for index, (name, kind) in enumerate(zip(changes.key, types, strict=True))
+    ]
+    return f.when(column.isNotNull(), f.struct(*parts))
+
+
+def _under_previous_keys(
+    changes: Changes, lives: DataFrame, names: Sequence[str], table_rows: Callable[[], DataFrame]
+) -> DataFrame:
+    """Where lives come from that begin with a changed key (`asked`), and the values that are found there."""
+    from pyspark.sql import functions as f
+
+    kinds = dict(lives.dtypes)
+    found = [f"_dagster_kafka_flip_found_{index}" for index in range(len(names))]
+    nothing = [f.lit(None).cast(kinds[_value(index)]).alias(at) for index, at in enumerate(found)]
+    is_missing = reduce(or_, (f.col(_value(index)).isNull() for index in range(len(names))))
+    deleted = f.col(quoted(changes.columns.deleted))
+    asked = kept_rows(
+        lives.where(~deleted & f.col(_FROM).isNotNull() & is_missing)
+        .select(f.col(_FROM).alias("asked"))
+        .distinct()
+        .select("asked", f.col("asked").alias("at"), *nothing, f.lit(_GOES_ON).alias("state"))
+    )
+    if asked.isEmpty():
+        return asked.select("asked", *found)
+    # Each step goes back by one change of the key.
+    while not asked.where(f.col("state") == _GOES_ON).isEmpty():
+        asked = kept_rows(_a_key_back(changes, lives, asked, found))
+    return _from_the_table(changes, asked, names, found, table_rows())
+
+
+def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    topic, partition, offset, deleted = (lives[name] for name in changes.columns[:4])
+    at = f.col("at")
+    earlier = reduce(
+        and_,
+        (
+            at["topic"] == topic,
+            at["partition"] == partition,
+            offset < at["offset"],
+            *(at[_key(index)] == lives[name] for index, name in enumerate(changes.key)),
+        ),
+    )
+    going_on = asked.where(f.col("state") == _GOES_ON)
+    last_row = f.struct(
+        f.col(_FROM).alias("origin"),
+        (f.col(_LIFE) == 0).alias("in_table"),
+        *(f.col(_value(index)).alias(name) for index, name in enumerate(found)),
+    )
+    seen = (
+        going_on.join(lives, earlier, "left")
+        .groupBy("asked")
+        .agg(
+            f.first("at").alias("at"),
+            *(f.first(name).alias(name) for name in found),
+            f.max_by(deleted, offset).alias("ended"),
+            f.max_by(last_row, f.when(~deleted, offset)).alias("row"),
+        )
+    )
+    row, ended = f.col("row"), f.coalesce(f.col("ended"), f.lit(False))
+    now = seen.select(
+        "asked",
+        f.when(ended & row["origin"].isNotNull(), row["origin"]).otherwise(f.col("at")).alias("at"),
+        *(f.coalesce(f.col(name), f.when(ended, row[name])).alias(name) for name in found),
+        f.when(~ended, _NOT_ENDED)
+        .when(row.isNull() | row["in_table"], _IN_THE_TABLE)
+        .when(row["origin"].isNotNull(), _GOES_ON)
+        .otherwise(_OVER)
+        .alias("state"),
+    )
+    is_all = reduce(and_, (f.col(name).isNotNull() for name in found))
+    now = now.withColumn("state", f.when(is_all, _OVER).otherwise(f.col("state")))
+    return now.unionByName(asked.where(f.col("state") != _GOES_ON))
+
+
+def _from_the_table(
+    changes: Changes, asked: DataFrame, names: Sequence[str], found: Sequence[str], table: DataFrame
+) -> DataFrame:
+    """Takes what is still missing from the table's rows of the previous keys."""
+    from pyspark.sql import functions as f
+
+    there = {name.lower(): name for name in table.columns}
+    columns = changes.columns
+    topic, partition, offset = (table[there[name.lower()]] for name in columns[:3])
+    at, state = f.col("at"), f.col("state")
+    # A row that is kept after its delete is the one, even if an earlier batch deleted it.
+    is_it = reduce(
+        and_,
+        (
+            (state == _IN_THE_TABLE) | ((state == _NOT_ENDED) & table[ENDED]),
+            offset.isNull() | ((topic == at["topic"]) & (partition == at["partition"]) & (offset < at["offset"])),
+            *(at[_key(index)] == table[there[name.lower()]] for index, name in enumerate(changes.key)),
+        ),
+    )
+    taken = [
+        f.coalesce(
+            f.col(at_),
+            f.when(table[ENDED].isNotNull(), f.struct(table[there[name.lower()]].alias("value")))
+            if name.lower() in there
+            else f.lit(None).cast(asked.schema[at_].dataType),
+        )
+        for name, at_ in zip(names, found, strict=True)
+    ]
+    return (
+        asked.join(table, is_it, "left")
+        .groupBy("asked")
+        .agg(*(f.first(value, ignorenulls=True).alias(name) for value, name in zip(taken, found, strict=True)))
+    )

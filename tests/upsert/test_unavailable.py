@@ -1,0 +1,203 @@
+"""Values that a connector left out because they did not change: the row keeps them, or the run stops."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import ConfigurationError, UnavailableValueError
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from tests import landed
+from tests.upsert.conftest import change
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+VALUE = JsonFormat(
+    schema="id BIGINT, name STRING, bio STRING, tags MAP<STRING, INT>, left_out ARRAY<STRING>, before STRUCT<id: INT>"
+)
+
+
+def told(records):
+    """As a format of change events tells it."""
+    return records.withColumnsRenamed({"left_out": "kafka_unavailable", "before": "kafka_previous_key"})
+
+
+OPTIONS = {"value_format": VALUE, "transform": told}
+
+
+def row(number, name, bio=None, *, before=None, **values):
+    """A change with all values; without a biography it is left out, as are the tags."""
+    given_values = {"bio": bio, "tags": {bio: 1}} if bio is not None else {"left_out": ["bio", "TAGS"]}
+    previous = {} if before is None else {"before": {"id": before}}
+    value = {"id": number, "name": name, **given_values, **previous, **values}
+    return json.dumps({"id": number}), json.dumps(value)
+
+
+def renamed(old, new, name):
+    """A changed key, as Debezium tells it: a delete, a tombstone, and an insert that lacks what did not change."""
+    return [change(old), change(old), row(new, name, before=old)]
+
+
+def landed_rows(table):
+    return landed.rows(table, "id", "name", "bio", "tags")
+
+
+def expected(*rows):
+    return [(number, name, bio, None if bio is None else [(bio, 1)]) for number, name, bio in rows]
+
+
+def test_a_value_that_was_left_out_is_the_one_of_the_nearest_earlier_change_or_of_the_table(
+    kafka, follow, topic, table
+):
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two"), row(3, "c", "three"), row(4, "d", "four")])
+    follow(**OPTIONS)
+    kafka.produce(
+        topic,
+        [
+            row(1, "a1"),  # from the table
+            row(2, "b1", "zwei"),
+            row(2, "b2"),
+            row(2, "b3"),  # from an earlier change of the batch
+            change(3),
+            row(3, "c1", "drei"),
+            row(3, "c2"),  # from the row that is new since the delete
+            row(4, "d1", left_out=["bio"], tags=None),  # a null is a value
+            row(5, "e", "five"),
+            *renamed(5, 6, "f"),
+            *renamed(6, 7, "g"),  # through two keys in the batch
+            row(5, "e2", "fünf"),
+        ],
+    )
+    follow(**OPTIONS)
+    assert landed_rows(table) == [
+        *expected((1, "a1", "one"), (2, "b3", "zwei"), (3, "c2", "drei")),
+        (4, "d1", "four", None),
+        *expected((5, "e2", "fünf"), (7, "g", "five")),
+    ]
+    # Through two keys in the table, and what the batch says of the first of them before.
+    kafka.produce(topic, [row(1, "a2"), *renamed(1, 8, "h"), *renamed(8, 9, "i"), row(7, "g1"), *renamed(7, 1, "j")])
+    last = follow(**OPTIONS)
+    assert landed_rows(table)[0] == expected((1, "j", "five"))[0]
+    assert landed_rows(table)[-1] == expected((9, "i", "one"))[0]
+    columns = {"kafka_unavailable", "kafka_previous_key", "_dagster_kafka_flip_unresolved"}
+    assert not columns & {name for name, _ in last.columns}
+
+    # Records that are read again change nothing, also where the batch begins amid a changed key.
+    before = landed_rows(table)
+    for start in (12, 0):
+        again = OffsetsInitializer.specific_offsets({(topic, 0): start})
+        follow(starting_offsets=again, **OPTIONS)
+        assert landed_rows(table) == before
+
+
+@pytest.mark.parametrize(
+    ("records", "at"),
+    [
+        pytest.param([row(8, "new")], 1, id="no such row"),
+        pytest.param([change(1), row(1, "again")], 2, id="deleted in the batch"),
+        pytest.param(renamed(8, 9, "x"), 3, id="no row of the previous key"),
+        pytest.param([row(2, "x", before=1)], 1, id="no delete of the previous key"),
+    ],
+)
+def test_a_value_that_nobody_has_ends_the_run_and_nothing_is_written(kafka, follow, topic, table, records, at):
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one")])
+    follow(**OPTIONS)
+    kafka.produce(topic, [*records, row(3, "c", "three")])
+    found = rf"^the connector left out a value that did not change \({topic}-0 offset {at}: bio, tags\), and it is not"
+    with pytest.raises(UnavailableValueError, match=found):
+        follow(**OPTIONS)
+    assert landed_rows(table) == expected((1, "a", "one"))
+    assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
+
+
+def test_a_previous_key_is_looked_for_in_one_batch_and_one_topic_partition(kafka, follow, topic, table):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")], partition=0)
+    follow(**OPTIONS)
+    kafka.produce(topic, [change(1)], partition=0)
+    kafka.produce(topic, [row(3, "c", before=1)], partition=1)
+    # The delete may be a later one than that of the changed key.
+    with pytest.raises(UnavailableValueError, match=rf"{topic}-1 offset 0"):
+        follow(**OPTIONS)
+    # The row is sent again.
+    kafka.produce(topic, [row(3, "c", "one"), row(4, "d", "four")], partition=1)
+    follow(**OPTIONS)
+    assert landed_rows(table) == expected((2, "b", "two"), (3, "c", "one"), (4, "d", "four"))
+    kafka.produce(topic, renamed(2, 5, "e"), partition=0)
+    with pytest.raises(UnavailableValueError, match=rf"{topic}-0 offset 5: bio, tags"):
+        follow(limits=Limits(max_records_per_batch=2), **OPTIONS)
+
+
+def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one")])
+    follow(**OPTIONS)
+    kafka.produce(topic, [row(1, "b")])
+    with pytest.raises(ConfigurationError, match=r"left out the value of bio, TAGS, which the rows don't have as a"):
+        follow(
+            target={"schema_evolution": True},
+            value_format=VALUE,
+            transform=lambda records: told(records).withColumnsRenamed({"bio": "life", "tags": "marks"}),
+        )
+    with pytest.raises(ConfigurationError, match=r"kafka_previous_key, the key that a row had before, is int and has"):
+        follow(
+            value_format=VALUE, transform=lambda rows: told(rows).withColumn("kafka_previous_key", rows.id.cast("int"))
+        )
+    assert landed_rows(table) == expected((1, "a", "one"))
+
+
+# Keys that a row may move to; a row's values are left out whenever it may be.
+_steps = st.lists(
+    st.tuples(
+        st.sampled_from(["save", "save", "keep", "keep", "move", "move", "drop"]), st.integers(0, 3), st.integers(0, 3)
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+def _records(steps, rows, counter):
+    """What Debezium would tell of these steps; changes the rows, as the database does."""
+    for step, number, other in steps:
+        counter.append(None)
+        name = f"n{len(counter)}"
+        if number not in rows or step == "save":
+            rows[number] = (name, f"b{len(counter)}")
+            yield row(number, *rows[number])
+        elif step == "keep":
+            rows[number] = (name, rows[number][1])
+            yield row(number, name)
+        elif step == "drop":
+            del rows[number]
+            yield from [change(number), change(number)]
+        elif other not in rows:
+            rows[other] = (name, rows.pop(number)[1])
+            yield from renamed(number, other, name)
+
+
+@settings(
+    max_examples=4,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(parts=st.lists(_steps, min_size=3, max_size=3))
+def test_the_table_equals_the_database_whatever_the_connector_left_out(kafka, follow, topic, tmp_path, parts):
+    name, table = f"{topic}-{uuid.uuid4().hex[:8]}", str(tmp_path / uuid.uuid4().hex)
+    kafka.create(name)
+    options = {"source": KafkaSource(topics=(name,)), "target": {"table": table}, **OPTIONS}
+    rows, counter = {}, []
+    for steps in parts:
+        kafka.produce(name, list(_records(steps, rows, counter)))
+        follow(**options)
+        assert landed_rows(table) == expected(*((number, *values) for number, values in sorted(rows.items())))
