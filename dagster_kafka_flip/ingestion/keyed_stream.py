@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -13,9 +14,10 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.change_rows import change_columns
 from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.incident import found
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Generator
 
     from pyspark.sql import DataFrame
 
@@ -126,6 +128,28 @@ def check_without_windows(target: DeltaTarget) -> None:
             "set): a change is never applied over a newer one. To build it again, use a new table"
         )
         raise ConfigurationError(msg)
+
+
+@contextlib.contextmanager
+def with_fitting_advice(target: DeltaTarget) -> Generator[None]:
+    """Errors about other logs advise what a table with a key allows: another table, and not another position.
+
+    Args:
+        target: The table and the stream.
+    """
+    try:
+        yield
+    except (ClusterChangedError, EndBeforePositionError, TopicRecreatedError) as error:
+        if not target.key:
+            raise
+        msg = (
+            f"{found(error)} Nothing was written. The rows of {target} have a key ({type(target.mode).__name__}), and "
+            "tell by their offsets which records are newer, so records with other offsets can't be applied to them. "
+            "Correct bootstrap_servers or the topic's name if they are wrong; else read the topic into a new table"
+        )
+        if isinstance(error, TopicRecreatedError):
+            raise TopicRecreatedError(msg, error.topics) from None
+        raise type(error)(msg) from None
 
 
 def check_same_offsets(

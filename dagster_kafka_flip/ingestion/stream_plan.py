@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
+from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.log_line import facts
@@ -112,6 +113,7 @@ class StreamPlanner:
         planned = self._checked(StreamPlan(anchor, source, enumerator, plan))
         overriding = self._reads.overriding
         if overriding is not None and source is overriding and anchor.state is not None:
+            check_same_offsets(self._spec.target, self._spec.target.key, anchor.state, planned.plan)
             self._log_override(overriding, anchor.state, planned.plan)
         return planned
 
@@ -185,7 +187,8 @@ class StreamPlanner:
 
     def _start(self, enumerator: SplitEnumerator) -> ReadPlan:
         """Plans, and then asks for the reader schemas that its records may have."""
-        plan = enumerator.start()
+        with with_fitting_advice(self._spec.target):
+            plan = enumerator.start()
         if not plan.is_empty:
             self._spec.decoder.renew()
         return plan

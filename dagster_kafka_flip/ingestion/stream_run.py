@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.ingestion.idle_run import idle_position, plan_without_spark
 from dagster_kafka_flip.ingestion.incidents import Incidents
+from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
 from dagster_kafka_flip.ingestion.open_stream import OpenStream
 from dagster_kafka_flip.ingestion.result import IngestResult
 from dagster_kafka_flip.ingestion.run_source import RunSource
@@ -81,7 +82,8 @@ class StreamRun:
         if self._known is None or self._reads.overriding is not None:
             return None
         source = self._reads.source
-        planned = plan_without_spark(self._spec, source, self.context, self._known, verify_after)
+        with with_fitting_advice(self._spec.target):
+            planned = plan_without_spark(self._spec, source, self.context, self._known, verify_after)
         if planned is None:
             return None
         self._is_reachable = True

@@ -15,17 +15,21 @@ from dagster_kafka_flip.table.change_errors import (
     place,
     unless,
 )
+from dagster_kafka_flip.table.schema import shaped_as
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 _LAST = "_dagster_kafka_flip_last"
 _NEXT = "_dagster_kafka_flip_next"
 _FIRST = "_dagster_kafka_flip_first"
+
+# Where Spark keeps the type of a CHAR column, which it reads as a STRING.
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 # As values of a partition column, Delta stores these texts as null.
 _NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
@@ -95,7 +99,9 @@ class Changes:
                 raise ConfigurationError(msg)
 
     def fitted(self, schema: StructType, partition_columns: Callable[[], Collection[str]], table: str) -> Changes:
-        """Checks that keys mean the same in the batch and in the table; returns the changes with what reading checks.
+        """Checks that keys mean the same in the batch and in the table; returns the changes in the table's shape.
+
+        Fields of STRUCTs that only the table has are null: a MERGE, unlike an append, does not add them.
 
         Args:
             schema: The table's columns.
@@ -104,25 +110,33 @@ class Changes:
 
         Raises:
             SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
-                compares them by their place, but writes them by their name.
+                compares them by their place, but writes them by their name. Or a key column is a CHAR.
         """
-        fields = {field.name.lower(): field.dataType for field in self.rows.schema.fields}
-        columns = {field.name.lower(): field.dataType for field in schema.fields}
-        keys = [name for name in self.key if name.lower() in columns]
-        for name in keys:
-            batch, existing = fields[name.lower()], columns[name.lower()]
-            if _shape(batch) != _shape(existing):
-                msg = (
-                    f"the key column {name} of the table {table} is {existing.simpleString()}, but "
-                    f"{batch.simpleString()} in the batch, and Spark compares the fields of a key by their order. "
-                    "Nothing was written. Declare these fields in the table's order"
+        fields = {field.name.lower(): field for field in self.rows.schema.fields}
+        columns = {field.name.lower(): field for field in schema.fields}
+        # By the names that the rows have, which a session with spark.sql.caseSensitive needs.
+        key = tuple(fields[name.lower()].name for name in self.key)
+        for name in key:
+            existing = columns.get(name.lower())
+            if existing is not None:
+                _check_key_type(fields[name.lower()].dataType, existing, table)
+        rows = self.rows
+        shaped = [
+            shaped_as(field.dataType, columns[name].dataType, field.name) if name in columns else None
+            for name, field in fields.items()
+        ]
+        if any(column is not None for column in shaped):
+            rows = rows.select(
+                *(
+                    rows[quoted(field.name)] if column is None else column.alias(field.name)
+                    for field, column in zip(fields.values(), shaped, strict=True)
                 )
-                raise SchemaMismatchError(msg)
-        texts = [name for name in keys if fields[name.lower()].typeName() in {"string", "binary", "char", "varchar"}]
-        if not texts:
-            return self
-        partitions = {name.lower() for name in partition_columns()}
-        return replace(self, partitioned_by=tuple(name for name in texts if name.lower() in partitions))
+            )
+        texts = [name for name in key if fields[name.lower()].dataType.typeName() in {"string", "binary"}]
+        partitions = {name.lower() for name in partition_columns()} if texts else set[str]()
+        return replace(
+            self, rows=rows, key=key, partitioned_by=tuple(name for name in texts if name.lower() in partitions)
+        )
 
     @property
     def landed(self) -> DataFrame:
@@ -181,6 +195,23 @@ def _is_comparable(data_type: DataType) -> bool:
     if isinstance(data_type, ArrayType):
         return _is_comparable(data_type.elementType)
     return not isinstance(data_type, (MapType, VariantType))
+
+
+def _check_key_type(batch: DataType, field: StructField, table: str) -> None:
+    if _shape(batch) != _shape(field.dataType):
+        msg = (
+            f"the key column {field.name} of the table {table} is {field.dataType.simpleString()}, but "
+            f"{batch.simpleString()} in the batch, and Spark compares the fields of a key by their order. Nothing was "
+            "written. Declare these fields in the table's order"
+        )
+        raise SchemaMismatchError(msg)
+    declared = str((field.metadata or {}).get(_CHAR_TYPE, ""))
+    if declared.startswith("char"):
+        msg = (
+            f"the key column {field.name} of the table {table} is {declared}, which Spark fills up with spaces, so "
+            "keys would not match. Nothing was written. Use a table with a STRING there; the first run creates one"
+        )
+        raise SchemaMismatchError(msg)
 
 
 def _shape(data_type: DataType) -> object:

@@ -113,6 +113,7 @@ class DeltaTable:
         self._target = target
         self._tolerated = tolerated
         self._record = record
+        self._checked: StructType | None = None
         self._location: str | None = target.location if target.is_path else None
         if self._location is not None:
             check_store(spark, self._location, single_writer=target.single_writer)
@@ -290,7 +291,7 @@ class DeltaTable:
         Raises:
             SchemaMismatchError: They don't fit.
         """
-        existing = self._schema()
+        existing = self._checked = self._schema()
         try:
             return check_schema(
                 schema,
@@ -429,8 +430,10 @@ class DeltaTable:
         """Returns Delta's id of the table; it stays when the table is moved or renamed."""
         return str(self._detail("id"))
 
-    def _partition_columns(self) -> list[str]:
-        return list(self._detail("partitionColumns"))
+    @functools.cached_property
+    def _partition_columns(self) -> tuple[str, ...]:
+        # A table that gets others is a new one.
+        return tuple(self._detail("partitionColumns"))
 
     def _detail(self, what: str) -> Any:
         detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select(what).first()
@@ -488,7 +491,7 @@ class DeltaTable:
             "spark.databricks.delta.write.txnVersion": str(document.anchor_version),
             "spark.databricks.delta.commitInfo.userMetadata": document.to_text(),
         }
-        changes = changes.fitted(self._schema(), self._partition_columns, str(self._target))
+        changes = changes.fitted(self._checked or self._schema(), lambda: self._partition_columns, str(self._target))
         latest = self._read(changes, document)
         if not latest.keys:
             # Only the position moves, and an append conflicts with nobody.

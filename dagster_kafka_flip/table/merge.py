@@ -39,8 +39,13 @@ _LITERALS = {
 _PLAIN_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_BOUND = 256
 
-# The statement holds values and names of columns: they are to mean what they are.
-_TAKEN_LITERALLY = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escapedStringLiterals": "false"}
+# The statement holds values and names of columns: they are to mean what they are, and the table's columns are to stay.
+_TAKEN_LITERALLY = {
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dagster_kafka_flip.table.sql import literal, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructField, StructType
 
 _COLUMN_MAPPING = "delta.columnMapping.mode"
@@ -162,6 +163,62 @@ def _absent(batch: StructType, table: StructType, prefix: str) -> Iterator[tuple
             yield path, field
         elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
             yield from _absent(kind, field.dataType, f"{path}.")
+
+
+def shaped_as(batch: DataType, table: DataType, name: str) -> Column | None:
+    """A column with a null in each field of a STRUCT that only the table has; None if there is none.
+
+    Args:
+        batch: The column's type in the batch.
+        table: Its type in the table.
+        name: Its name in the batch.
+    """
+    from pyspark.sql import functions as f
+
+    return _shaped(batch, table, f.col(quoted(name)))
+
+
+def _shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(batch, ArrayType) and isinstance(table, ArrayType):
+        elements = batch.elementType, table.elementType
+        return _transformed(*elements, lambda change: f.transform(column, change))
+    if isinstance(batch, MapType) and isinstance(table, MapType):
+        values = batch.valueType, table.valueType
+        return _transformed(*values, lambda change: f.transform_values(column, lambda _, value: change(value)))
+    if not isinstance(batch, StructType) or not isinstance(table, StructType):
+        return None
+    there = {field.name.lower(): field for field in table.fields}
+    parts = [
+        None if (known := there.get(field.name.lower())) is None else _shaped(field.dataType, known.dataType, inner)
+        for field in batch.fields
+        for inner in (column.getField(field.name),)
+    ]
+    names = {field.name.lower() for field in batch.fields}
+    absent = [field for field in table.fields if field.name.lower() not in names]
+    if not absent and all(part is None for part in parts):
+        return None
+    made = f.struct(
+        *(
+            (column.getField(field.name) if part is None else part).alias(field.name)
+            for field, part in zip(batch.fields, parts, strict=True)
+        ),
+        *(f.lit(None).cast(field.dataType).alias(field.name) for field in absent),
+    )
+    return f.when(column.isNotNull(), made)
+
+
+def _transformed(
+    batch: DataType, table: DataType, over: Callable[[Callable[[Column], Column]], Column]
+) -> Column | None:
+    """What becomes of an array or a map if its values change."""
+    from pyspark.sql import functions as f
+
+    if _shaped(batch, table, f.lit(None).cast(batch)) is None:
+        return None
+    return over(lambda value: value if (changed := _shaped(batch, table, value)) is None else changed)
 
 
 def _is_wider(batch: DataType, table: DataType) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_kafka_flip.errors import ConcurrentIngestionError, WriteFailedError
+from dagster_kafka_flip.errors import ConcurrentIngestionError, TopicRecreatedError, WriteFailedError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.replay import replay
@@ -205,3 +205,17 @@ def test_a_merge_reads_only_files_that_may_have_one_of_its_keys(kafka, follow, t
     kafka.produce(topic, [change(2, "d")])
     with pytest.raises(WriteFailedError):
         follow()
+
+
+def test_a_recreated_topic_is_not_advised_to_be_read_from_another_position(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    known = follow().known
+    kafka.delete(topic)
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "c")])
+    start = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0})
+    for options in ({}, {"known": known}, {"starting_offsets": start}):
+        with pytest.raises(TopicRecreatedError, match=r"key \(Upsert\), and tell by their offsets .* into a new table"):
+            follow(**options)
+    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]

@@ -221,3 +221,77 @@ def test_new_columns_are_added_and_what_others_added_is_kept(kafka, follow, spar
     assert result.column_changes == ("+ age int",)
     assert (result.merged, result.known.table_rows) == (MergedRows(0, 1, 0, 0), 2)
     assert landed.rows(table, "id", "name", "note", "age") == [(1, "c", "kept", 7), (2, "b", "kept", None)]
+
+
+def test_fields_that_only_the_table_has_are_null_as_in_an_append(kafka, follow, spark, topic, table):
+    inside = "a: INT"
+    value = f"id BIGINT, s STRUCT<{inside}>, l ARRAY<STRUCT<{inside}>>, m MAP<STRING, STRUCT<s: STRUCT<{inside}>>>"
+    options = {"value_format": JsonFormat(schema=value)}
+    kafka.create(topic)
+    kafka.produce(topic, [(change(1)[0], '{"id": 1, "s": {"a": 1}}')])
+    follow(**options)
+    for column in ("s.b", "l.element.b", "m.value.s.b"):
+        spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS ({column} INT)")
+    spark.sql(f"UPDATE delta.`{table}` SET s = named_struct('a', 1, 'b', 2)")
+    full = '"s": {"a": 3}, "l": [{"a": 4}, null], "m": {"k": {"s": {"a": 5}}}'
+    kafka.produce(topic, [(change(1)[0], f'{{"id": 1, {full}}}'), (change(2)[0], '{"id": 2}')])
+    follow(**options)
+    rows = spark.table(f"delta.`{table}`").orderBy("id").select("s", "l", "m.k.s").collect()
+    assert [tuple(map(str, row)) for row in rows] == [
+        ("Row(a=3, b=None)", "[Row(a=4, b=None), None]", "Row(a=5, b=None)"),
+        ("None", "None", "None"),
+    ]
+
+
+def test_a_char_key_is_refused(kafka, follow, spark, topic, table):
+    value = {"value_format": JsonFormat(schema="id STRING"), "key_format": JsonFormat(schema="id STRING")}
+    kafka.create(topic)
+    kafka.produce(topic, [('{"id": "a"}', '{"id": "a"}')])
+    follow(**value)
+    made = f"{table}-made"
+    columns = "kafka_key STRUCT<id: STRING>, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT"
+    spark.sql(f"CREATE TABLE delta.`{made}` (id CHAR(5), {columns}) USING delta")
+    with pytest.raises(
+        SchemaMismatchError, match=r"the key column id of the table .* is char\(5\), which Spark fills up"
+    ):
+        follow(target={"table": made, "schema_evolution": True}, **value)
+
+
+def test_the_user_s_settings_change_nothing(kafka, follow, spark, topic, table):
+    """Keys that have several spellings, and a session that is strict, or lenient, where Spark's default is not."""
+    value = JsonFormat(schema="ID DOUBLE, name STRING")
+    options = {"value_format": value, "key_format": JsonFormat(schema="id DOUBLE"), "transform": _not_a_number}
+    target = {"cluster_by": ("name",), "properties": {"delta.deletedFileRetentionDuration": "interval 0 hours"}}
+    kafka.create(topic)
+    for ansi, name in (("true", "a"), ("false", "b")):
+        strict = {
+            "spark.sql.ansi.enabled": ansi,
+            "spark.sql.caseSensitive": ansi,
+            "spark.databricks.delta.schema.autoMerge.enabled": "true",
+            "spark.sql.storeAssignmentPolicy": "STRICT" if ansi == "true" else "ANSI",
+        }
+        before = {setting: spark.conf.get(setting, None) for setting in strict}
+        zero = "0.0" if ansi == "true" else "-0.0"
+        kafka.produce(topic, [(None, f'{{"ID": {number}, "name": "{name}"}}') for number in (zero, "7.5", "99")])
+        try:
+            for setting, set_to in strict.items():
+                spark.conf.set(setting, set_to)
+            follow(target=target, **options)
+        finally:
+            for setting, set_to in before.items():
+                spark.conf.unset(setting) if set_to is None else spark.conf.set(setting, set_to)
+        rows = spark.table(f"delta.`{table}`").collect()
+        assert sorted((str(row["ID"]).lstrip("-"), row["name"]) for row in rows) == [
+            ("0.0", name),
+            ("7.5", name),
+            ("nan", name),
+        ]
+        spark.sql(f"OPTIMIZE delta.`{table}`")
+        spark.sql(f"VACUUM delta.`{table}`")
+    assert "kafka_deleted" not in spark.table(f"delta.`{table}`").columns
+
+
+def _not_a_number(records):
+    from pyspark.sql import functions as f
+
+    return records.withColumn("ID", f.when(records.ID == 99, f.lit(float("nan"))).otherwise(records.ID))
