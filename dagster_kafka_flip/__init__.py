@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import Window, Windows
-    from dagster_kafka_flip.table.mode import Append, Upsert
+    from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _HOMES = {
@@ -92,6 +92,7 @@ _HOMES = {
     "Spread": "source.limits",
     "StringFormat": "formats.string",
     "TopicPartition": "source.split",
+    "Scd2": "table.mode",
     "Upsert": "table.mode",
     "Window": "source.window",
     "Windows": "source.window",
@@ -145,6 +146,7 @@ __all__ = [
     "ProtobufFormat",
     "RawFormat",
     "ReadPlan",
+    "Scd2",
     "SchemaRegistry",
     "SchemaRegistryResource",
     "SparkResource",

@@ -74,7 +74,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "ProtobufFormat",
         "KafkaColumns",
     ),
-    "Tables": ("DeltaTarget", "Append", "Upsert", "DeadLetters", "Limits", "Windows"),
+    "Tables": ("DeltaTarget", "Append", "Upsert", "Scd2", "DeadLetters", "Limits", "Windows"),
     "Without Dagster": ("ingest", "rewrite_windows", "build_session", "LocalBroker"),
 }
 

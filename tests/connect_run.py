@@ -23,7 +23,7 @@ from dagster_kafka_flip.runtime.session import build_session
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Windows
-from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.kafka_topic import Kafka
 from tests.windows.conftest import START, hours
@@ -95,6 +95,7 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
     for name, land in (("avro", _land_avro), ("protobuf", _land_protobuf), ("json", _land_json)):
         seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, registry)
     seen["upsert"] = _follow(kafka, f"{topic}-upsert", f"{table}-upsert", session, connection)
+    seen["history"] = _keep(kafka, f"{topic}-history", f"{table}-history", session, connection)
     kafka.close()
     print(json.dumps(seen))
 
@@ -119,6 +120,32 @@ def _follow(kafka: Kafka, topic: str, table: str, session: SparkSession, connect
         told.append([*(vars(result.merged) if result.merged else {}).values(), result.records, result.known.table_rows])
     rows = session.read.format("delta").load(table).select("id", "name").collect()
     return [*told, [list(row) for row in rows], session.conf.get("spark.databricks.delta.write.txnAppId", None)]
+
+
+def _keep(kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection) -> list[object]:
+    """Keeps the history of keys, of which one changes: what each run changed, and the rows."""
+    kafka.create(topic)
+    key, left_out = '{"id": 1}', '"left_out": ["name"]'
+    told: list[object] = []
+    for records in (
+        [(key, '{"id": 1, "name": "a"}')],
+        [(key, f'{{"id": 1, {left_out}}}'), (key, None), ('{"id": 2}', f'{{"id": 2, {left_out}, "before": {key}}}')],
+    ):
+        kafka.produce(topic, records)
+        result = ingest(
+            KafkaSource(topics=(topic,)),
+            DeltaTarget(table=table, mode=Scd2(key=("id",))),
+            spark=lambda: session,
+            connection=connection,
+            key_format=JsonFormat("id INT"),
+            value_format=JsonFormat("id INT, name STRING, left_out ARRAY<STRING>, before STRUCT<id: INT>"),
+            transform=lambda rows: rows.withColumnsRenamed(
+                {"left_out": "kafka_unavailable", "before": "kafka_previous_key"}
+            ),
+        )
+        told.append([*(vars(result.merged) if result.merged else {}).values(), result.records, result.known.table_rows])
+    rows = session.read.format("delta").load(table).select("id", "name", "is_current").orderBy("id", "kafka_offset")
+    return [*told, [list(row) for row in rows.collect()]]
 
 
 def _land_windows(

@@ -37,6 +37,7 @@ from dagster_kafka_flip import (
     KafkaSource,
     Limits,
     OffsetsInitializer,
+    Scd2,
     StringFormat,
     TopicPartition,
     Upsert,
@@ -133,11 +134,18 @@ def test_a_mode_is_a_setting_of_the_table():
     target = DeltaTarget(table="lake/flights", properties={"a": "1"}, mode=Upsert(key=("id", "b")))
     assert landed(table("{type: upsert, key: [id, b]}"))[0].target == target
     assert landed(table("{type: upsert, key: [id, b]}", "lake/{topic}"))[0].target == target
+    soft = Upsert(key=("id",), order_by="b", soft_delete=True)
+    for mode, text in (
+        (soft, "{type: upsert, key: [id], order_by: b, soft_delete: true}"),
+        (Scd2(key=("id",)), "{type: scd2, key: [id]}"),
+    ):
+        assert landed(table(text))[0].target == target.model_copy(update={"mode": mode})
     assert landed(table("{type: append}"))[0].target == target.model_copy(update={"mode": Append()})
     for wrong, told in (
         ("upsert", "mode"),
         ("{type: merge}", "expected 'append', 'upsert'"),
         ("{type: upsert, key: []}", "at least one"),
+        ("{type: upsert, key: [id], order_by: b}", "order_by needs soft_delete"),
     ):
         assert told in refusal(table(wrong))
 

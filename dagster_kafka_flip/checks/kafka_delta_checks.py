@@ -34,10 +34,12 @@ from dagster_kafka_flip.checks.table_checks import (
     NO_DUPLICATE,
     NO_DUPLICATE_KEY,
     NO_GAP,
+    NO_OVERLAP,
     TableChecks,
 )
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +53,9 @@ DEFAULT_REJECTED_WITHIN = timedelta(days=1)
 _DESCRIPTIONS = {
     NO_GAP: "Each commit of the stream begins at the offsets where the previous one ended.",
     NO_DUPLICATE: "No record (by topic, partition and offset) is in the table more than once.",
-    NO_DUPLICATE_KEY: "No key of the table has more than one row.",
+    NO_DUPLICATE_KEY: "No key of the table has more than one row, or more than one current row.",
     KEYS_NOT_NULL: "No row of the table has a null in its key.",
+    NO_OVERLAP: "No row of a key's history overlaps with the next one.",
     LAG_BELOW: "The lag in offsets is within the limit.",
     WATERMARK_FRESH: "The table's watermark is recent enough, or the lag is 0.",
     SAME_LOG: "The cluster and the topics are the ones that the stream's position belongs to.",
@@ -79,10 +82,10 @@ def kafka_delta_checks(
 ) -> Sequence[AssetChecksDefinition]:
     """Creates asset checks for a Kafka Delta asset. Pass them to `Definitions(asset_checks=...)`.
 
-    `no_gap`, `no_duplicate`, `no_duplicate_key` and `keys_not_null` need Spark, unless they already passed at the
-    table's newest version. `lag_below`, `watermark_fresh`, `same_log`, `no_records_rejected_lately` and Dagster's
-    `column_schema_change` do not need Spark and are separate steps. An asset with partitions has no position, so it
-    only has the checks for duplicates and rejected records.
+    `no_gap`, `no_duplicate`, `no_duplicate_key`, `keys_not_null` and `no_overlap` need Spark, unless they already
+    passed at the table's newest version. `lag_below`, `watermark_fresh`, `same_log`, `no_records_rejected_lately`
+    and Dagster's `column_schema_change` do not need Spark and are separate steps. An asset with partitions has no
+    position, so it only has the checks for duplicates and rejected records.
 
     Args:
         asset: The asset from `kafka_delta_asset`, `build_kafka_delta_asset` or `build_kafka_delta_multi_asset`.
@@ -90,8 +93,9 @@ def kafka_delta_checks(
         gaps: Whether to check that the stream's commits have no gaps (`no_gap`). Default: yes, for a stream.
         duplicates: Whether to check for duplicate records (`no_duplicate`). Default: yes, unless the rows have a key.
         duplicate_commits: Number of latest commits whose offsets `no_duplicate` checks; None for all rows. Default: 10.
-        keys: Whether to check that each key has one row (`no_duplicate_key`) and no null (`keys_not_null`), which looks
-            at the whole table. Default: yes, for a table with Upsert.
+        keys: Whether to check that each key has one row (`no_duplicate_key`) and no null (`keys_not_null`), and with
+            Scd2 that its rows follow each other (`no_overlap`), which looks at the whole table. Default: yes, for a
+            table with Upsert or Scd2.
         identity: Whether to check that the position belongs to the current cluster and topics (`same_log`). Default:
             yes, for a stream.
         schema: Whether to check that the last materialization has the columns of the previous one
@@ -124,6 +128,7 @@ def kafka_delta_checks(
     of_the_table = [name for name, asked in ((NO_GAP, gaps and is_stream), (NO_DUPLICATE, duplicates)) if asked]
     if keys and has_key:
         of_the_table += [NO_DUPLICATE_KEY, KEYS_NOT_NULL]
+        of_the_table += [NO_OVERLAP] if isinstance(ingestion.target.mode, Scd2) else []
     of_the_log = [
         name
         for name, asked in (

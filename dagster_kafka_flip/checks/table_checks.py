@@ -15,17 +15,19 @@ from dagster import (
 
 from dagster_kafka_flip.assets.dagster_internals import AssetCheckExecutionRecordStatus
 from dagster_kafka_flip.assets.position_record import read_record
+from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
 from dagster_kafka_flip.table.commit_chain import continuity
 from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
 from dagster_kafka_flip.table.duplicates import RecordColumns, find_duplicates, offset_ranges, remade_topics
 from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.key_uniqueness import look_at_keys
+from dagster_kafka_flip.table.key_uniqueness import look_at_history, look_at_keys
+from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from dagster import AssetKey, DagsterInstance
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
@@ -37,7 +39,8 @@ NO_GAP = "no_gap"
 NO_DUPLICATE = "no_duplicate"
 NO_DUPLICATE_KEY = "no_duplicate_key"
 KEYS_NOT_NULL = "keys_not_null"
-_OF_KEYS = frozenset({NO_DUPLICATE_KEY, KEYS_NOT_NULL})
+NO_OVERLAP = "no_overlap"
+_OF_KEYS = frozenset({NO_DUPLICATE_KEY, KEYS_NOT_NULL, NO_OVERLAP})
 
 # History is read in pages from the newest commit; this many commits take about a second.
 
@@ -296,14 +299,19 @@ class TableChecks:
         target = self.ingestion.target
         table = spark.table(target.identifier)
         there = {name.lower() for name in table.columns}
-        missing = [name for name in (*target.key, *self._record_columns) if name.lower() not in there]
+        validity = VALIDITY if isinstance(target.mode, Scd2) else ()
+        missing = [name for name in (*target.key, *self._record_columns, *validity) if name.lower() not in there]
         if missing:
             for name in sorted(names):
                 yield name, self._inconclusive(name, f"The table has no column {', '.join(missing)}")
             return
+        if NO_OVERLAP in names:
+            yield NO_OVERLAP, self._no_overlap(table)
+        if isinstance(target.mode, Scd2):
+            table = table.where(IS_CURRENT)
         seen = look_at_keys(table, target.key, self._record_columns)
         columns = ", ".join(target.key)
-        rows = f"in {seen.rows} rows by {columns}"
+        rows = f"in {seen.rows} {'current ' if isinstance(target.mode, Scd2) else ''}rows by {columns}"
         doubled = (
             f"{seen.duplicate_keys} keys have several rows, {seen.surplus} rows too many {rows}, such as those of "
             f"{seen.example}. Runs never add a second row: look for another writer in the table's history, and RESTORE "
@@ -335,6 +343,23 @@ class TableChecks:
                         metadata={"rows_compared": seen.rows, **numbers},
                     ),
                 )
+
+    def _no_overlap(self, table: DataFrame) -> AssetCheckResult:
+        seen = look_at_history(table, self.ingestion.target.key, self._record_columns)
+        rows = f"in {seen.rows} rows by {', '.join(self.ingestion.target.key)}"
+        why = (
+            f"{seen.overlaps} rows overlap with the next one of their key, or their valid_from, valid_to and "
+            f"is_current contradict each other, {rows}, such as that of {seen.example}. Runs never write such "
+            "rows: look for another writer in the table's history, and RESTORE the table to the version before"
+        )
+        return AssetCheckResult(
+            check_name=NO_OVERLAP,
+            asset_key=self.key,
+            passed=not seen.overlaps,
+            severity=AssetCheckSeverity.ERROR,
+            description=f"{why if seen.overlaps else f'No row overlaps with another one of its key {rows}'}.",
+            metadata={"rows_compared": seen.rows, "overlaps": seen.overlaps},
+        )
 
     def _inconclusive(
         self, name: str, why: str, severity: AssetCheckSeverity = AssetCheckSeverity.WARN

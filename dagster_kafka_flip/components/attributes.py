@@ -66,7 +66,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Windows
-from dagster_kafka_flip.table.mode import Append, Upsert
+from dagster_kafka_flip.table.mode import Append, Mode, Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
@@ -494,14 +494,25 @@ class UpsertAttributes(Model):
 
     type: Literal["upsert"]
     key: list[str] = Field(description="The columns that identify a row.")
+    order_by: str | None = Field(
+        default=None, description="The column that says which change is newer. Needs soft_delete. Default: the offset."
+    )
+    soft_delete: bool = Field(default=False, description="Whether deleted rows stay, with kafka_deleted. Default: no.")
 
 
-_MODE_OF_TYPE: Mapping[str, type[Append | Upsert]] = {"append": Append, "upsert": Upsert}
+class Scd2Attributes(Model):
+    """The table holds the history of each key."""
+
+    type: Literal["scd2"]
+    key: list[str] = Field(description="The columns that identify what a row is about.")
 
 
-def _mode(context: ResolutionContext, value: Any) -> Append | Upsert:
+_MODE_OF_TYPE: Mapping[str, type[Mode]] = {"append": Append, "upsert": Upsert, "scd2": Scd2}
+
+
+def _mode(context: ResolutionContext, value: Any) -> Mode:
     found = rendered(context, value)
-    if isinstance(found, (Append, Upsert)):
+    if isinstance(found, (Append, Scd2, Upsert)):
         return found
     if not isinstance(found, Mapping):
         raise refused(context, f"invalid mode {found!r}; set its type ({', '.join(_MODE_OF_TYPE)}) below it")
@@ -726,7 +737,7 @@ else:
     FormatAttribute = _model_attribute(_format, _FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
     DeadLetterAttribute = _model_attribute(_dead_letter, str | model_of(DeadLetters))
-    _MODES = Annotated[AppendAttributes | UpsertAttributes, Field(discriminator="type")]
+    _MODES = Annotated[AppendAttributes | UpsertAttributes | Scd2Attributes, Field(discriminator="type")]
     TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget, mode=_MODES | None))
     LimitsAttribute = _model_attribute(_of(Limits), model_of(Limits))
     WindowsAttribute = _model_attribute(_of(Windows, max_lateness=_duration), _WINDOWS)

@@ -32,6 +32,7 @@ def change_columns(columns: KafkaColumns) -> ChangeColumns:
         partition=columns.name("partition"),
         offset=columns.name("offset"),
         deleted=columns.name("deleted"),
+        timestamp=columns.name("timestamp"),
         unavailable=columns.name("unavailable"),
         previous_key=columns.name("previous_key"),
     )

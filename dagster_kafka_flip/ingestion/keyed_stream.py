@@ -15,6 +15,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.change_rows import change_columns
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator
@@ -51,26 +52,28 @@ def check_keyed(
     """
     if not target.key:
         return
+    mode = type(target.mode).__name__
     wrong = sorted(error.__name__ for error in tolerated if error in _OTHER_OFFSETS)
     if wrong:
         msg = (
-            f"tolerate: {', '.join(wrong)} can't be tolerated with Upsert: offsets would have other records, and they "
+            f"tolerate: {', '.join(wrong)} can't be tolerated with {mode}: offsets would have other records, and they "
             "decide which record of a key is newer. Read such a topic into a new table"
         )
         raise ConfigurationError(msg)
     for what, form in (("key", decoder.key_format), ("value", decoder.value_format)):
         if form.on_error != "fail":
             msg = (
-                f"on_error={form.on_error!r} of the {what} format can't be used with Upsert: a record that can't be "
+                f"on_error={form.on_error!r} of the {what} format can't be used with {mode}: a record that can't be "
                 "decoded would replace a row with nulls. Let it fail the run, or send it to a separate table with "
                 "dead_letter= (the row then keeps its older values)"
             )
             raise ConfigurationError(msg)
-    dropped = [field for field in ("topic", "partition", "offset") if field not in decoder.columns.fields]
+    needed = ("topic", "partition", "offset", *(("timestamp",) if isinstance(target.mode, Scd2) else ()))
+    dropped = [field for field in needed if field not in decoder.columns.fields]
     if dropped:
         msg = (
-            f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with Upsert: they decide "
-            "which record of a key is newer. Keep them"
+            f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with {mode}: "
+            "they decide which record of a key is newer, and since when it holds. Keep them"
         )
         raise ConfigurationError(msg)
     landed = None if has_transform else decoder.landed_names
@@ -80,13 +83,15 @@ def check_keyed(
     deleted = change_columns(decoder.columns).deleted
     if deleted.lower() in there:
         msg = (
-            f"the records have a column {deleted}, but with Upsert the column of this name says whether a row deletes. "
+            f"the records have a column {deleted}, but with {mode} the column of this name says whether a row deletes. "
             "Set another prefix in KafkaColumns"
         )
         raise ConfigurationError(msg)
-    missing = [name for name in target.key if name.lower() not in there]
+    order = target.mode.order_by if isinstance(target.mode, Upsert) else None
+    needed = (*target.key, *(() if order is None else (order,)))
+    missing = [name for name in needed if name.lower() not in there]
     if missing:
-        msg = f"Upsert(key=...): the rows of {target} have no column {', '.join(missing)}; columns: {', '.join(landed)}"
+        msg = f"key: the rows of {target} have no column {', '.join(missing)}; columns: {', '.join(landed)}"
         raise ConfigurationError(msg)
 
 
@@ -122,10 +127,10 @@ def check_without_windows(target: DeltaTarget) -> None:
     """
     if target.key:
         msg = (
-            f"the rows of {target} have a key (Upsert), and a time window of the topic does not have all records of "
-            "a key: windows, partitions and mode: replace are for tables that are appended to. To read records "
-            "again, RESTORE the table to an earlier version, or set the position back (dagster-kafka-flip position "
-            "set): a change is never applied over a newer one. To build it again, use a new table"
+            f"the rows of {target} have a key, and a time window of the topic does not have all records of a key: "
+            "windows, partitions and mode: replace are for tables that are appended to. To read records again, "
+            "RESTORE the table to an earlier version, or set the position back (dagster-kafka-flip position set): a "
+            "change is never applied over a newer one. To build it again, use a new table"
         )
         raise ConfigurationError(msg)
 
@@ -176,8 +181,8 @@ def check_same_offsets(
     if other:
         more = f" and {len(other) - 1} more topic partitions" if len(other) > 1 else ""
         msg = (
-            f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. With Upsert, "
-            "offsets decide which record of a key is newer, so records of this log would be taken for older ones. "
+            f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. Offsets decide "
+            "which record of a key is newer, so records of this log would be taken for older ones. "
             "Nothing was changed. Read the topic into a new table"
         )
         raise ConfigurationError(msg)

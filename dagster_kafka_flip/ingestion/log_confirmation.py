@@ -125,7 +125,7 @@ class LogConfirmation:
             carried=document.routed(committed.version),
             settles=document.settles,
             doubt=doubt,
-            key=document.key,
+            mode=document.mode,
         )
         try:
             self._table.commit(self._table.no_rows(), mark)

@@ -27,6 +27,7 @@ from dagster_kafka_flip.source.offsets import OffsetsKind
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import find_anchor
+from dagster_kafka_flip.table.mode import Append, Mode, key_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
     from dagster_kafka_flip.table.written import Committed
 
+_APPEND = Append()
+
 
 @dataclass(frozen=True)
 class Move:
@@ -56,7 +59,7 @@ class Move:
         routed: The stream's last batch with a dead-letter route, which may be pending.
         settles: In a dead-letter table: the commit up to which everything is settled.
         given_up: Topic partitions that the stream gives up.
-        key: The columns that identify the table's rows; empty if rows are appended.
+        mode: What becomes of the table's rows.
     """
 
     before: EnumeratorState | None
@@ -67,7 +70,7 @@ class Move:
     routed: RoutedBatch | None = None
     settles: TableVersion | None = None
     given_up: tuple[TopicPartition, ...] = ()
-    key: tuple[str, ...] = ()
+    mode: Mode = _APPEND
 
     @property
     def read_again(self) -> Position:
@@ -144,8 +147,8 @@ def plan_move(
     after = replace(plan.state, position=position, topic_ids=ids, watermark=None)
     known = {} if before is None else before.position
     last = table.last_document(history)
-    key = () if last is None else last[1].key
-    check_same_offsets(target, key, before, plan)
+    mode = _APPEND if last is None else last[1].mode
+    check_same_offsets(target, key_of(mode), before, plan)
     table.check_taken_up(history, [tp for tp in plan.end_offsets if tp not in known], after)
     return Move(
         before=before,
@@ -156,7 +159,7 @@ def plan_move(
         routed=None if last is None else last[1].routed(last[0].version),
         settles=None if last is None else last[1].settles,
         given_up=given_up,
-        key=key,
+        mode=mode,
     )
 
 
@@ -197,6 +200,6 @@ def commit_move(move: Move, target: DeltaTarget, spark: SparkSession, reason: st
         reason=reason,
         carried=move.routed,
         settles=move.settles,
-        key=move.key,
+        mode=move.mode,
     )
     return table.commit(table.no_rows(), document)

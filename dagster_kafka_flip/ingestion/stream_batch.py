@@ -26,6 +26,7 @@ from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
+from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.spark_error import telling_line
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Landing:
                 incidents=(*incidents, *met),
                 replays=replays,
                 schemas=self._spec.decoder.schemas,
-                key=self._spec.target.key,
+                mode=self._spec.target.mode,
             )
             retrying = write_retries(self._spec.log, self._spec.target, self._spec.source, self._context, batch.splits)
             committed, watch = retrying(
@@ -278,8 +279,9 @@ class Landing:
 
     def _rows(self, rows: DataFrame) -> DataFrame | Changes:
         """The rows as the table takes them."""
-        if not self._spec.target.key:
+        mode = self._spec.target.mode
+        if isinstance(mode, Append):
             return rows
-        changes = Changes(rows, self._spec.target.key, change_columns(self._spec.decoder.columns))
+        changes = Changes.of(rows, mode, change_columns(self._spec.decoder.columns))
         changes.check(str(self._spec.target))
         return changes

@@ -23,7 +23,10 @@ NULL_KEY = "null key"
 EMPTY_KEY = "empty key"
 NULL_DELETED = "null deleted"
 TWO_ROWS = "two rows of a key"
+NULL_ORDER = "null order"
+NULL_TIME = "null time"
 TWO_PARTITIONS = "key in two topic partitions"
+SAME_ORDER = "same order in two topic partitions"
 UNAVAILABLE = "unavailable value"
 
 # What each mark is told as. No message shows the key: more people read logs than tables.
@@ -68,6 +71,30 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
             "them is to be the row of {table} is not known. Nothing of the batch was written. Producers must send all"
             " records of a key to one topic partition: were partitions added to the topic, do two producers partition"
             " differently, or is it another key than the records'? Correct it, and read the topic into a new table"
+        ),
+    ),
+    SAME_ORDER: (
+        KeyOrderUnknownError,
+        (
+            "{where} have the same key ({key}) and the same value in the column of order_by, and Kafka orders records "
+            "only within a topic partition, so which of them is to be the row of {table} is not known. Nothing of the "
+            "batch was written. Order by a column that tells them apart, such as one that the transform makes of the "
+            "value and the topic, in a new table"
+        ),
+    ),
+    NULL_ORDER: (
+        KeyOrderUnknownError,
+        (
+            "the row of {where} has a null in the column of order_by, so whether it is newer than the row of its key "
+            "in {table} is not known. Nothing of the batch was written. Fill it in the transform; a tombstone has no "
+            'value, but a timestamp: order_by="kafka_timestamp", or coalesce(updated_at, kafka_timestamp)'
+        ),
+    ),
+    NULL_TIME: (
+        KeyOrderUnknownError,
+        (
+            "the record {where} has no timestamp, so since when its row of {table} is valid is not known. Nothing of "
+            "the batch was written. Fill kafka_timestamp in the transform, such as from the value"
         ),
     ),
     UNAVAILABLE: (

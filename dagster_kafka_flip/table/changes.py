@@ -10,26 +10,45 @@ from dagster_kafka_flip.table.change_errors import (
     EMPTY_KEY,
     NULL_DELETED,
     NULL_KEY,
+    NULL_ORDER,
+    NULL_TIME,
+    SAME_ORDER,
     TWO_PARTITIONS,
     TWO_ROWS,
     place,
     unless,
 )
+from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.schema import shaped_as
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
     from pyspark.sql.types import DataType, StructField, StructType
+
+# What each row of a history has: since when it is valid, until when, and whether it still is.
+VALID_FROM, VALID_TO, IS_CURRENT = VALIDITY = ("valid_from", "valid_to", "is_current")
+
+ORIGIN = "_dagster_kafka_flip_origin"
+"""Column of changes, where deleted rows stay: the place in the log of the values; null if the batch has none."""
+
+UNRESOLVED = "_dagster_kafka_flip_unresolved"
+"""Column of changes: the columns whose value was left out, and the batch does not have."""
+
+BEGAN = "_dagster_kafka_flip_began"
+"""Column of changes: the offset with which the row began in the batch; null if it was there before."""
 
 _LAST = "_dagster_kafka_flip_last"
 _NEXT = "_dagster_kafka_flip_next"
-_FIRST = "_dagster_kafka_flip_first"
+_OTHER = "_dagster_kafka_flip_other"
+_VALUES = "_dagster_kafka_flip_values"
 
 # Where Spark keeps the type of a CHAR column, which it reads as a STRING.
 _CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+
+_NO_ORDER = frozenset({"array", "binary", "boolean", "map", "struct", "variant"})
 
 # As values of a partition column, Delta stores these texts as null.
 _NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
@@ -42,6 +61,7 @@ class ChangeColumns(NamedTuple):
     partition: str
     offset: str
     deleted: str
+    timestamp: str
     unavailable: str
     previous_key: str
 
@@ -52,17 +72,52 @@ class Changes:
 
     Attributes:
         rows: One row for each change: the columns of the table, and whether it deletes.
-        key: The columns that identify a row of the table.
+        mode: What becomes of the changes.
         columns: The columns that tell where a change comes from, and what it is.
+        key: The columns that identify a row of the table, as the rows spell them.
         partitioned_by: Those key columns with texts by which the table is partitioned.
         left_out: Columns whose value is left out in some rows, and not found in the batch; see `unavailable`.
     """
 
     rows: DataFrame
-    key: Sequence[str]
+    mode: Upsert | Scd2
     columns: ChangeColumns
+    key: tuple[str, ...]
     partitioned_by: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rows: DataFrame, mode: Upsert | Scd2, columns: ChangeColumns) -> Changes:
+        """The changes of a batch.
+
+        Args:
+            rows: One row for each change.
+            mode: What becomes of the changes.
+            columns: The columns that tell where a change comes from, and what it is.
+        """
+        return cls(rows, mode, columns, mode.key)
+
+    @property
+    def order_by(self) -> str | None:
+        """The column that says which change of a key is newer; None if the offset does."""
+        return self.mode.order_by if isinstance(self.mode, Upsert) else None
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Whether deleted rows stay in the table."""
+        return isinstance(self.mode, Upsert) and self.mode.soft_delete
+
+    @property
+    def is_history(self) -> bool:
+        """Whether the table has a row for each change of a key."""
+        return isinstance(self.mode, Scd2)
+
+    @property
+    def place(self) -> Column:
+        """Text for the place of a change's record."""
+        from pyspark.sql import functions as f
+
+        return place(*(f.col(quoted(name)) for name in self.columns[:3]))
 
     def check(self, table: str) -> None:
         """Checks that the rows have all columns that a change needs.
@@ -74,14 +129,31 @@ class Changes:
             ConfigurationError: A column is missing, or its type does not fit.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
-        missing = [name for name in (*self.key, *self.columns[:4]) if name.lower() not in fields]
-        if missing:
+        order = () if self.order_by is None else (self.order_by,)
+        time = (self.columns.timestamp,) if self.is_history else ()
+        needed = (*self.key, *order, *self.columns[:4], *time)
+        if missing := [name for name in needed if name.lower() not in fields]:
+            what = "topic, partition, offset and timestamp" if time else "topic, partition and offset"
             msg = (
-                f"the rows of {table} have no column {', '.join(missing)}, which its mode needs: Upsert(key=["
-                f"{', '.join(map(repr, self.key))}]) takes the key, the record's topic, partition and offset, and "
-                f"{self.columns.deleted} from each row. Nothing was written. Keep them in the transform"
+                f"the rows of {table} have no column {', '.join(missing)}, which its mode needs: {written(self.mode)} "
+                f"takes the key, the record's {what}, and {self.columns.deleted} from each row. Nothing was written. "
+                "Keep them in the transform"
             )
             raise ConfigurationError(msg)
+        if taken := [name for name in VALIDITY if self.is_history and name in fields]:
+            msg = (
+                f"the rows of {table} have a column {', '.join(taken)}, which Scd2 adds to each row. Nothing was "
+                "written. Rename it in the transform"
+            )
+            raise ConfigurationError(msg)
+        for name in order:
+            kind = fields[name.lower()].dataType
+            if kind.typeName() in _NO_ORDER:
+                msg = (
+                    f"the column {name} of {table} is {kind.simpleString()}, which has no order, so it can't be "
+                    "order_by. Nothing was written. Make a number or a time of it in the transform"
+                )
+                raise ConfigurationError(msg)
         deleted = fields[self.columns.deleted.lower()].dataType
         if deleted.typeName() != "boolean":
             msg = (
@@ -141,50 +213,118 @@ class Changes:
     @property
     def landed(self) -> DataFrame:
         """The rows with the columns of the table."""
-        return self.rows.drop(self.columns.deleted, self.columns.unavailable, self.columns.previous_key)
-
-    def checked(self) -> DataFrame:
-        """Returns the rows. Their query fails on one without a key, or without whether it deletes."""
         from pyspark.sql import functions as f
 
-        topic, partition, offset, deleted = (f.col(quoted(name)) for name in self.columns[:4])
-        at = place(topic, partition, offset)
+        deleted = () if self.keeps_deleted else (self.columns.deleted,)
+        rows = self.rows.drop(*deleted, self.columns.unavailable, self.columns.previous_key)
+        kinds = {VALID_FROM: "timestamp_ltz", VALID_TO: "timestamp_ltz", IS_CURRENT: "boolean"}
+        added = kinds.items() if self.is_history else ()
+        return rows.select("*", *(f.lit(None).cast(kind).alias(name) for name, kind in added))
+
+    def checked(self) -> DataFrame:
+        """Returns the rows. Their query fails on one that lacks what a change needs, such as its key."""
+        from pyspark.sql import functions as f
+
         lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
-        rows = self.rows.where(unless(f.greatest(*lacks), NULL_KEY, at))
-        rows = rows.where(unless(deleted.isNull(), NULL_DELETED, at))
-        for name in self.partitioned_by:
-            is_empty = f.col(quoted(name)).cast("string").isin(*_NULL_AS_PARTITION)
-            rows = rows.where(unless(is_empty, EMPTY_KEY, at))
+        wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
+        texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
+        wrong.extend((text.isin(*_NULL_AS_PARTITION), EMPTY_KEY) for text in texts)
+        if self.order_by is not None:
+            wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
+        if self.is_history:
+            wrong.append((f.col(quoted(self.columns.timestamp)).isNull(), NULL_TIME))
+        rows = self.rows
+        for is_wrong, mark in wrong:
+            rows = rows.where(unless(is_wrong, mark, self.place))
         return rows
 
     def latest(self) -> DataFrame:
         """Returns the last change of each key.
 
-        Its execution fails on a row without a key or without whether it deletes, on a record with several rows of one
-        key, and on a key in two topic partitions: Kafka does not tell which of them is the last.
+        Its execution fails on what `checked` refuses, on a record with several rows of one key, and on a key in two
+        topic partitions of which nothing tells the last. A deleted row that stays gets the values of the change before.
         """
+        from pyspark.sql import functions as f
+
+        last = self._numbered()
+        if self.keeps_deleted:
+            last = self._with_last_values(last)
+        return self._certain(last.where(f.col(_LAST) == 1)).drop(_LAST, _NEXT, _OTHER)
+
+    def in_order(self) -> DataFrame:
+        """Returns all changes. Its execution fails as that of `latest`."""
+        return self._certain(self._numbered()).drop(_LAST, _NEXT, _OTHER)
+
+    def _newest_first(self) -> WindowSpec:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        topic, partition, offset = (f.col(quoted(name)) for name in self.columns[:3])
-        keys = [f.col(quoted(name)) for name in self.key]
-        at = place(topic, partition, offset)
-        record = f.struct(topic.alias("topic"), partition.alias("partition"), offset.alias("offset"))
-        newest_first = Window.partitionBy(*keys).orderBy(topic.desc(), partition.desc(), offset.desc())
-        all_of_it = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-        numbered = self.checked().select(
+        names = (*(() if self.order_by is None else (self.order_by,)), *self.columns[:3])
+        return Window.partitionBy(*map(quoted, self.key)).orderBy(*(f.col(quoted(name)).desc() for name in names))
+
+    def _numbered(self) -> DataFrame:
+        """The changes of each key from the last to the first, with the next one, and one whose order is in question."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        newest_first = self._newest_first()
+        equal = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        if self.order_by is not None:
+            topic, partition = (f.col(quoted(name)) for name in self.columns[:2])
+            equal = Window.partitionBy(*map(quoted, (*self.key, self.order_by))).orderBy(topic.desc(), partition.desc())
+            equal = equal.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        return self.checked().select(
             "*",
             f.row_number().over(newest_first).alias(_LAST),
-            f.lead(record).over(newest_first).alias(_NEXT),
-            f.last(record).over(all_of_it).alias(_FIRST),
+            f.lead(self._record).over(newest_first).alias(_NEXT),
+            f.last(self._record).over(equal).alias(_OTHER),
         )
-        first, following = f.col(_FIRST), f.col(_NEXT)
-        both = f.concat(at, f.lit(" and "), place(first["topic"], first["partition"], first["offset"]))
-        is_elsewhere = (first["topic"] != topic) | (first["partition"] != partition)
-        last = numbered.where(f.col(_LAST) == 1)
-        last = last.where(unless(is_elsewhere, TWO_PARTITIONS, both))
-        last = last.where(unless(f.coalesce(following == record, f.lit(False)), TWO_ROWS, at))
-        return last.drop(_LAST, _NEXT, _FIRST)
+
+    @property
+    def _record(self) -> Column:
+        from pyspark.sql import functions as f
+
+        names = zip(self.columns[:3], ("topic", "partition", "offset"), strict=True)
+        return f.struct(*(f.col(quoted(name)).alias(field) for name, field in names))
+
+    def _certain(self, numbered: DataFrame) -> DataFrame:
+        """Fails on changes whose order is not known."""
+        from pyspark.sql import functions as f
+
+        other, record = f.col(_OTHER), self._record
+        both = f.concat(self.place, f.lit(" and "), place(other["topic"], other["partition"], other["offset"]))
+        is_elsewhere = (other["topic"] != record["topic"]) | (other["partition"] != record["partition"])
+        mark = TWO_PARTITIONS if self.order_by is None else SAME_ORDER
+        certain = numbered.where(unless(is_elsewhere, mark, both))
+        return certain.where(unless(f.coalesce(f.col(_NEXT) == record, f.lit(False)), TWO_ROWS, self.place))
+
+    def values(self) -> list[str]:
+        """The columns of a row that a delete leaves as they are."""
+        own = {name.lower() for name in (*self.key, self.order_by or "", *self.columns, UNRESOLVED, BEGAN)}
+        return [name for name in self.landed.columns if name.lower() not in own]
+
+    def _with_last_values(self, rows: DataFrame) -> DataFrame:
+        """Gives deletes the values of the change before, and all changes the place that their values are from."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        deleted = f.col(quoted(self.columns.deleted))
+        names = [*self.values(), *(name for name in (UNRESOLVED, BEGAN) if name in rows.columns)]
+        order = () if self.order_by is None else (self.order_by,)
+        origin = f.struct(*(f.col(quoted(name)) for name in (*self.columns[:3], *order)))
+        told = f.when(~deleted, f.struct(origin.alias("origin"), *(f.col(quoted(name)) for name in names)))
+        whole = self._newest_first().rowsBetween(Window.currentRow, Window.unboundedFollowing)
+        rows = rows.withColumn(_VALUES, f.first(told, ignorenulls=True).over(whole))
+        return rows.select(
+            *(
+                f.when(deleted, f.col(_VALUES)[name]).otherwise(f.col(quoted(name))).alias(name)
+                if name in names
+                else f.col(quoted(name))
+                for name in rows.columns
+                if name != _VALUES
+            ),
+            f.col(_VALUES)["origin"].alias(ORIGIN),
+        )
 
 
 def _is_comparable(data_type: DataType) -> bool:

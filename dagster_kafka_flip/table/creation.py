@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.incomplete_log import has_first_commit, is_free
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, key_text
+from dagster_kafka_flip.table.keyed_table import mode_properties
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
 from dagster_kafka_flip.table.spark_error import is_not_there
@@ -43,7 +43,7 @@ def create_statement(target: DeltaTarget, schema: StructType) -> str:
     if WINDOWS_PROPERTY not in properties:
         properties[STREAMS_PROPERTY] = "true"
     if target.key:
-        properties[KEY_PROPERTY] = key_text(target.key)
+        properties |= mode_properties(target.mode)
         # A merge then marks the rows that it replaces, and doesn't write their files again.
         properties.setdefault("delta.enableDeletionVectors", "true")
     pairs = (f"{literal(key)} = {literal(value)}" for key, value in properties.items())

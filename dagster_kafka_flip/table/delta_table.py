@@ -22,7 +22,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.change_errors import error_of
-from dagster_kafka_flip.table.changes import Changes
+from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
 from dagster_kafka_flip.table.creation import check_catalog_lasts, check_place_is_free, create_statement
 from dagster_kafka_flip.table.history import (
     WRITES,
@@ -37,7 +37,7 @@ from dagster_kafka_flip.table.history import (
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
 from dagster_kafka_flip.table.incomplete_log import remove_remnant
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_key, check_only_stream, key_of
+from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
 from dagster_kafka_flip.table.merge import merging, read
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
@@ -51,7 +51,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_not_there,
     telling_line,
 )
-from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_lock import check_store, store_lock
 from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared, overlap
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
@@ -227,9 +227,9 @@ class DeltaTable:
 
     def _check_mode(self, anchor: Anchor) -> None:
         if anchor.document is not None:
-            check_key(self._target, anchor.document.key, f"version {anchor.table_version}")
+            check_mode(self._target, anchor.document.mode, f"version {anchor.table_version}")
         elif anchor.is_recorded:
-            check_key(self._target, key_of(self.properties()), f"table property {KEY_PROPERTY}")
+            check_mode(self._target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
 
     def _check_forgotten(self, streams: Collection[str], commits: Sequence[Commit]) -> None:
         versions = self._log().transaction_versions(TRANSACTION_PREFIX, commits[0].version)
@@ -395,7 +395,7 @@ class DeltaTable:
         if WINDOWS_PROPERTY in properties:
             raise self._is_of_windows("")
         if KEY_PROPERTY in properties:
-            check_key(self._target, key_of(properties), f"table property {KEY_PROPERTY}")
+            check_mode(self._target, created_for(properties), f"table property {KEY_PROPERTY}")
 
     def _is_of_windows(self, since: str) -> WindowsChangedError:
         msg = (
@@ -514,7 +514,7 @@ class DeltaTable:
             with held(contextlib.nullcontext()) as nothing:
                 run_interruptibly(
                     self._spark,
-                    lambda: found.append(read(changes, self._rows_before)),
+                    lambda: found.append(read(changes, lambda: self._rows_before(changes))),
                     write_tag(document.attempt),
                     nothing,
                 )
@@ -524,11 +524,17 @@ class DeltaTable:
             raise self.failed(error) from error
         return found[0]
 
-    def _rows_before(self) -> DataFrame:
+    def _rows_before(self, changes: Changes) -> DataFrame:
         """The table's rows, with whether a row was deleted and is kept."""
         from pyspark.sql import functions as f
 
-        return self._spark.table(self._target.identifier).withColumn(ENDED, f.lit(False))
+        rows = self._spark.table(self._target.identifier)
+        ended = f.lit(False)
+        if changes.keeps_deleted:
+            ended = f.coalesce(f.col(quoted(changes.columns.deleted)), ended)
+        elif changes.is_history:
+            ended = ~f.coalesce(f.col(IS_CURRENT), ended)
+        return rows.withColumn(ENDED, ended)
 
     def _evolve(self, rows: DataFrame) -> None:
         """Adds new columns to the table, and widens types, in a commit without rows."""

@@ -11,6 +11,7 @@ from dagster_kafka_flip.source.serializer import from_document, to_document
 from dagster_kafka_flip.source.state import SPLIT_SERIALIZER, STATE_SERIALIZER
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.marked_json import read_marked
+from dagster_kafka_flip.table.mode import Append, Mode, key_of, kind_of, mode_of
 from dagster_kafka_flip.table.table_version import TableVersion
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.state import EnumeratorState
 
 DOCUMENT_VERSION = 1
+_APPEND = Append()
 _MARK = "dagster-kafka-flip"
 
 
@@ -47,7 +49,7 @@ class CommitDocument:
             a registry.
         doubt: Open question about the previous commit that stops runs until a user decides; None if there is none.
         replays: In a replay table: the commit whose splits were replayed.
-        key: The columns that identify the table's rows; empty if rows are appended.
+        mode: What became of the rows.
     """
 
     stream: str
@@ -67,7 +69,12 @@ class CommitDocument:
     replays: TableVersion | None = None
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
     doubt: str | None = None
-    key: tuple[str, ...] = ()
+    mode: Mode = _APPEND
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify the table's rows; empty if rows are appended."""
+        return key_of(self.mode)
 
     def routed(self, version: int) -> RoutedBatch | None:
         """The last batch with a dead-letter route, as of this document.
@@ -108,6 +115,7 @@ class CommitDocument:
             document["doubt"] = self.doubt
         lists: dict[str, Any] = {
             "key": list(self.key),
+            "mode": kind_of(self.mode),
             "incidents": [incident.to_json() for incident in self.incidents],
             "schemas": {side: list(frames) for side, frames in self.schemas.items()},
         }
@@ -143,5 +151,5 @@ class CommitDocument:
             replays=None if (replays := document.get("replays")) is None else TableVersion.from_json(replays),
             schemas=document.get("schemas", {}),
             doubt=document.get("doubt"),
-            key=tuple(document.get("key", ())),
+            mode=mode_of(tuple(document.get("key", ())), document.get("mode", {})),
         )

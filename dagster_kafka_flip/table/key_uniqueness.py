@@ -1,16 +1,17 @@
-"""Looks at the keys of a table: which have several rows, and which rows have none."""
+"""Looks at the keys of a table: which have several rows, which rows have none, and whether histories overlap."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.table.changes import IS_CURRENT, VALID_FROM, VALID_TO
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from dagster_kafka_flip.table.duplicates import RecordColumns
 
@@ -45,14 +46,7 @@ def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -
     from pyspark.sql import functions as f
 
     keys = [f.col(quoted(name)).alias(f"key_{index}") for index, name in enumerate(key)]
-    record = f.concat_ws(
-        "",
-        f.col(quoted(columns.topic)),
-        f.lit("-"),
-        f.col(quoted(columns.partition)),
-        f.lit(" offset "),
-        f.col(quoted(columns.offset)),
-    )
+    record = _record(columns)
     names = [f"key_{index}" for index in range(len(key))]
     lacks = f.lit(False)
     for name in names:
@@ -78,3 +72,59 @@ def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -
         surplus=found["surplus"],
         example=None if example is None else f"{example['one']} and {example['other']}",
     )
+
+
+@dataclass(frozen=True)
+class HistorySeen:
+    """Result of a look at the history of all keys.
+
+    Attributes:
+        rows: Number of rows.
+        overlaps: Number of rows that are valid until after the next one of their key begins, or that end before they
+            begin, or whose `is_current` contradicts this.
+        example: The record that one of them comes from; None if there is none.
+    """
+
+    rows: int
+    overlaps: int
+    example: str | None
+
+
+def look_at_history(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> HistorySeen:
+    """Counts rows of a history that contradict each other, in one pass.
+
+    Args:
+        table: The table.
+        key: The columns that identify what a row is about.
+        columns: The columns that identify a row's record.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    keys = [f.col(quoted(name)) for name in key]
+    since, until = f.col(VALID_FROM), f.col(VALID_TO)
+    in_order = Window.partitionBy(*keys).orderBy(since, until.asc_nulls_last(), f.col(quoted(columns.offset)))
+    following = f.lead(f.struct(since)).over(in_order)[VALID_FROM]
+    is_wrong = (
+        since.isNull()
+        | f.coalesce(until < since, f.lit(False))
+        | (following.isNotNull() & f.coalesce(following < until, f.lit(True)))
+        | ~f.coalesce(f.col(IS_CURRENT) == until.isNull(), f.lit(False))
+    )
+    record = _record(columns)
+    (found,) = (
+        table.select(is_wrong.alias("is_wrong"), record.alias("record"))
+        .agg(
+            f.count(f.lit(1)), f.count(f.when(f.col("is_wrong"), 1)), f.min(f.when(f.col("is_wrong"), f.col("record")))
+        )
+        .collect()
+    )
+    return HistorySeen(*found)
+
+
+def _record(columns: RecordColumns) -> Column:
+    """Text for a row's record, such as `orders-0 offset 17`."""
+    from pyspark.sql import functions as f
+
+    topic, partition, offset = (f.col(quoted(name)) for name in (columns.topic, columns.partition, columns.offset))
+    return f.concat_ws("", topic, f.lit("-"), partition, f.lit(" offset "), offset)

@@ -1,4 +1,4 @@
-"""Checks that a table is written in one mode alone: rows are appended, or they are upserted by one key."""
+"""Checks that a table is written in one mode alone."""
 
 from __future__ import annotations
 
@@ -7,59 +7,68 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import TableModeError
 from dagster_kafka_flip.table.history import documented
-from dagster_kafka_flip.table.mode import same_key
+from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from dagster_kafka_flip.table.history import Commit
+    from dagster_kafka_flip.table.mode import Mode
     from dagster_kafka_flip.table.target import DeltaTarget
 
 KEY_PROPERTY = "dagster-kafka-flip.key"
-"""Table property of a table that was created to be upserted: its key."""
+"""Table property of a table that was created for rows with a key: the key."""
+
+_KIND_PROPERTY = "dagster-kafka-flip.mode"
 
 
-def key_text(key: tuple[str, ...]) -> str:
-    """A key as the table's property has it.
+def mode_properties(mode: Mode) -> dict[str, str]:
+    """The properties of a table that is created for a mode.
 
     Args:
-        key: Names of columns.
+        mode: The mode.
     """
-    return json.dumps(list(key))
+    if isinstance(mode, Append):
+        return {}
+    kind = kind_of(mode)
+    return {KEY_PROPERTY: json.dumps(list(mode.key)), **({_KIND_PROPERTY: json.dumps(kind)} if kind else {})}
 
 
-def key_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The key that a table was created with; empty if there is none.
+def created_for(properties: Mapping[str, str]) -> Mode:
+    """The mode that a table was created for.
 
     Args:
         properties: The table's properties.
     """
-    text = properties.get(KEY_PROPERTY)
-    if text is None:
-        return ()
+    names = _parsed(properties.get(KEY_PROPERTY, "[]"))
+    kind = _parsed(properties.get(_KIND_PROPERTY, "{}"))
+    key = tuple(map(str, names)) if isinstance(names, list) else (properties[KEY_PROPERTY],)
+    return mode_of(key, kind if isinstance(kind, dict) else {})
+
+
+def _parsed(text: str) -> Any:
     try:
-        names: Any = json.loads(text)
+        return json.loads(text)
     except ValueError:
-        return (text,)
-    return tuple(map(str, names)) if isinstance(names, list) else (text,)
+        return None
 
 
-def check_key(target: DeltaTarget, key: tuple[str, ...], where: str) -> None:
-    """Checks that a target has the key by which its table is written.
+def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
+    """Checks that a target has the mode in which its table is written.
 
     Args:
         target: The table and the stream.
-        key: The table's key; empty if rows are appended to it.
+        mode: The table's mode.
         where: Where this is told, for the message.
 
     Raises:
         TableModeError: It has another one.
     """
-    if same_key(key, target.key):
+    if same_mode(mode, target.mode):
         return
     msg = (
-        f"the table {target} is written with {_mode(key)} ({where}), but the stream {target.stream!r} has "
-        f"{_mode(target.key)}. Nothing was written. Set this mode back, or use another table: its first run reads "
+        f"the table {target} is written with {written(mode)} ({where}), but the stream {target.stream!r} has "
+        f"{written(target.mode)}. Nothing was written. Set this mode back, or use another table: its first run reads "
         "everything that the topic holds"
     )
     raise TableModeError(msg)
@@ -73,18 +82,14 @@ def check_only_stream(target: DeltaTarget, history: Iterable[Commit]) -> None:
         history: The table's commits.
 
     Raises:
-        TableModeError: One of the two upserts.
+        TableModeError: The rows of one of the two have a key.
     """
     for commit, document in documented(history):
         if document.stream != target.stream and (target.key or document.key):
             msg = (
-                f"the stream {document.stream!r} writes to {target} with {_mode(document.key)} (version "
-                f"{commit.version}), and the stream {target.stream!r} has {_mode(target.key)}. Nothing was written. A "
-                "table whose rows have a key belongs to one stream: let one source read all topics, or use another "
+                f"the stream {document.stream!r} writes to {target} with {written(document.mode)} (version "
+                f"{commit.version}), and the stream {target.stream!r} has {written(target.mode)}. Nothing was written. "
+                "A table whose rows have a key belongs to one stream: let one source read all topics, or use another "
                 "table"
             )
             raise TableModeError(msg)
-
-
-def _mode(key: tuple[str, ...]) -> str:
-    return f"Upsert(key=[{', '.join(map(repr, key))}])" if key else "Append()"

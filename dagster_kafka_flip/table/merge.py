@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
-from dagster_kafka_flip.table.change_errors import TWO_PARTITIONS, UNAVAILABLE, raising
+from dagster_kafka_flip.table.change_errors import SAME_ORDER, TWO_PARTITIONS, UNAVAILABLE, raising
+from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_TO
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.unavailable import IN_TABLE, UNRESOLVED, filled
+from dagster_kafka_flip.table.unavailable import filled
+from dagster_kafka_flip.table.validity import ENDS, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -50,11 +52,11 @@ _TAKEN_LITERALLY = {
 
 @dataclass(frozen=True)
 class LatestChanges:
-    """The last change of each key of a batch, read once.
+    """What a merge applies: the last change of each key of a batch, or rows that begin and end. Read once.
 
     Attributes:
-        rows: The changes.
-        keys: Number of keys.
+        rows: The rows.
+        keys: Their number, and that of changes that do nothing.
         bounds: SQL conditions that the rows of all these keys fulfil: files of the table outside need not be read.
         left_out: Columns whose value some changes don't have.
     """
@@ -66,7 +68,7 @@ class LatestChanges:
 
 
 def read(changes: Changes, table_rows: Callable[[], DataFrame]) -> LatestChanges:
-    """Reads the batch once: keeps the last change of each key, and tells what the merge needs to know of them.
+    """Reads the batch once: keeps what of it is applied, and tells what the merge needs to know of it.
 
     Args:
         changes: The batch.
@@ -78,17 +80,21 @@ def read(changes: Changes, table_rows: Callable[[], DataFrame]) -> LatestChanges
     from pyspark.sql import functions as f
 
     changes = filled(changes, table_rows)
-    rows = kept_rows(changes.latest())
-    types = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
-    columns = [(name, types[name.lower()]) for name in changes.key if types[name.lower()] in _LITERALS]
+    rows = kept_rows(changes.in_order() if changes.is_history else changes.latest())
+    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    columns = [(name, types[name]) for name in changes.key if types[name] in _LITERALS]
     ends = [(name, kind, operator) for name, kind in columns for operator in (">=", "<=")]
     (found,) = rows.agg(
         f.count(f.lit(1)),
         *((f.min if operator == ">=" else f.max)(quoted(name)).cast("string") for name, _, operator in ends),
     ).collect()
-    keys, *values = found
-    bounds = (_bound(*end, value) for end, value in zip(ends, values, strict=True))
-    return LatestChanges(rows, int(keys), tuple(bound for bound in bounds if bound is not None), changes.left_out)
+    count, *values = found
+    bounds = tuple(bound for end, value in zip(ends, values, strict=True) if (bound := _bound(*end, value)) is not None)
+    if not changes.is_history or not count:
+        return LatestChanges(rows, int(count), bounds, changes.left_out)
+    table = table_rows().alias(_TABLE).where(" AND ".join(bounds) or "true")
+    done = versions(changes, rows, int(count), table)
+    return LatestChanges(done.rows, done.number + done.unchanged, bounds)
 
 
 def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None:
@@ -135,42 +141,95 @@ def statement(target: DeltaTarget, changes: Changes, latest: LatestChanges, sour
         latest: What was read of it.
         source: Identifier of the view with the changes.
     """
-    names = changes.landed.columns
-    topic, partition, offset, deleted = (quoted(name) for name in changes.columns[:4])
     old, new = _TABLE, _CHANGES
     matches = [f"{old}.{quoted(name)} = {new}.{quoted(name)}" for name in changes.key]
-    at = f"{new}.{topic}, '-', {new}.{partition}, ' offset ', {new}.{offset}"
-    there = f"{old}.{topic}, '-', {old}.{partition}, ' offset ', {old}.{offset}"
-    # A row without an offset was not written by a stream, and is older than every record.
-    is_newer = (
-        f"CASE WHEN {old}.{offset} IS NULL THEN true "
-        f"WHEN {old}.{topic} <> {new}.{topic} OR {old}.{partition} <> {new}.{partition} "
-        f"THEN {raising('boolean', TWO_PARTITIONS, at, literal(' and '), there)} "
-        f"ELSE {new}.{offset} > {old}.{offset} END"
-    )
-
-    def updated(name: str) -> str:
-        if name.lower() not in {each.lower() for each in latest.left_out}:
-            return there_is(name, f"NOT {new}.{IN_TABLE}")
-        is_missing = f"array_contains({new}.{UNRESOLVED}, {literal(name)})"
-        return f"CASE WHEN {is_missing} THEN {old}.{quoted(name)} ELSE {new}.{quoted(name)} END"
-
-    def there_is(name: str, is_nowhere: str = "true") -> str:
-        """The value; fails where a value is missing. Not in a condition: Delta asks them of all rows."""
-        if not latest.left_out or name.lower() != changes.columns.offset.lower():
-            return f"{new}.{quoted(name)}"
-        fails = raising("bigint", UNAVAILABLE, at, literal(": "), f"array_join({new}.{UNRESOLVED}, ', ')")
-        return f"CASE WHEN size({new}.{UNRESOLVED}) > 0 AND {is_nowhere} THEN {fails} ELSE {new}.{quoted(name)} END"
-
+    clauses = _ending(changes) if changes.is_history else _replacing(changes, latest)
+    if changes.is_history:
+        offset = quoted(changes.columns.offset)
+        matches += [f"{new}.{quoted(ENDS)}", f"{old}.{quoted(IS_CURRENT)}", f"{old}.{offset} <=> {new}.{offset}"]
     return " ".join(
         [
             f"MERGE INTO {target.identifier} AS {old} USING {source} AS {new}",
             f"ON {' AND '.join([*matches, *latest.bounds])}",
-            f"WHEN MATCHED AND {new}.{deleted} AND ({is_newer}) THEN DELETE",
-            f"WHEN MATCHED AND NOT {new}.{deleted} AND ({is_newer})",
-            f"THEN UPDATE SET {', '.join(f'{quoted(name)} = {updated(name)}' for name in names)}",
-            f"WHEN NOT MATCHED AND NOT {new}.{deleted}",
-            f"THEN INSERT ({', '.join(map(quoted, names))})",
-            f"VALUES ({', '.join(map(there_is, names))})",
+            *clauses,
         ]
     )
+
+
+def _ending(changes: Changes) -> list[str]:
+    """Ends the current rows of keys that changed, and adds the rows that follow them."""
+    names, until = changes.landed.columns, quoted(VALID_TO)
+    return [
+        f"WHEN MATCHED THEN UPDATE SET {until} = {_CHANGES}.{until}, {quoted(IS_CURRENT)} = false",
+        f"WHEN NOT MATCHED AND NOT {_CHANGES}.{quoted(ENDS)}",
+        f"THEN INSERT ({', '.join(map(quoted, names))})",
+        f"VALUES ({', '.join(f'{_CHANGES}.{quoted(name)}' for name in names)})",
+    ]
+
+
+def _place(row: str, changes: Changes) -> str:
+    topic, partition, offset = (f"{row}.{quoted(name)}" for name in changes.columns[:3])
+    return f"concat({topic}, '-', {partition}, ' offset ', {offset})"
+
+
+def _is_newer(row: str, changes: Changes) -> str:
+    """Whether a change, or the one that its values are from, is newer than the table's row; fails if it isn't known."""
+    old = _TABLE
+    topic, partition, offset = (quoted(name) for name in changes.columns[:3])
+    is_elsewhere = f"{old}.{topic} <> {row}.{topic} OR {old}.{partition} <> {row}.{partition}"
+    mark, by_order, no_order = TWO_PARTITIONS, "", ""
+    if changes.order_by is not None:
+        order = quoted(changes.order_by)
+        mark, no_order = SAME_ORDER, f" OR {old}.{order} IS NULL"
+        by_order = f"WHEN {row}.{order} <> {old}.{order} THEN {row}.{order} > {old}.{order} "
+    fails = raising("boolean", mark, _place(row, changes), literal(" and "), _place(old, changes))
+    # A row without an offset was not written by a stream, and is older than every record.
+    return (
+        f"CASE WHEN {old}.{offset} IS NULL{no_order} THEN true {by_order}"
+        f"WHEN {is_elsewhere} THEN {fails} ELSE {row}.{offset} > {old}.{offset} END"
+    )
+
+
+def _replacing(changes: Changes, latest: LatestChanges) -> list[str]:
+    """Replaces the rows of keys that changed, deletes them, or marks them as deleted."""
+    names, old, new = changes.landed.columns, _TABLE, _CHANGES
+    offset, deleted = (quoted(name) for name in changes.columns[2:4])
+    is_newer = _is_newer(new, changes)
+    # A delete that is kept leaves the values as they are, unless the batch has newer ones.
+    stays = f"{new}.{deleted} AND ({new}.{ORIGIN} IS NULL OR NOT ({_is_newer(f'{new}.{ORIGIN}', changes)}))"
+    values = set(changes.values()) if changes.keeps_deleted else set[str]()
+
+    def updated(name: str) -> str:
+        value = f"{new}.{quoted(name)}"
+        if name in latest.left_out:
+            is_missing = f"array_contains({new}.{UNRESOLVED}, {literal(name)})"
+            value = f"CASE WHEN {is_missing} THEN {old}.{quoted(name)} ELSE {value} END"
+        if name in values:
+            return f"CASE WHEN {stays} THEN {old}.{quoted(name)} ELSE {value} END"
+        if not latest.left_out or quoted(name) != offset:
+            return value
+        is_nowhere = f"coalesce({old}.{offset} < {new}.{BEGAN}, {old}.{offset} IS NULL AND {new}.{BEGAN} IS NOT NULL)"
+        if changes.keeps_deleted:
+            is_nowhere = f"NOT ({stays}) AND ({is_nowhere} OR {old}.{deleted})"
+        return unless_missing(value, is_nowhere)
+
+    def unless_missing(value: str, is_nowhere: str = "true") -> str:
+        """Fails where a value is missing. Not in a condition: Delta asks those of all rows."""
+        lacks = f"size({new}.{UNRESOLVED}) > 0 AND {is_nowhere}"
+        where = (_place(new, changes), literal(": "), f"array_join({new}.{UNRESOLVED}, ', ')")
+        return f"CASE WHEN {lacks} THEN {raising('bigint', UNAVAILABLE, *where)} ELSE {value} END"
+
+    def inserted(name: str) -> str:
+        value = f"{new}.{quoted(name)}"
+        return unless_missing(value) if latest.left_out and quoted(name) == offset else value
+
+    sets = ", ".join(f"{quoted(name)} = {updated(name)}" for name in names)
+    inserts = f"THEN INSERT ({', '.join(map(quoted, names))})", f"VALUES ({', '.join(map(inserted, names))})"
+    if changes.keeps_deleted:
+        return [f"WHEN MATCHED AND ({is_newer}) THEN UPDATE SET {sets}", "WHEN NOT MATCHED", *inserts]
+    return [
+        f"WHEN MATCHED AND {new}.{deleted} AND ({is_newer}) THEN DELETE",
+        f"WHEN MATCHED AND NOT {new}.{deleted} AND ({is_newer}) THEN UPDATE SET {sets}",
+        f"WHEN NOT MATCHED AND NOT {new}.{deleted}",
+        *inserts,
+    ]

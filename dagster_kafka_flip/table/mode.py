@@ -1,27 +1,23 @@
-"""What becomes of a batch's rows in the table: they are appended, or each replaces the row of its key."""
+"""What becomes of a batch's rows in the table: they are appended, replace the row of their key, or end it."""
 
 from __future__ import annotations
 
-from pydantic import field_validator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import field_validator, model_validator
 
 from dagster_kafka_flip.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Append(Settings):
     """Each row of a batch is added to the table."""
 
 
-class Upsert(Settings):
-    """The table holds the current row of each key: a row of a batch replaces the one with its key, or deletes it.
-
-    A row deletes if its column `kafka_deleted` (with the prefix of KafkaColumns) is true. It is true for tombstones:
-    records with a null value. The transform gets this column, may set it for other rows, and must keep it, and the
-    record's topic, partition and offset. The table has all columns but `kafka_deleted`.
-
-    Attributes:
-        key: The columns that identify a row. None of them may be null, also not in a tombstone's row: if the key
-            format gives a STRUCT with fields of these names, a tombstone's columns are filled from there.
-    """
+class _Keyed(Settings):
+    """Rows have a key."""
 
     key: tuple[str, ...]
 
@@ -42,11 +38,111 @@ class Upsert(Settings):
         return key
 
 
-def same_key(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether two keys have the same columns; their order and case don't matter.
+class Upsert(_Keyed):
+    """The table holds the current row of each key: a row of a batch replaces the one with its key, or deletes it.
+
+    A row deletes if its column `kafka_deleted` (with the prefix of KafkaColumns) is true. It is true for tombstones:
+    records with a null value. The transform gets this column, may set it for other rows, and must keep it, and the
+    record's topic, partition and offset. The table has all columns but `kafka_deleted`.
+
+    Attributes:
+        key: The columns that identify a row. None of them may be null, also not in a tombstone's row: if the key
+            format gives a STRUCT with fields of these names, a tombstone's columns are filled from there.
+        order_by: The column that says which change of a key is newer: the one with the higher value; of equal values
+            in one topic partition the one with the higher offset. Then a key may be in several topic partitions. Needs
+            `soft_delete`. Default: the offset, within one topic partition.
+        soft_delete: Whether deleted rows stay, with their last values and `kafka_deleted`, which is then a column of
+            the table. Default: no.
+    """
+
+    order_by: str | None = None
+    soft_delete: bool = False
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Upsert:
+        if self.order_by is None:
+            return self
+        if not self.soft_delete:
+            msg = (
+                "order_by needs soft_delete=True: a row that is gone leaves nothing to compare with, so an older "
+                "change that is read later would bring it back"
+            )
+            raise ValueError(msg)
+        if self.order_by.lower() in {name.lower() for name in self.key}:
+            msg = f"order_by: {self.order_by!r} is a column of the key"
+            raise ValueError(msg)
+        return self
+
+
+class Scd2(_Keyed):
+    """The table holds the history of each key (a slowly changing dimension of type 2).
+
+    Each change of a key ends the row that was valid (`valid_to`, `is_current`), and adds one that is valid from then on
+    (`valid_from`); a delete only ends it. The times are those of the records; changes follow each other by offset.
+    What deletes, and which columns a transform must keep, is as in `Upsert`, and also the record's timestamp.
+
+    Attributes:
+        key: The columns that identify what a row is about; see `Upsert`.
+    """
+
+
+Mode = Append | Upsert | Scd2
+
+
+def key_of(mode: Mode) -> tuple[str, ...]:
+    """The columns that identify a row; empty if rows are appended.
 
     Args:
-        one: Names of columns.
-        other: Names of columns.
+        mode: The mode.
     """
-    return sorted(name.lower() for name in one) == sorted(name.lower() for name in other)
+    return () if isinstance(mode, Append) else mode.key
+
+
+def kind_of(mode: Mode) -> dict[str, Any]:
+    """What a mode says beside its key, as JSON; empty for `Append` and plain `Upsert`.
+
+    Args:
+        mode: The mode.
+    """
+    if isinstance(mode, Upsert):
+        told = {"order_by": mode.order_by, "soft_delete": mode.soft_delete}
+        return {name: value for name, value in told.items() if value}
+    return {"history": True} if isinstance(mode, Scd2) else {}
+
+
+def mode_of(key: tuple[str, ...], kind: Mapping[str, Any]) -> Mode:
+    """The mode with a key and what else it says.
+
+    Args:
+        key: The columns that identify a row; empty if rows are appended.
+        kind: See `kind_of`.
+    """
+    if not key:
+        return Append()
+    return Scd2(key=key) if kind.get("history") else Upsert(key=key, **kind)
+
+
+def same_mode(one: Mode, other: Mode) -> bool:
+    """Whether two modes are the same; order and case of a key's columns don't matter.
+
+    Args:
+        one: A mode.
+        other: A mode.
+    """
+    keys = [sorted(name.lower() for name in key_of(mode)) for mode in (one, other)]
+    kinds = [{name: str(value).lower() for name, value in kind_of(mode).items()} for mode in (one, other)]
+    return keys[0] == keys[1] and kinds[0] == kinds[1]
+
+
+def written(mode: Mode) -> str:
+    """A mode as it is written in Python.
+
+    Args:
+        mode: The mode.
+    """
+    if isinstance(mode, Append):
+        return "Append()"
+    options = [f"key=[{', '.join(map(repr, mode.key))}]"]
+    if isinstance(mode, Upsert):
+        options += [f"{name}={value!r}" for name, value in kind_of(mode).items()]
+    return f"{type(mode).__name__}({', '.join(options)})"

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings import Settings, expect
 from dagster_kafka_flip.table.layout import check_layout_names
-from dagster_kafka_flip.table.mode import Append, Upsert
+from dagster_kafka_flip.table.mode import Append, Scd2, Upsert, key_of
 from dagster_kafka_flip.table.sql import quoted
 
 _NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^.]+)")
@@ -47,7 +47,7 @@ class DeltaTarget(Settings):
             topics, so renaming them does not read records again. With an asset for each topic, `{topic}` and `{name}`
             are replaced in it. Default: `main`.
         mode: What becomes of a batch's rows: `Append()` adds them (default), `Upsert(key=["id"])` keeps the current row
-            of each key.
+            of each key, `Scd2(key=["id"])` the history of each key.
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.
         properties: Delta table properties, when the table is created.
@@ -59,7 +59,7 @@ class DeltaTarget(Settings):
 
     table: str = Field(min_length=1)
     stream: str = "main"
-    mode: Append | Upsert = Append()
+    mode: Append | Upsert | Scd2 = Append()
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = Field(default_factory=dict[str, str])
@@ -127,8 +127,8 @@ class DeltaTarget(Settings):
     @field_validator("mode", mode="before")
     @classmethod
     def _check_mode(cls, mode: Any) -> Any:
-        if not isinstance(mode, (Append, Upsert)):
-            msg = 'mode: expected Append() or Upsert(key=["id"])'
+        if not isinstance(mode, (Append, Upsert, Scd2)):
+            msg = 'mode: expected Append(), Upsert(key=["id"]) or Scd2(key=["id"])'
             raise ValueError(msg)  # noqa: TRY004 - pydantic reports only a ValueError
         return mode
 
@@ -144,7 +144,7 @@ class DeltaTarget(Settings):
     @property
     def key(self) -> tuple[str, ...]:
         """The columns that identify a row; empty if rows are appended."""
-        return self.mode.key if isinstance(self.mode, Upsert) else ()
+        return key_of(self.mode)
 
     @property
     def is_path(self) -> bool:

@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.table.changes import BEGAN, UNRESOLVED, Changes
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, DataFrame
-
-    from dagster_kafka_flip.table.changes import Changes
-
-UNRESOLVED = "_dagster_kafka_flip_unresolved"
-"""Column of changes: the columns whose value the batch does not have."""
-
-IN_TABLE = "_dagster_kafka_flip_in_table"
-"""Column of changes: whether the table's row of the key has these values."""
 
 ENDED = "_dagster_kafka_flip_ended"
 """Column of the table's rows: whether the row was deleted, and is kept."""
@@ -34,6 +27,13 @@ _PREVIOUS = "_dagster_kafka_flip_previous"
 _BEGINS = "_dagster_kafka_flip_begins"
 _LIFE = "_dagster_kafka_flip_life"
 _FROM = "_dagster_kafka_flip_from"
+
+# Columns of the search for values under previous keys, beside which a table's own columns stand.
+_ASKED = "_dagster_kafka_flip_asked"
+_AT = "_dagster_kafka_flip_at"
+_STATE = "_dagster_kafka_flip_state"
+_LAST_ROW = "_dagster_kafka_flip_last_row"
+_HAS_ENDED = "_dagster_kafka_flip_has_ended"
 
 # How far the search for the values of a row under its previous keys is.
 _GOES_ON = "goes on"
@@ -69,6 +69,14 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     if not told:
         return replace(changes, rows=rows.drop(columns.unavailable, columns.previous_key))
     landed = changes.landed.columns
+    if changes.order_by is not None:
+        msg = (
+            f"the connector left out the value of {', '.join(told.values())}, and with order_by an older change may "
+            "be read later, so the value that did not change is not known. Nothing was written. Let the connector tell "
+            "all values (REPLICA IDENTITY FULL in PostgreSQL), or leave order_by out: the topic of a connector has all "
+            "records of a key in one topic partition"
+        )
+        raise ConfigurationError(msg)
     unknown = [told[name] for name in sorted(told.keys() - {name.lower() for name in landed})]
     if unknown:
         msg = (
@@ -82,7 +90,7 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     lives = kept_rows(_lives(changes, rows, names))
     answers = _under_previous_keys(changes, lives, names, table_rows)
     found = [f"_dagster_kafka_flip_found_{index}" for index in range(len(names))]
-    joined = lives.join(answers, lives[_FROM] == answers["asked"], "left")
+    joined = lives.join(answers, lives[_FROM] == answers[_ASKED], "left")
     value = {
         name: f.coalesce(f.col(_value(index)), f.col(at))
         for index, (name, at) in enumerate(zip(names, found, strict=True))
@@ -100,7 +108,7 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
                 if name.lower() not in {columns.unavailable.lower(), columns.previous_key.lower()}
             ),
             f.filter(missing, lambda name: name.isNotNull()).alias(UNRESOLVED),
-            (f.col(_LIFE) == 0).alias(IN_TABLE),
+            f.col(BEGAN),
         ),
         left_out=tuple(names),
     )
@@ -149,6 +157,7 @@ def _lives(changes: Changes, rows: DataFrame, names: Sequence[str]) -> DataFrame
     )
     return rows.select(
         "*",
+        f.when(f.col(_LIFE) > 0, first["offset"]).alias(BEGAN),
         f.when(first["key"].isNotNull(), origin).alias(_FROM),
         *(f.last(known(name), ignorenulls=True).over(of_life).alias(_value(index)) for index, name in enumerate(names)),
     )
@@ -197,14 +206,14 @@ def _under_previous_keys(
     deleted = f.col(quoted(changes.columns.deleted))
     asked = kept_rows(
         lives.where(~deleted & f.col(_FROM).isNotNull() & is_missing)
-        .select(f.col(_FROM).alias("asked"))
+        .select(f.col(_FROM).alias(_ASKED))
         .distinct()
-        .select("asked", f.col("asked").alias("at"), *nothing, f.lit(_GOES_ON).alias("state"))
+        .select(_ASKED, f.col(_ASKED).alias(_AT), *nothing, f.lit(_GOES_ON).alias(_STATE))
     )
     if asked.isEmpty():
-        return asked.select("asked", *found)
+        return asked.select(_ASKED, *found)
     # Each step goes back by one change of the key.
-    while not asked.where(f.col("state") == _GOES_ON).isEmpty():
+    while not asked.where(f.col(_STATE) == _GOES_ON).isEmpty():
         asked = kept_rows(_a_key_back(changes, lives, asked, found))
     return _from_the_table(changes, asked, names, found, table_rows())
 
@@ -213,7 +222,7 @@ def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Seq
     from pyspark.sql import functions as f
 
     topic, partition, offset, deleted = (lives[name] for name in changes.columns[:4])
-    at = f.col("at")
+    at = f.col(_AT)
     earlier = reduce(
         and_,
         (
@@ -223,7 +232,7 @@ def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Seq
             *(at[_key(index)] == lives[name] for index, name in enumerate(changes.key)),
         ),
     )
-    going_on = asked.where(f.col("state") == _GOES_ON)
+    going_on = asked.where(f.col(_STATE) == _GOES_ON)
     last_row = f.struct(
         f.col(_FROM).alias("origin"),
         (f.col(_LIFE) == 0).alias("in_table"),
@@ -231,28 +240,28 @@ def _a_key_back(changes: Changes, lives: DataFrame, asked: DataFrame, found: Seq
     )
     seen = (
         going_on.join(lives, earlier, "left")
-        .groupBy("asked")
+        .groupBy(_ASKED)
         .agg(
-            f.first("at").alias("at"),
+            f.first(_AT).alias(_AT),
             *(f.first(name).alias(name) for name in found),
-            f.max_by(deleted, offset).alias("ended"),
-            f.max_by(last_row, f.when(~deleted, offset)).alias("row"),
+            f.max_by(deleted, offset).alias(_HAS_ENDED),
+            f.max_by(last_row, f.when(~deleted, offset)).alias(_LAST_ROW),
         )
     )
-    row, ended = f.col("row"), f.coalesce(f.col("ended"), f.lit(False))
+    row, ended = f.col(_LAST_ROW), f.coalesce(f.col(_HAS_ENDED), f.lit(False))
     now = seen.select(
-        "asked",
-        f.when(ended & row["origin"].isNotNull(), row["origin"]).otherwise(f.col("at")).alias("at"),
+        _ASKED,
+        f.when(ended & row["origin"].isNotNull(), row["origin"]).otherwise(f.col(_AT)).alias(_AT),
         *(f.coalesce(f.col(name), f.when(ended, row[name])).alias(name) for name in found),
         f.when(~ended, _NOT_ENDED)
         .when(row.isNull() | row["in_table"], _IN_THE_TABLE)
         .when(row["origin"].isNotNull(), _GOES_ON)
         .otherwise(_OVER)
-        .alias("state"),
+        .alias(_STATE),
     )
     is_all = reduce(and_, (f.col(name).isNotNull() for name in found))
-    now = now.withColumn("state", f.when(is_all, _OVER).otherwise(f.col("state")))
-    return now.unionByName(asked.where(f.col("state") != _GOES_ON))
+    now = now.withColumn(_STATE, f.when(is_all, _OVER).otherwise(f.col(_STATE)))
+    return now.unionByName(asked.where(f.col(_STATE) != _GOES_ON))
 
 
 def _from_the_table(
@@ -261,30 +270,31 @@ def _from_the_table(
     """Takes what is still missing from the table's rows of the previous keys."""
     from pyspark.sql import functions as f
 
-    there = {name.lower(): name for name in table.columns}
-    columns = changes.columns
+    columns, there = changes.columns, {name.lower(): name for name in table.columns}
     topic, partition, offset = (table[there[name.lower()]] for name in columns[:3])
-    at, state = f.col("at"), f.col("state")
-    # A row that is kept after its delete is the one, even if an earlier batch deleted it.
-    is_it = reduce(
+    at, state, row = f.col(_AT), f.col(_STATE), f.col(_LAST_ROW)
+    is_older = reduce(
         and_,
         (
-            (state == _IN_THE_TABLE) | ((state == _NOT_ENDED) & table[ENDED]),
+            state.isin(_IN_THE_TABLE, _NOT_ENDED),
             offset.isNull() | ((topic == at["topic"]) & (partition == at["partition"]) & (offset < at["offset"])),
             *(at[_key(index)] == table[there[name.lower()]] for index, name in enumerate(changes.key)),
         ),
     )
-    taken = [
-        f.coalesce(
-            f.col(at_),
-            f.when(table[ENDED].isNotNull(), f.struct(table[there[name.lower()]].alias("value")))
-            if name.lower() in there
-            else f.lit(None).cast(asked.schema[at_].dataType),
+    known = [(name, at_) for name, at_ in zip(names, found, strict=True) if name.lower() in there]
+    values = [f.struct(table[there[name.lower()]].alias("value")).alias(at_) for name, at_ in known]
+    seen = (
+        asked.join(table, is_older, "left")
+        .groupBy(_ASKED)
+        .agg(
+            f.first(_STATE).alias(_STATE),
+            *(f.first(name).alias(name) for name in found),
+            f.max_by(f.struct(table[ENDED].alias("ended"), *values), f.coalesce(offset, f.lit(-1))).alias(_LAST_ROW),
         )
-        for name, at_ in zip(names, found, strict=True)
-    ]
-    return (
-        asked.join(table, is_it, "left")
-        .groupBy("asked")
-        .agg(*(f.first(value, ignorenulls=True).alias(name) for value, name in zip(taken, found, strict=True)))
+    )
+    # A row that is kept after its delete is the one, even if an earlier batch deleted it.
+    is_it = row["ended"].isNotNull() & ((state == _IN_THE_TABLE) | row["ended"])
+    taken = {at_: f.when(is_it, row[at_]) for _, at_ in known}
+    return seen.select(
+        _ASKED, *(f.coalesce(f.col(name), taken[name]).alias(name) if name in taken else f.col(name) for name in found)
     )

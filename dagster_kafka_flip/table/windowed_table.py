@@ -24,7 +24,7 @@ from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.history import Effect, commits_that_count, effect_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError
-from dagster_kafka_flip.table.keyed_table import check_key
+from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import is_fenced_out, is_outside_of_predicate, telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -478,7 +478,7 @@ class RepairedTable(WindowedTable):
             )
             raise ConfigurationError(msg)
         if anchor.document is not None:
-            check_key(self._target, anchor.document.key, f"version {anchor.table_version}")
+            check_mode(self._target, anchor.document.mode, f"version {anchor.table_version}")
         earlier = earlier_rows(commits_that_count(self._table.commits(), self._table.restored_versions), anchor.state)
         return WindowsLook(
             anchor.table_version,

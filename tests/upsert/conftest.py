@@ -10,6 +10,7 @@ import pytest
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -39,3 +40,21 @@ def follow(connection, spark_of, topic, table):
         )
 
     return run
+
+
+@pytest.fixture
+def around_the_merge(monkeypatch):
+    """Does something before or after the next merge."""
+
+    def install(before=lambda: None, after=lambda: None):
+        original = DeltaTable._merge
+
+        def merge(self, *arguments):
+            monkeypatch.setattr(DeltaTable, "_merge", original)
+            before()
+            original(self, *arguments)
+            after()
+
+        monkeypatch.setattr(DeltaTable, "_merge", merge)
+
+    return install

@@ -18,7 +18,7 @@ from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.written import MergedRows
 from tests import landed
@@ -29,24 +29,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 class _DiedError(BaseException):
     """What a kill looks like from inside: nothing of the package may handle it."""
-
-
-@pytest.fixture
-def around_the_merge(monkeypatch):
-    """Does something before or after the next merge."""
-
-    def install(before=lambda: None, after=lambda: None):
-        original = DeltaTable._merge
-
-        def merge(self, *arguments):
-            monkeypatch.setattr(DeltaTable, "_merge", original)
-            before()
-            original(self, *arguments)
-            after()
-
-        monkeypatch.setattr(DeltaTable, "_merge", merge)
-
-    return install
 
 
 def _die():
@@ -145,6 +127,35 @@ def test_of_two_runs_at_once_one_applies_a_batch_and_the_other_finds_out(
     assert outcomes[0].merged == MergedRows(1, 0, 1, 0)
     assert landed.rows(table, "id", "name") == [(2, "b"), (3, "c")]
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
+
+
+@pytest.mark.parametrize("mode", [Upsert(key=("id",), soft_delete=True), Scd2(key=("id",))], ids=["soft", "history"])
+def test_what_dies_runs_twice_or_is_changed_by_others_leaves_the_other_modes_right(
+    kafka, follow, spark, topic, table, around_the_merge, monkeypatch, mode
+):
+    target = {"mode": mode}
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    for when in ("before", "after"):
+        around_the_merge(**{when: _die})
+        with pytest.raises(_DiedError):
+            follow(target=target)
+    assert landed.operations(table) == ["CREATE TABLE", "MERGE"]
+    assert follow(target=target).is_idle
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    kafka.produce(topic, [change(1, "c"), change(2), change(3, "d")])
+    monkeypatch.setattr("dagster_kafka_flip.table.delta_table.store_lock", lambda *_, **__: contextlib.nullcontext())
+    around_the_merge(before=lambda: follow(target=target))
+    with pytest.raises(ConcurrentIngestionError):
+        follow(target=target)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 3")
+    kafka.produce(topic, [change(1)])
+    around_the_merge(before=lambda: spark.sql(f"UPDATE delta.`{table}` SET name = 'x' WHERE id = 2"))
+    follow(target=target)
+    if isinstance(mode, Upsert):
+        assert landed.rows(table, "id", "name", "kafka_deleted") == [(1, "c", True), (2, "x", True)]
+    else:
+        assert landed.rows(table, "id", "name", "is_current") == [(1, "a", False), (1, "c", False), (2, "x", False)]
 
 
 def test_after_a_restore_the_changes_are_applied_again(kafka, follow, spark, topic, table):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import uuid
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 from tests import landed
 from tests.upsert.conftest import change
 
@@ -26,6 +30,13 @@ _changelog = st.lists(
     min_size=1,
     max_size=12,
 )
+_AS_GIVEN = settings(
+    max_examples=6,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def fold(changelog):
@@ -39,13 +50,7 @@ def fold(changelog):
     return sorted(rows.items())
 
 
-@settings(
-    max_examples=6,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@_AS_GIVEN
 @given(parts=st.lists(_changelog, min_size=2, max_size=3), cut=st.sampled_from([None, 1, 3, 5]), again=st.booleans())
 def test_the_table_equals_a_fold_of_the_topic(kafka, follow, topic, tmp_path, parts, cut, again):
     name, table = f"{topic}-{uuid.uuid4().hex[:8]}", str(tmp_path / uuid.uuid4().hex)
@@ -70,3 +75,111 @@ def test_the_table_equals_a_fold_of_the_topic(kafka, follow, topic, tmp_path, pa
         assert landed.rows(table, "id", "name") == expected
         assert repeated.known.table_rows == len(expected)
     assert follow(source=source, target={"table": table}).is_idle
+
+
+def with_deletes(changelog):
+    """The rows that a loop leaves which marks what is deleted."""
+    rows = {}
+    for number, name in changelog:
+        rows[number] = (name if name is not None else rows.get(number, (None,))[0], name is None)
+    return sorted((number, *row) for number, row in rows.items())
+
+
+def newest(changelog):
+    """The rows that the highest rank of each key leaves; which values a deleted row has depends on the batches."""
+    rows = {}
+    for number, name, rank in changelog:
+        if rank > rows.get(number, (0, ""))[0]:
+            rows[number] = (rank, name)
+    return sorted((number, rank, name or "", name is None) for number, (rank, name) in rows.items())
+
+
+def history(changelog):
+    """The history that a loop writes: a row for each value, that ends with the next change of its key."""
+    rows, last = {}, {}
+    for number, name, seconds in changelog:
+        last[number] = max(seconds, last.get(number, 0))
+        of_key = rows.setdefault(number, [])
+        if of_key and of_key[-1][3] is None:
+            of_key[-1][3] = last[number]
+        if name is not None:
+            of_key.append([number, name, last[number], None])
+    return sorted(tuple(map(_text, row)) for row in itertools.chain(*rows.values()))
+
+
+def _text(value):
+    return "" if value is None else str(value)
+
+
+def _gone(records):
+    from pyspark.sql import functions as f
+
+    return records.withColumn("kafka_deleted", f.col("name").isNull())
+
+
+_RANKED = JsonFormat(schema="id BIGINT, name STRING, rank BIGINT")
+
+
+def _history_rows(table):
+    since, until = "date_part('epoch', valid_from)", "coalesce(date_part('epoch', valid_to), -1)"
+    rows = landed.rows(table, "id", "name", since, until, "is_current")
+    assert all(is_current == (until < 0) for *_, until, is_current in rows)
+    return sorted(
+        (str(number), name, str(int(since)), "" if until < 0 else str(int(until)))
+        for number, name, since, until, _ in rows
+    )
+
+
+@settings(parent=_AS_GIVEN, max_examples=2)
+@given(
+    parts=st.lists(_changelog.filter(lambda changes: len(changes) > 5), min_size=3, max_size=3),
+    order=st.randoms(use_true_random=False),
+    cut=st.sampled_from([None, 2, 4]),
+)
+def test_each_mode_equals_its_fold_also_after_a_restore_and_when_records_are_read_again(
+    kafka, follow, spark, topic, tmp_path, parts, order, cut
+):
+    """One topic for all: a table with deleted rows, one in the order of a column, and a history."""
+    sizes = [len(part) for part in parts]
+    ranks = list(range(1, sum(sizes) + 1))
+    order.shuffle(ranks)
+    # Times go back now and then.
+    times = [1_767_225_600 + 10 * number - order.choice([0, 0, 35]) for number in range(sum(sizes))]
+    changes = [(*each, rank, time) for each, rank, time in zip(itertools.chain(*parts), ranks, times, strict=True)]
+    name, folder = f"{topic}-{uuid.uuid4().hex[:8]}", tmp_path / uuid.uuid4().hex
+    kafka.create(name, partitions=_PARTITIONS)
+    kafka.create(f"{name}-ranked", partitions=_PARTITIONS)
+    for_all: dict[str, Any] = {"value_format": _RANKED, "transform": _gone, "source": KafkaSource(topics=(name,))}
+    ranked = {**for_all, "source": KafkaSource(topics=(f"{name}-ranked",))}
+    modes = {
+        "soft": (Upsert(key=("id",), soft_delete=True), for_all),
+        "ranked": (Upsert(key=("id",), order_by="rank", soft_delete=True), ranked),
+        "history": (Scd2(key=("id",)), for_all),
+    }
+    done = 0
+    for step, size in enumerate(sizes):
+        part = changes[done : done + size]
+        done += size
+        for number, value, rank, time in part:
+            record = None, json.dumps({"id": number, "name": value, "rank": rank})
+            kafka.produce(name, [record], partition=number % _PARTITIONS, timestamp=time * 1000)
+            kafka.produce(f"{name}-ranked", [record], partition=rank % _PARTITIONS, timestamp=time * 1000)
+        seen = changes[:done]
+        for mode, (settings_of, options) in modes.items():
+            target = {"table": str(folder / mode), "mode": settings_of}
+            follow(target=target, limits=Limits(max_records_per_batch=cut if step == 0 else None), **options)
+            if step == 1:
+                spark.sql(f"RESTORE delta.`{folder / mode}` TO VERSION AS OF 1")
+                follow(target=target, **options)
+            elif step == len(sizes) - 1:
+                repeated = follow(target=target, starting_offsets=OffsetsInitializer.earliest(), **options)
+                assert (repeated.merged.inserted, repeated.merged.updated) == (0, 0)
+        assert landed.rows(folder / "soft", "id", "name", "kafka_deleted") == with_deletes(
+            (number, value) for number, value, *_ in seen
+        )
+        kept = "CASE WHEN kafka_deleted THEN '' ELSE name END"
+        assert landed.rows(folder / "ranked", "id", "rank", kept, "kafka_deleted") == newest(
+            (number, value, rank) for number, value, rank, _ in seen
+        )
+        expected = history((number, value, time) for number, value, _, time in seen)
+        assert _history_rows(folder / "history") == expected

@@ -25,8 +25,9 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, key_of
-from dagster_kafka_flip.table.mode import Append, Upsert
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, created_for, mode_properties
+from dagster_kafka_flip.table.mode import Append, Scd2, Upsert, key_of, same_mode
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.source.plans import make_plan
@@ -39,12 +40,12 @@ TARGET = DeltaTarget(table="lake/orders", mode=Upsert(key=("id",)))
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        ("upsert", r"mode: expected Append\(\) or Upsert\(key=\[\"id\"\]\)"),
-        ({"key": ["id"]}, r"mode: expected Append\(\) or Upsert"),
-        (Upsert, r"mode: expected Append\(\) or Upsert"),
+        ("upsert", r"mode: expected Append\(\), Upsert\(key=\[\"id\"\]\) or Scd2\(key=\[\"id\"\]\)"),
+        ({"key": ["id"]}, r"mode: expected Append\(\), Upsert"),
+        (Upsert, r"mode: expected Append\(\), Upsert"),
     ],
 )
-def test_a_mode_is_one_of_two_settings(mode, told):
+def test_a_mode_is_one_of_three_settings(mode, told):
     with pytest.raises(ConfigurationError, match=told):
         DeltaTarget(table="t", mode=mode)
 
@@ -59,8 +60,9 @@ def test_a_mode_is_one_of_two_settings(mode, told):
     ],
 )
 def test_a_key_has_columns(key, told):
-    with pytest.raises(ConfigurationError, match=told):
-        Upsert(key=key)
+    for mode in (Upsert, Scd2):
+        with pytest.raises(ConfigurationError, match=told):
+            mode(key=key)
 
 
 def test_a_mode_is_append_unless_another_is_set():
@@ -132,7 +134,31 @@ def test_a_position_does_not_move_to_a_log_whose_offsets_have_other_records():
 
 @pytest.mark.parametrize(("text", "key"), [(None, ()), ('["a", "b"]', ("a", "b")), ("a", ("a",)), ("1", ("1",))])
 def test_the_key_in_a_table_s_properties_is_read_whatever_it_is(text, key):
-    assert key_of({} if text is None else {KEY_PROPERTY: text}) == key
+    assert key_of(created_for({} if text is None else {KEY_PROPERTY: text})) == key
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Append(),
+        Upsert(key=("id",)),
+        Upsert(key=("id", "b"), soft_delete=True),
+        Upsert(key=("id",), soft_delete=True, order_by="at"),
+        Scd2(key=("id",)),
+    ],
+)
+def test_a_mode_stands_in_properties_and_documents(mode):
+    assert created_for(mode_properties(mode)) == mode
+    state = make_plan({0: (3, 10)}, "orders").state
+    document = CommitDocument("main", "a", "r", 0, 0, (), state, mode=mode)
+    assert CommitDocument.from_text(document.to_text()) == document
+
+
+def test_the_case_and_order_of_a_key_s_columns_make_no_other_mode():
+    one = Upsert(key=("id", "b"), soft_delete=True, order_by="at")
+    assert same_mode(one, Upsert(key=("B", "ID"), soft_delete=True, order_by="AT"))
+    for other in (Append(), Scd2(key=one.key), Upsert(key=one.key), Upsert(key=one.key, soft_delete=True)):
+        assert not same_mode(one, other)
 
 
 @pytest.mark.kafka

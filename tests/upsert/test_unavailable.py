@@ -25,8 +25,12 @@ VALUE = JsonFormat(
 
 
 def told(records):
-    """As a format of change events tells it."""
-    return records.withColumnsRenamed({"left_out": "kafka_unavailable", "before": "kafka_previous_key"})
+    """As a format of change events tells it. Further columns have names that mean something inside."""
+    from pyspark.sql import functions as f
+
+    further = {name: f.lit(name) for name in ("at", "state", "row", "asked", "ended", "key", "offset")}
+    named = {"left_out": "kafka_unavailable", "before": "kafka_previous_key"}
+    return records.withColumnsRenamed(named).withColumns(further)
 
 
 OPTIONS = {"value_format": VALUE, "transform": told}

@@ -1,0 +1,141 @@
+"""The history of keys: which rows a batch of changes adds, and which ones it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.table.change_errors import TWO_PARTITIONS, UNAVAILABLE, place, unless
+from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, UNRESOLVED, VALID_FROM, VALID_TO
+from dagster_kafka_flip.table.sql import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from dagster_kafka_flip.table.changes import Changes
+
+ENDS = "_dagster_kafka_flip_ends"
+"""Column of rows for a merge: whether the row ends one of the table, with its key and offset, or is a new one."""
+
+_BEFORE = "_dagster_kafka_flip_before"
+_SINCE = "_dagster_kafka_flip_since"
+_UNTIL = "_dagster_kafka_flip_until"
+_NUMBER = "_dagster_kafka_flip_number"
+_COUNTS = "_dagster_kafka_flip_counts"
+
+
+class Versions(NamedTuple):
+    """What a batch does to the history of its keys.
+
+    Attributes:
+        rows: Rows to add, and to end.
+        number: Their number.
+        unchanged: Number of changes that do nothing: older than the history, or deletes of what is not there.
+    """
+
+    rows: DataFrame
+    number: int
+    unchanged: int
+
+
+def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) -> Versions:
+    """Finds what changes add to the history of their keys, and what they end.
+
+    Changes up to the last one in the table are not applied again. A row is never valid before the one that it follows:
+    if a record has an earlier timestamp than the one before it, both changed at the later of these times.
+
+    Args:
+        changes: The batch, with what was left out filled in.
+        rows: Its changes in order; they are kept.
+        total: Their number.
+        table: The table's rows that may have one of the keys.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    columns = changes.columns
+    topic, partition, offset, deleted, timestamp = (f.col(quoted(name)) for name in columns[:5])
+    keys = [f.col(quoted(name)) for name in changes.key]
+    joined = _with_last_rows(changes, rows, table)
+    before = f.col(_BEFORE)
+    there = place(before["topic"], before["partition"], before["offset"])
+    is_elsewhere = (before["topic"] != topic) | (before["partition"] != partition)
+    both = f.concat(changes.place, f.lit(" and "), there)
+    joined = joined.where(unless(before["offset"].isNotNull() & is_elsewhere, TWO_PARTITIONS, both))
+    fresh = joined.where(before["offset"].isNull() | (offset > before["offset"]))
+    in_order = Window.partitionBy(*keys).orderBy(offset)
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    since = f.greatest(f.max(timestamp).over(so_far), before["valid_from"], before["valid_to"])
+    fresh = fresh.select("*", since.alias(_SINCE), f.row_number().over(in_order).alias(_NUMBER))
+    is_first = f.col(_NUMBER) == 1
+    was_there = f.coalesce(
+        f.when(is_first, before["is_current"]).otherwise(~f.lag(deleted).over(in_order)), f.lit(False)
+    )
+    fresh = fresh.select("*", f.lead(_SINCE).over(in_order).alias(_UNTIL), (~deleted | was_there).alias(_COUNTS))
+    left_out = {name: before[name] for name in changes.left_out}
+    if left_out:
+        goes_on = before["is_current"] & (f.col(BEGAN).isNull() | (before["offset"] >= f.col(BEGAN)))
+        lacks = ~deleted & (f.size(UNRESOLVED) > 0) & ~f.coalesce(goes_on, f.lit(False))
+        names = f.concat(changes.place, f.lit(": "), f.array_join(UNRESOLVED, ", "))
+        fresh = fresh.where(unless(lacks, UNAVAILABLE, names))
+    fresh = kept_rows(fresh)
+
+    def value(name: str) -> Column:
+        column = f.col(quoted(name))
+        if name not in left_out:
+            return column
+        return f.when(f.array_contains(UNRESOLVED, name), left_out[name]).otherwise(column)
+
+    own = [name for name in changes.landed.columns if name not in (VALID_FROM, VALID_TO, IS_CURRENT, UNRESOLVED, BEGAN)]
+    added = fresh.where(~deleted).select(
+        *(value(name).alias(name) for name in own),
+        f.col(_SINCE).alias(VALID_FROM),
+        f.col(_UNTIL).alias(VALID_TO),
+        f.col(_UNTIL).isNull().alias(IS_CURRENT),
+        f.lit(False).alias(ENDS),
+    )
+    named = {name: f.col(quoted(name)) for name in changes.key}
+    kinds = {field.name: field.dataType for field in added.schema.fields}
+    told = {**named, columns.offset: before["offset"], VALID_TO: f.col(_SINCE), ENDS: f.lit(True)}
+    ended = fresh.where(is_first & f.coalesce(before["is_current"], f.lit(False))).select(
+        *(told.get(name, f.lit(None).cast(kinds[name])).alias(name) for name in added.columns)
+    )
+    (counted,) = fresh.agg(
+        f.count(f.when(~deleted, 1)),
+        f.count(f.when(is_first & before["is_current"], 1)),
+        f.count(f.when(f.col(_COUNTS), 1)),
+    ).collect()
+    return Versions(added.unionByName(ended), counted[0] + counted[1], total - counted[2])
+
+
+def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
+    """Adds to each change the last row of its key in the table."""
+    from pyspark.sql import functions as f
+
+    columns, there = changes.columns, {name.lower(): name for name in table.columns}
+
+    def of_table(name: str) -> Column:
+        return table[quoted(there[name.lower()])]
+
+    keys = [f"_dagster_kafka_flip_key_{index}" for index in range(len(changes.key))]
+    row = f.struct(
+        of_table(columns.topic).alias("topic"),
+        of_table(columns.partition).alias("partition"),
+        of_table(columns.offset).alias("offset"),
+        of_table(VALID_FROM).alias("valid_from"),
+        of_table(VALID_TO).alias("valid_to"),
+        of_table(IS_CURRENT).alias("is_current"),
+        *(
+            (of_table(name) if name.lower() in there else f.lit(None).cast(rows.schema[name].dataType)).alias(name)
+            for name in changes.left_out
+        ),
+    )
+    # A row without an offset was not written by a stream, and is older than every record.
+    newest = f.struct(f.coalesce(of_table(columns.offset), f.lit(-1)), of_table(IS_CURRENT), of_table(VALID_FROM))
+    asked = rows.select(
+        *(f.col(quoted(name)).alias(key) for name, key in zip(changes.key, keys, strict=True))
+    ).distinct()
+    on = [f.col(key) == of_table(name) for key, name in zip(keys, changes.key, strict=True)]
+    last = asked.join(table, on).groupBy(*keys).agg(f.max_by(row, newest).alias(_BEFORE))
+    same = [rows[quoted(name)] == last[key] for key, name in zip(keys, changes.key, strict=True)]
+    return rows.join(last, same, "left").drop(*keys)
