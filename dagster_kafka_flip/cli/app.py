@@ -13,6 +13,7 @@ from dagster_kafka_flip.cli.backfill import backfill
 from dagster_kafka_flip.cli.broker import broker
 from dagster_kafka_flip.cli.plan import plan
 from dagster_kafka_flip.cli.position import position
+from dagster_kafka_flip.cli.rebuild import rebuild_command
 from dagster_kafka_flip.cli.replay import ingest_command
 from dagster_kafka_flip.cli.spark import spark
 from dagster_kafka_flip.errors import KafkaFlipError
@@ -36,6 +37,7 @@ def main() -> None:
 
 main.add_command(plan)
 main.add_command(ingest_command)
+main.add_command(rebuild_command)
 main.add_command(position)
 main.add_command(backfill)
 main.add_command(broker)

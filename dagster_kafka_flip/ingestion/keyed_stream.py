@@ -130,7 +130,7 @@ def check_without_windows(target: DeltaTarget) -> None:
             f"the rows of {target} have a key, and a time window of the topic does not have all records of a key: "
             "windows, partitions and mode: replace are for tables that are appended to. To read records again, "
             "RESTORE the table to an earlier version, or set the position back (dagster-kafka-flip position set): a "
-            "change is never applied over a newer one. To build it again, use a new table"
+            "change is never applied over a newer one. To build it again: dagster-kafka-flip rebuild"
         )
         raise ConfigurationError(msg)
 

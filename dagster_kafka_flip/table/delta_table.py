@@ -63,7 +63,7 @@ from dagster_kafka_flip.table.written import Committed, Written, committed, rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.source.plan import ReadPlan
@@ -189,6 +189,14 @@ class DeltaTable:
     def no_rows(self) -> DataFrame:
         """Returns a DataFrame without rows that has the table's schema."""
         return self._spark.createDataFrame([], self._schema())
+
+    def rows_at(self, version: int) -> DataFrame:
+        """The table's rows at a version.
+
+        Args:
+            version: The version.
+        """
+        return self._spark.read.option("versionAsOf", version).table(self._target.identifier)
 
     def _schema(self) -> StructType:
         try:
@@ -483,6 +491,21 @@ class DeltaTable:
             return self._commit_changes(rows, document, takes_up)
         return self._commit_by(lambda: self._append(rows, document), document, takes_up)
 
+    def replace(self, rows: DataFrame, document: CommitDocument) -> Committed:
+        """Replaces all rows in one commit, with its document; see `commit`.
+
+        Args:
+            rows: The rows.
+            document: The document.
+
+        Raises:
+            ConcurrentIngestionError: A run of the stream committed first.
+            KafkaFlipError: See `commit`.
+        """
+        from pyspark.sql import functions as f
+
+        return self._commit_by(lambda: self._writer(rows, document).overwrite(f.lit(True)), document, ())
+
     def _commit_changes(
         self, changes: Changes, document: CommitDocument, takes_up: Collection[TopicPartition]
     ) -> Committed:
@@ -613,6 +636,9 @@ class DeltaTable:
             return Written(since, failure, time.monotonic() - begin)
 
     def _append(self, rows: DataFrame, document: CommitDocument) -> None:
+        self._writer(rows, document).append()
+
+    def _writer(self, rows: DataFrame, document: CommitDocument) -> DataFrameWriterV2:
         writer = (
             rows.writeTo(self._target.identifier)
             .option("txnAppId", self._target.transaction_id)
@@ -621,7 +647,7 @@ class DeltaTable:
         )
         if self._target.schema_evolution:
             writer = writer.option("mergeSchema", "true")
-        writer.append()
+        return writer
 
     def _judge(self, written: Written, document: CommitDocument, keys: int | None) -> Committed:
         since, failure = written.since, written.failure

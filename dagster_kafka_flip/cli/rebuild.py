@@ -1,0 +1,83 @@
+"""`dagster-kafka-flip rebuild`: builds an asset's table again from its topic's beginning."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import click
+
+from dagster_kafka_flip.cli.options import asset_options, check_can_ask, required_asset, spark_options, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("rebuild")
+@asset_options
+@click.option(
+    "--staging",
+    required=True,
+    help="Path or catalog name of another table, in which it is built. It is created; remove it afterwards.",
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@spark_options
+@click.pass_context
+def rebuild_command(
+    context: click.Context,
+    *,
+    asset: str | None,
+    module_name: str | None,
+    python_file: Path | None,
+    staging: str,
+    yes: bool,
+    spark_master: str | None,
+    spark_remote: str | None,
+) -> None:
+    """Build a table with a key again, from the beginning of its topics.
+
+    Reads the topics into another table, with the asset's formats, function and limits, and then replaces all rows of
+    the asset's table in one commit, which also has the new position. Until then readers see the old rows. Repeat the
+    command after a crash: it goes on where it was.
+    """
+    asset = required_asset(context, asset, "the asset of the table")
+
+    from dagster_kafka_flip.cli.asset import find_asset
+    from dagster_kafka_flip.cli.output import waiting
+    from dagster_kafka_flip.ingestion.rebuild import rebuild
+    from dagster_kafka_flip.ingestion.result import KnownPosition
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+    with written("--staging"):
+        DeltaTarget.of(staging)
+    check_can_ask(yes=yes)
+    found = find_asset(asset, module_name=module_name, python_file=python_file)
+    if not yes:
+        click.confirm(f"Build {found.target} again, and replace all of its rows?", abort=True)
+    with (
+        found.session(spark_master, spark_remote) as spark,
+        found.transform() as transform,
+        waiting(f"Building {found.target} in {staging} ..."),
+    ):
+        done = rebuild(
+            found.source,
+            found.target,
+            staging,
+            spark=spark,
+            connection=found.connection(),
+            decoder=found.with_registries().decoder,
+            transform=transform,
+            dead_letters=found.ingestion.dead_letter,
+            limits=found.ingestion.limits,
+        )
+    click.echo(f"Version {done.version} of {found.target} has {done.rows:,} rows, built again. {staging} can go.")
+    moved = KnownPosition(
+        stream=found.target.stream,
+        table=found.target.identity,
+        state=done.state,
+        verified_at=datetime.now(tz=timezone.utc),
+        table_version=done.version,
+        anchor_version=done.version,
+        transaction_version=done.transaction_version,
+    )
+    click.echo(found.void_record(done.version, f"rebuilt from {staging}", moved))

@@ -1,0 +1,215 @@
+"""Builds a table with a key again, from the topic's beginning, and puts it in place in one commit."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    ForeignRowsError,
+    RetentionOvertookPositionError,
+    TableChangedError,
+    TableError,
+)
+from dagster_kafka_flip.ingestion.change_rows import change_columns
+from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.ingestion.stream_run import run_stream
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.identity import is_same_log
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.formats.decode import Decoder
+    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.state import EnumeratorState
+    from dagster_kafka_flip.table.history import Anchor
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A table that was built again.
+
+    Attributes:
+        version: The version that replaced the table's rows.
+        rows: Number of its rows.
+        state: The stream's state since then.
+        transaction_version: The fence of that commit.
+    """
+
+    version: int
+    rows: int
+    state: EnumeratorState
+    transaction_version: int
+
+
+def rebuild(
+    source: KafkaSource,
+    table: DeltaTarget,
+    staging: str,
+    *,
+    spark: SparkSession,
+    connection: KafkaConnection,
+    decoder: Decoder,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    dead_letters: DeadLetters | None = None,
+    limits: Limits | None = None,
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
+) -> Rebuilt:
+    """Reads a topic from its beginning into another table, and then replaces the rows of the stream's own by its rows.
+
+    Readers see the old rows until that commit, which also has the new position. After a crash, call it again: it goes
+    on where it was.
+
+    Args:
+        source: The stream's source.
+        table: The stream and its table, whose rows have a key.
+        staging: Path or name of another table. It is created, and not used after that.
+        spark: The Spark session.
+        connection: The Kafka connection.
+        decoder: Decodes records.
+        transform: Function from the records to the rows to write, both lazy DataFrames.
+        dead_letters: Table for records that can't be decoded, there as dead letters of the stream `<stream>-rebuild`;
+            None if they fail it.
+        limits: Limits of batches.
+        logger: Logger for each step. Default: this module's.
+
+    Raises:
+        ConfigurationError: The table's rows have no key, or the other table was used before.
+        RetentionOvertookPositionError: The topic does not have all records any more.
+        ForeignRowsError: Others have written rows to the table.
+        ConcurrentIngestionError: A run of the stream committed meanwhile.
+        KafkaFlipError: The other table can't be built. The stream's own is as it was.
+    """
+    log = logger or _logger
+    beside = table.model_copy(update={"table": staging, "stream": f"{table.stream}-rebuild"})
+    if not table.key:
+        msg = f"the rows of {table} have no key, so it can't be built again beside other writers; use a new table"
+        raise ConfigurationError(msg)
+    if beside.identity == table.identity:
+        msg = f"{staging} is the table itself. Name another one, in which it is built"
+        raise ConfigurationError(msg)
+    target, made = DeltaTable(spark, table), DeltaTable(spark, beside)
+    if made.history() is not None:
+        _check_unused(target, made, table, beside)
+    from_the_beginning = source.connected(connection).model_copy(
+        update={"starting_offsets": OffsetsInitializer.earliest()}
+    )
+    _check_has_everything(from_the_beginning, table)
+    run_stream(
+        RunSpec(
+            source=from_the_beginning,
+            target=beside,
+            spark=lambda: spark,
+            decoder=decoder,
+            transform=transform,
+            dead_letters=dead_letters,
+            limits=limits or Limits(),
+            log=log,
+        ),
+        known=None,
+        verify_after=timedelta(0),
+    )
+    return _put_in_place(spark, target, made, table, beside, change_columns(decoder.columns).offset)
+
+
+def _reason(beside: DeltaTarget, made: DeltaTable) -> str:
+    return f"rebuilt from {beside} ({made.table_id()})"
+
+
+def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> None:
+    reason = _reason(beside, made)
+    for commit, document in documented(target.history() or (), table.stream):
+        if document.reason == reason:
+            msg = (
+                f"{beside} was put in place already, in version {commit.version} of {table}. Nothing was read. Remove "
+                "it, or name another table, to build the table once more"
+            )
+            raise ConfigurationError(msg)
+
+
+def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> None:
+    with contextlib.closing(source.create_enumerator(SplitEnumeratorContext())) as enumerator:
+        plan = enumerator.start()
+    gone = {(tp.topic, tp.partition): offset for tp, offset in plan.beginning_offsets.items() if offset > 0}
+    if gone:
+        (topic, partition), offset = next(iter(gone.items()))
+        more = f", and {len(gone) - 1} more topic partitions begin later" if len(gone) > 1 else ""
+        msg = (
+            f"{topic}-{partition} begins at offset {offset}{more}: retention has deleted the records before, and rows "
+            f"of {table} may come from them. Nothing was read. Read the topic into a new table, and compare"
+        )
+        raise RetentionOvertookPositionError(msg, gone)
+
+
+def _put_in_place(
+    spark: SparkSession, target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget, offset: str
+) -> Rebuilt:
+    anchor, built = target.anchor(), made.anchor()
+    if anchor is None or built is None or built.state is None:
+        msg = f"{table if anchor is None else beside} is not there, so nothing was replaced. A run creates the table"
+        raise TableError(msg)
+    _check_reaches(anchor, built.state, table, beside)
+    rows = made.rows_at(built.table_version)
+    target.check_schema(rows.schema)
+    _check_only_own(spark, table, offset)
+    last = target.last_document(target.history() or ())
+    document = CommitDocument(
+        stream=table.stream,
+        attempt=uuid.uuid4().hex,
+        run_id="",
+        base_version=anchor.table_version,
+        anchor_version=anchor.version,
+        splits=(),
+        state=built.state,
+        overrides_start=True,
+        reason=_reason(beside, made),
+        carried=None if last is None else last[1].routed(last[0].version),
+        mode=table.mode,
+    )
+    committed = target.replace(rows, document)
+    return Rebuilt(committed.version, target.count_rows(), built.state, anchor.version)
+
+
+def _check_reaches(anchor: Anchor, state: EnumeratorState, table: DeltaTarget, beside: DeltaTarget) -> None:
+    known = {} if anchor.state is None else anchor.state.position
+    for tp, offset in known.items():
+        there = state.position.get(tp)
+        if anchor.state is not None and (there is None or there < offset or not is_same_log(tp, anchor.state, state)):
+            msg = (
+                f"{tp}: {beside} has what was before {'no offset' if there is None else f'offset {there}'}, but the "
+                f"stream of {table} is at {offset}, or it is another log. Nothing was replaced. Run it again; if the "
+                "source has a stop, take it away"
+            )
+            raise TableChangedError(msg)
+
+
+def _check_only_own(spark: SparkSession, table: DeltaTarget, offset: str) -> None:
+    """Refuses to remove rows that are not of the stream's records."""
+    from pyspark.sql import functions as f
+
+    others = spark.table(table.identifier).where(f.col(quoted(offset)).isNull()).count()
+    if others:
+        msg = (
+            f"{others} rows of {table} have no offset: others have written them, such as a first load, and they are "
+            "not in the topic. Nothing was replaced. Delete them if they are not needed, or use a new table"
+        )
+        raise ForeignRowsError(msg)

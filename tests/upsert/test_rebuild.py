@@ -1,0 +1,159 @@
+"""`dagster-kafka-flip rebuild`: a table with a key is built again, and readers see the old rows or the new ones."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.errors import (
+    ConcurrentIngestionError,
+    ConfigurationError,
+    ForeignRowsError,
+    RetentionOvertookPositionError,
+    TableChangedError,
+)
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.rebuild import rebuild
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests import landed
+from tests.upsert.conftest import KEY, VALUE, change
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+DEFINITIONS = """
+import dagster as dg
+
+from dagster_kafka_flip import (
+    DeltaTarget, JsonFormat, KafkaResource, KafkaSource, SparkResource, Upsert, build_kafka_delta_asset
+)
+
+customers = build_kafka_delta_asset(
+    name="customers",
+    source=KafkaSource(topics=("{topic}",)),
+    table=DeltaTarget(table="{table}", mode=Upsert(key=("id",))),
+    key_format=JsonFormat(schema="id BIGINT"),
+    value_format=JsonFormat(schema="id BIGINT, name STRING"),
+)
+defs = dg.Definitions(
+    assets=[customers],
+    resources={{"kafka": KafkaResource(bootstrap_servers=dg.EnvVar("TEST_BROKER")), "spark": SparkResource()}},
+)
+"""
+
+
+class _DiedError(BaseException):
+    """What a kill looks like from inside."""
+
+
+def _wrong(records):
+    from pyspark.sql import functions as f
+
+    return records.withColumn("name", f.upper("name"))
+
+
+def test_the_table_is_built_again_by_one_command_and_goes_on_from_there(
+    kafka, broker, follow, spark, topic, table, tmp_path
+):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
+    follow(transform=_wrong)
+    kafka.produce(topic, [change(3, "d"), change(4, "e")])
+    definitions, staging = tmp_path / "followed.py", str(tmp_path / "staging")
+    definitions.write_text(DEFINITIONS.format(topic=topic, table=table))
+    arguments = ["rebuild", "--asset", "customers", "-f", str(definitions), "--staging", staging]
+
+    def run(*more, code=0):
+        done = CliRunner().invoke(main, [*arguments, *more], env={"TEST_BROKER": broker, "DAGSTER_HOME": None})
+        assert done.exit_code == code, done.output
+        return done.output
+
+    told = run("--yes")
+    assert f"Version 2 of {table} has 3 rows, built again. {staging} can go." in told
+    assert "Run the asset once with verify: true" in told
+    assert landed.rows(table, "id", "name") == [(2, "b"), (3, "d"), (4, "e")]
+    assert landed.operations(table) == ["CREATE TABLE", "MERGE", "WRITE"]
+    assert follow().is_idle
+    kafka.produce(topic, [change(2)])
+    assert follow().known.table_rows == 2
+    # What was put in place is older by now.
+    assert f"{staging} was put in place already, in version 2 of {table}. Nothing was read." in run("--yes", code=1)
+    # A RESTORE goes back behind it, with the position.
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    assert follow().records == 3
+
+
+@pytest.mark.parametrize("mode", [Upsert(key=("id",)), Scd2(key=("id",))], ids=["upsert", "history"])
+def test_whatever_dies_or_comes_between_leaves_the_old_rows_or_the_new(
+    kafka, connection, follow, spark, topic, table, monkeypatch, mode
+):
+    source, target = KafkaSource(topics=(topic,)), DeltaTarget(table=table, mode=mode)
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    follow(target={"mode": mode}, transform=_wrong)
+    old, new = [(1, "A"), (2, "B")], [(1, "a"), (2, "b")]
+
+    def build(number=1):
+        decoder = Decoder.of(KEY, VALUE, None)
+        return rebuild(source, target, f"{table}-{number}", spark=spark, connection=connection, decoder=decoder)
+
+    replace = DeltaTable.replace
+    for before, rows in ((True, old), (False, new)):
+
+        def dying(self, *arguments, before=before):
+            if not before:
+                replace(self, *arguments)
+            raise _DiedError
+
+        monkeypatch.setattr(DeltaTable, "replace", dying)
+        with pytest.raises(_DiedError):
+            build()
+        assert landed.rows(table, "id", "name") == rows
+    monkeypatch.setattr(DeltaTable, "replace", replace)
+    with pytest.raises(ConfigurationError, match="was put in place already"):
+        build()
+    assert follow(target={"mode": mode}).is_idle
+
+    def overtaken(self, *arguments):
+        kafka.produce(topic, [change(3, "c")])
+        follow(target={"mode": mode})
+        return replace(self, *arguments)
+
+    monkeypatch.setattr(DeltaTable, "replace", overtaken)
+    with pytest.raises(ConcurrentIngestionError):
+        build(2)
+    monkeypatch.setattr(DeltaTable, "replace", replace)
+    assert landed.rows(table, "id", "name") == [*new, (3, "c")]
+    build(2)
+    assert landed.rows(table, "id", "name") == [*new, (3, "c")]
+
+
+def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, follow, spark, topic, table):
+    target = DeltaTarget(table=table, mode=Upsert(key=("id",)))
+    decoder = Decoder.of(KEY, VALUE, None)
+
+    def build(staging=f"{table}-1", stop=None, into=target):
+        source = KafkaSource(topics=(topic,), **({} if stop is None else {"stopping_offsets": stop}))
+        return rebuild(source, into, staging, spark=spark, connection=connection, decoder=decoder)
+
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    follow()
+    with pytest.raises(ConfigurationError, match="have no key"):
+        build(into=target.model_copy(update={"mode": Append()}))
+    with pytest.raises(ConfigurationError, match="is the table itself"):
+        build(staging=f"{table}/../table")
+    with pytest.raises(TableChangedError, match=rf"{topic}-0: .* before offset 1, but the stream of .* is at 2"):
+        build(stop=OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 1}))
+    spark.sql(f"INSERT INTO delta.`{table}` (id, name) VALUES (7, 'first load')")
+    with pytest.raises(ForeignRowsError, match=r"1 rows of .* have no offset"):
+        build()
+    kafka.trim(topic, 0, 1)
+    with pytest.raises(RetentionOvertookPositionError, match=rf"{topic}-0 begins at offset 1: retention has deleted"):
+        build()
+    assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b"), (7, "first load")]
