@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.avro import AvroFormat
     from dagster_kafka_flip.formats.csv import CsvFormat
+    from dagster_kafka_flip.formats.debezium import DebeziumFormat
+    from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -61,6 +63,8 @@ _HOMES = {
     "BatchResult": "ingestion.result",
     "CsvFormat": "formats.csv",
     "DeadLetters": "ingestion.dead_letters",
+    "DebeziumAvroFormat": "formats.debezium_avro",
+    "DebeziumFormat": "formats.debezium",
     "DeltaTarget": "table.target",
     "EnumeratorState": "source.state",
     "Format": "formats.format",
@@ -121,6 +125,8 @@ __all__ = [
     "BatchResult",
     "CsvFormat",
     "DeadLetters",
+    "DebeziumAvroFormat",
+    "DebeziumFormat",
     "DeltaTarget",
     "EnumeratorState",
     "Format",

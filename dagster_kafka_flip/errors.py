@@ -221,6 +221,10 @@ class UnavailableValueError(KafkaFlipError):
     """A connector left out a value that did not change, and neither the batch nor the table has it."""
 
 
+class TableTruncatedError(KafkaFlipError):
+    """A change says that all rows of the database's table were deleted."""
+
+
 # --- the table ----------------------------------------------------------------------------------------------------
 
 

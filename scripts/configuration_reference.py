@@ -72,6 +72,8 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "CsvFormat",
         "AvroFormat",
         "ProtobufFormat",
+        "DebeziumFormat",
+        "DebeziumAvroFormat",
         "KafkaColumns",
     ),
     "Tables": ("DeltaTarget", "Append", "Upsert", "Scd2", "DeadLetters", "Limits", "Windows"),

@@ -45,7 +45,7 @@ def refusal(**files: str) -> str:
         ("max_batches: 5", "attributes.max_batches: not an attribute of its own; write it below limits"),
         (
             "value_format: orc",
-            "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro, protobuf) b",
+            "attributes.value_format: invalid format 'orc'; set its type (raw, string, json, csv, avro, protobuf, ",
         ),
         ("value_format: {type: json}", "attributes.value_format: JsonFormat needs a schema, or a registry"),
         (

@@ -40,6 +40,9 @@ _DESCRIPTIONS: dict[str, str] = {
     "headers": "The record's headers.",
     "rejected_key": "The bytes of a key that can't be decoded.",
     "rejected_value": "The bytes of a value that can't be decoded.",
+    "op": "What the change does: insert, update, delete, read (a row of a snapshot) or truncate.",
+    "unavailable": "The columns whose value the connector left out, and which are null for it.",
+    "previous_key": "The key that the row had before the change.",
     "deleted": "Whether the change deletes the row of its key.",
     "error": "Why the record can't be decoded.",
 }

@@ -151,6 +151,8 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
         metadata["seconds/commit"] = round(confirming, 3)
     if result.records:
         metadata["kafka/records_per_second"] = per_second(result.records, seconds)
+    if result.events_without_row:
+        metadata["kafka/events_without_row"] = result.events_without_row
     # Omits unknown values, because 0 would be a value.
     metadata["kafka/lost_offsets"] = result.lost_offsets
     metadata = {name: value for name, value in metadata.items() if value is not None}

@@ -53,10 +53,14 @@ from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.changelog import OnTruncate
 from dagster_kafka_flip.formats.csv import CsvFormat
+from dagster_kafka_flip.formats.debezium import DebeziumFormat, DebeziumMetadata
+from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
@@ -416,6 +420,44 @@ class JsonFormatAttributes(_FramedFormatAttributes):
     )
 
 
+_ROW = "The columns of the database's table as DDL, such as `id BIGINT NOT NULL, name STRING`."
+_METADATA = "What lands of a change besides its row, each as a column of that name."
+
+
+class DebeziumFormatAttributes(Model):
+    """Debezium's change events in JSON, with schema or without."""
+
+    type: Literal["debezium"]
+    declared: str = Field(alias="schema", description=_ROW)
+    metadata: list[DebeziumMetadata] | Template = Field(default=[], description=_METADATA)
+    unavailable_value_placeholder: str = Field(
+        default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
+    )
+    on_truncate: OnTruncate | Template = Field(default="fail", description="What a truncate event does.")
+    on_error: OnError | Template = "fail"
+    show_values: bool | Template = Field(
+        default=False,
+        description="Whether the error about a rejected record quotes the start of each value that does not fit.",
+    )
+
+
+class DebeziumAvroFormatAttributes(_FramedFormatAttributes):
+    """Debezium's change events in Avro, with a schema registry."""
+
+    type: Literal["debezium_avro"]
+    declared: str | dict[str, Any] | None = Field(
+        default=None,
+        alias="schema",
+        description="The reader schema of the whole event, as JSON or as YAML. Default: the subject's latest.",
+    )
+    metadata: list[DebeziumMetadata] | Template = Field(default=[], description=_METADATA)
+    unavailable_value_placeholder: str = Field(
+        default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
+    )
+    on_truncate: OnTruncate | Template = Field(default="fail", description="What a truncate event does.")
+    on_error: OnError | Template = "fail"
+
+
 class CsvFormatAttributes(Model):
     """One row of CSV with declared fields."""
 
@@ -470,6 +512,8 @@ _FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
     "csv": CsvFormat,
     "avro": AvroFormat,
     "protobuf": ProtobufFormat,
+    "debezium": DebeziumFormat,
+    "debezium_avro": DebeziumAvroFormat,
 }
 
 
@@ -729,7 +773,9 @@ else:
         | JsonFormatAttributes
         | CsvFormatAttributes
         | AvroFormatAttributes
-        | ProtobufFormatAttributes,
+        | ProtobufFormatAttributes
+        | DebeziumFormatAttributes
+        | DebeziumAvroFormatAttributes,
         Field(discriminator="type"),
     ]
     _WINDOWS = model_of(Windows, max_lateness=str | float | None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.changelog import EVENTS, TOMBSTONE, TRUNCATE, ChangelogFormat
 from dagster_kafka_flip.formats.fields import FieldWatch
 from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.framed import FramedFormat
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 REJECTED = "[dagster-kafka-flip: record rejected]"
 """Marks Spark's error as ours: a record could not be decoded."""
 
+TRUNCATED = "[dagster-kafka-flip: table truncated]"
+"""Marks Spark's error as ours: a change deletes all rows, and a table with a key can't follow it."""
+
+OP = "_dagster_kafka_flip_op"
+"""Column of finished changes: what each does."""
+
 _OF_KEY = "key: "
 
 _KEY = "_dagster_kafka_flip_key"
@@ -33,6 +40,7 @@ _KEY_PREPARED = "_dagster_kafka_flip_key_prepared"
 _VALUE_PREPARED = "_dagster_kafka_flip_value_prepared"
 _KEY_PROBLEM = "_dagster_kafka_flip_key_problem"
 _VALUE_PROBLEM = "_dagster_kafka_flip_value_problem"
+_EVENT = "_dagster_kafka_flip_event"
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,8 @@ class Decoder:
         if columns is not None:
             expect("columns", columns, KafkaColumns, "KafkaColumns(...)")
         decoder = cls(key_format or RawFormat(), value_format or RawFormat(), columns or KafkaColumns())
+        if isinstance(decoder.key_format, ChangelogFormat):
+            decoder.key_format.check_side("key")
         _check_names(decoder.landed_names or (), decoder.columns)
         return decoder
 
@@ -81,7 +91,29 @@ class Decoder:
             "*",
             f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, f.col(_KEY))).alias(_KEY_PROBLEM),
             _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM),
+            *([self.changelog.event(f.col(_VALUE)).alias(_EVENT)] if self.changelog else []),
         )
+
+    @property
+    def changelog(self) -> ChangelogFormat | None:
+        """The format of values, if these are changes of a database's rows."""
+        return self.value_format if isinstance(self.value_format, ChangelogFormat) else None
+
+    def event_counts(self, *, keyed: bool = False) -> dict[str, Column]:
+        """What counts the records of a staged DataFrame that have no row, by what they are.
+
+        Args:
+            keyed: Whether the table has a key, so that a tombstone is a change.
+        """
+        from pyspark.sql import functions as f
+
+        if self.changelog is None:
+            return {}
+        return {
+            event: f.count(f.when(f.col(_EVENT) == f.lit(event), f.lit(1)))
+            for event in EVENTS
+            if not (keyed and event == TOMBSTONE)
+        }
 
     def _framed(self) -> tuple[Column, Column]:
         """Key and value, after the frames with their schema ids, if any."""
@@ -265,6 +297,8 @@ class Decoder:
         ):
             if fields := form.fields(f.col(parsed)):
                 is_there, is_decoded = data.isNotNull(), f.col(problem).isNull()
+                if isinstance(form, ChangelogFormat):
+                    is_there = form.has_row(f.col(parsed))
                 watches.append(FieldWatch(fields, form.undeclared(data), is_there, is_decoded, span, prefix))
         return watches
 
@@ -282,12 +316,18 @@ class Decoder:
             "headers": "headers" in fields,
             "value": "value" in fields or self.value_format.on_error == "null",
             "key": self.key_format.on_error == "null",
+            _EVENT: self.changelog is not None,
         }
         needed += [name for name, is_needed in optional.items() if is_needed]
         return list(dict.fromkeys((*needed, *carry)))
 
     def finish(
-        self, staged: DataFrame, *, leave_out_rejected: bool = False, carry: Mapping[str, str] | None = None
+        self,
+        staged: DataFrame,
+        *,
+        leave_out_rejected: bool = False,
+        carry: Mapping[str, str] | None = None,
+        key: Sequence[str] = (),
     ) -> DataFrame:
         """Returns the columns of the table. It fails when it runs on a rejected record, unless its format keeps those.
 
@@ -298,6 +338,8 @@ class Decoder:
             staged: From `stage`.
             leave_out_rejected: Whether rejected records are dropped, because they go to a dead-letter table.
             carry: Further columns of the staged DataFrame to keep, with their new names.
+            key: The key of the table, if it has one: then tombstones are kept, and what a change does is in the column
+                `OP`.
 
         Raises:
             ConfigurationError: Two columns have the same name.
@@ -308,11 +350,14 @@ class Decoder:
         if fatal is not None and leave_out_rejected:
             staged = staged.where(fatal.isNull())
         elif fatal is not None:
-            where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" offset "), f.col("offset"))
-            message = f.concat(f.lit(f"{REJECTED} "), where, f.lit(": "), fatal)
+            message = f.concat(f.lit(f"{REJECTED} "), _place(), f.lit(": "), fatal)
             # A filter, because a column that the transform drops would not be computed, and not be checked.
             staged = staged.where(f.when(fatal.isNull(), f.lit(True)).otherwise(f.raise_error(message).cast("boolean")))
-        columns = self._landed() + [(name, f.col(staged_name)) for staged_name, name in (carry or {}).items()]
+        if self.changelog is not None:
+            staged = _with_rows(staged, self.changelog, key)
+        columns = self._landed(keyed=bool(key)) + [
+            (name, f.col(staged_name)) for staged_name, name in (carry or {}).items()
+        ]
         _check_names([name for name, _ in columns], self.columns)
         # A comment goes with its column, through the transform as well, to the table and to Dagster.
         texts = self.value_format.comments()
@@ -330,6 +375,9 @@ class Decoder:
         if spread is None:
             return None
         landed = list(spread) if spread else [] if "value" in names.fields else [names.name("value")]
+        if self.changelog is not None:
+            landed.append(names.name("op"))
+            landed += [names.name("unavailable")] if self.changelog.leaves_out else []
         landed += [names.name(field) for field in names.fields]
         if self.value_format.on_error == "null":
             landed.append(names.name("rejected_value"))
@@ -355,7 +403,7 @@ class Decoder:
             problems.append(f.col(_KEY_PROBLEM))
         return f.coalesce(*problems) if problems else None
 
-    def _landed(self) -> list[tuple[str, Column]]:
+    def _landed(self, *, keyed: bool = False) -> list[tuple[str, Column]]:
         from pyspark.sql import functions as f
 
         names = self.columns
@@ -379,6 +427,11 @@ class Decoder:
             own["value"] = _if_decoded(self.value_format, problem, self.value_format.as_one(value))
             if "value" not in names.fields:
                 landed.append((names.name("value"), own["value"]))
+        if (changelog := self.changelog) is not None:
+            op = _if_decoded(changelog, problem, changelog.op(value))
+            landed.append((OP if keyed else names.name("op"), op))
+            if (unavailable := changelog.unavailable(value)) is not None:
+                landed.append((names.name("unavailable"), _if_decoded(changelog, problem, unavailable)))
         landed.extend((names.name(field), own[field]) for field in names.fields)
         if self.value_format.on_error == "null":
             landed.append((names.name("rejected_value"), f.when(problem.isNotNull(), f.col("value"))))
@@ -387,6 +440,36 @@ class Decoder:
         if "null" in {self.value_format.on_error, self.key_format.on_error}:
             landed.append((names.name("error"), self.problem()))
         return landed
+
+
+def _with_rows(staged: DataFrame, changelog: ChangelogFormat, key: Sequence[str]) -> DataFrame:
+    """The staged records that have rows, one for each: with a key also tombstones, but none that deletes all rows."""
+    from pyspark.sql import functions as f
+
+    event = f.col(_EVENT)
+    if not key:
+        return _one_for_each(staged.where(event.isNull()), changelog, key)
+    staged = staged.where(event.isNull() | (event == f.lit(TOMBSTONE)))
+    message = f.concat(f.lit(f"{TRUNCATED} "), _place(), f.lit(" [end]"))
+    is_truncate = f.coalesce(changelog.op(f.col(_VALUE)) == f.lit(TRUNCATE), f.lit(False))
+    is_none = f.when(is_truncate, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))
+    return _one_for_each(staged.where(is_none), changelog, key)
+
+
+def _one_for_each(staged: DataFrame, changelog: ChangelogFormat, key: Sequence[str]) -> DataFrame:
+    """The staged records, once for each of their rows; once for a record without any."""
+    from pyspark.sql import functions as f
+
+    if not changelog.has_rows:
+        return staged
+    return staged.withColumn(_VALUE, f.explode_outer(changelog.rows(f.col(_VALUE), key)))
+
+
+def _place() -> Column:
+    """Where a record is, as text."""
+    from pyspark.sql import functions as f
+
+    return f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(" offset "), f.col("offset"))
 
 
 def _if_decoded(form: Format, problem: Column, column: Column) -> Column:

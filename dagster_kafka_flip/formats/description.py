@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
+from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.json import JsonFormat
@@ -36,10 +38,15 @@ _BUILT_IN: dict[str, type[Format]] = {
     "string": StringFormat,
     "json": JsonFormat,
     "csv": CsvFormat,
+    "debezium": DebeziumFormat,
 }
 
 # They have more that decides than their settings: the schemas of a registry.
-_DESCRIBE_THEMSELVES: dict[str, type[AvroFormat | ProtobufFormat]] = {"avro": AvroFormat, "protobuf": ProtobufFormat}
+_DESCRIBE_THEMSELVES: dict[str, type[AvroFormat | ProtobufFormat]] = {
+    "debezium-avro": DebeziumAvroFormat,
+    "avro": AvroFormat,
+    "protobuf": ProtobufFormat,
+}
 
 # Settings that do not affect which records are rejected.
 _OTHER_SETTINGS = frozenset({"on_error", "show_values"})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import RecordsRejectedError, TooManyDeadLettersError
-from dagster_kafka_flip.formats.decode import REJECTED
+from dagster_kafka_flip.errors import RecordsRejectedError, TableTruncatedError, TooManyDeadLettersError
+from dagster_kafka_flip.formats.decode import REJECTED, TRUNCATED
 from dagster_kafka_flip.formats.learning import knowing_schemas, says
 
 if TYPE_CHECKING:
@@ -16,11 +17,29 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
 
 _NAMED = 5
+_TRUNCATED = re.compile(re.escape(TRUNCATED) + r" ([^\n]*?) \[end\]")
 
 
 def is_rejection(error: BaseException | None) -> bool:
     """Whether a write failed because of a rejected record."""
     return says(error, REJECTED)
+
+
+def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
+    """Returns the error about a change that deletes all rows, if a write failed because of one.
+
+    Args:
+        error: The write's error.
+        table: The table's name.
+    """
+    found = _TRUNCATED.search(str(error))
+    if found is None:
+        return None
+    return TableTruncatedError(
+        f"the record {found[1]} says that the database's table was truncated, and {table} can't follow that: its rows "
+        "have keys (Upsert). Nothing of the batch was written. Read the topic into a new table from behind this record "
+        "on; or, if the rows are to stay, set on_truncate='skip' in the format"
+    )
 
 
 def rejected_records(records: DataFrame, decoder: Decoder) -> RecordsRejectedError:

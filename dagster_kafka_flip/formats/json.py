@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -12,7 +11,17 @@ from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.frames import SchemaIdIn, content, without_frame_problem
-from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, quick, with_room
+from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_parsing import (
+    CORRUPT,
+    MISFIT,
+    OPTIONS,
+    explained,
+    is_corrupt,
+    leaves,
+    parsed_json,
+    required,
+)
 from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.settings import check_arguments
@@ -21,31 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import StructField, StructType
     from typing_extensions import Self
 
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-
-
-# Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
-_CORRUPT = "_dagster_kafka_flip_corrupt"
-
-_MISFIT = "not valid JSON, or a value does not fit its field's type"
-
-# A longer type, of a STRUCT with many fields, is cut.
-_LONGEST_TYPE = 60
-
-# What an error quotes of a value.
-_LONGEST_VALUE = 40
-
-_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _CORRUPT,
-    "allowSingleQuotes": "false",
-    # A DATE would take the digits of a text, such as "03" or "1762300000", for days since 1970.
-    "enableDateTimeParsingFallback": "false",
-}
 
 
 class JsonFormat(FramedFormat, DeclaredFormat):
@@ -177,7 +166,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
 
     def parse(self, data: Column) -> Column:
         """The parsed struct, with the text of what could not be parsed in a field of its own."""
-        return _parsed(self._json(data), with_room(self.struct()).fields)
+        return parsed_json(self._json(data), with_room(self.struct()).fields)
 
     def problem(self, data: Column, parsed: Column) -> Column | None:
         """The first rule that the record breaks."""
@@ -201,11 +190,11 @@ class JsonFormat(FramedFormat, DeclaredFormat):
             f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
             .when(~is_object, f.lit("not a JSON object"))
             .when(
-                _is_corrupt(parsed),
-                f.lit(_MISFIT),
+                is_corrupt(parsed),
+                f.lit(MISFIT),
             )
         )
-        for path, is_missing in _required(self.struct(), parsed, ""):
+        for path, is_missing in required(self.struct(), parsed, ""):
             problem = problem.when(is_missing, f.lit(f"the required field {path} is missing or null"))
         for message, is_so in changes(self.struct(), parsed, text):
             problem = problem.when(is_so, f.lit(message))
@@ -213,38 +202,15 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         is_doubtful = doubt(self.struct(), text, parsed)
         if is_doubtful is None:
             return problem
-        return f.coalesce(problem, f.when(is_doubtful, exact(self.struct(), text, _OPTIONS)))
+        return f.coalesce(problem, f.when(is_doubtful, exact(self.struct(), text, OPTIONS)))
 
     def explain(self, data: Column, problem: Column) -> Column:
         """Which fields the values don't fit. It parses the record once for each field."""
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import StringType, StructField
-
-        struct, data = self.struct(), self._json(data)
-        fits = [
-            f.when(_is_corrupt(_parsed(data, [field])), self._misfit(data, declared))
-            for field, declared in zip(with_room(struct).fields, struct.fields, strict=True)
-        ]
-        # A text takes any JSON.
-        is_no_json = _is_corrupt(_parsed(data, [StructField(f"{_CORRUPT}_any", StringType())]))
-        found = f.when(is_no_json, f.lit("not valid JSON")).otherwise(f.concat_ws(", ", *fits))
-        return f.when((problem == f.lit(_MISFIT)) & (f.length(found) > 0), found).otherwise(problem)
-
-    def _misfit(self, data: Column, field: StructField) -> Column:
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import StringType, StructField
-
-        message = f.lit(f"the value of {field.name} does not fit {_short(field)}")
-        if not self.show_values:
-            return message
-        # As a text, a field takes any JSON.
-        value = _parsed(data, [StructField(field.name, StringType())]).getField(field.name)
-        cut = f.when(f.length(value) > _LONGEST_VALUE, f.concat(value.substr(1, _LONGEST_VALUE), f.lit("...")))
-        return f.concat(message, f.lit(": "), f.coalesce(cut, value))
+        return explained(self._json(data), problem, self.struct(), show_values=self.show_values)
 
     def fields(self, parsed: Column) -> list[tuple[str, Column]]:
         """Each declared field, as it was parsed; of a STRUCT those inside of it."""
-        return _fields(self.struct(), parsed, "")
+        return leaves(self.struct(), parsed)
 
     def undeclared(self, data: Column) -> Column | None:
         """The names at the top of the object that are not declared."""
@@ -261,71 +227,4 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         """The parsed struct without the field for what could not be parsed."""
         from pyspark.sql import functions as f
 
-        return f.when(parsed.isNotNull(), as_declared(self.struct(), parsed.dropFields(_CORRUPT)))
-
-
-def _parsed(data: Column, fields: Sequence[StructField]) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    with_corrupt = StructType([*fields, StructField(_CORRUPT, StringType())])
-    text = quick(StructType(list(fields)), data.cast("string"), _CORRUPT, _OPTIONS)
-    return f.from_json(text, with_corrupt, _OPTIONS)
-
-
-def _is_corrupt(parsed: Column) -> Column:
-    return parsed.isNull() | parsed.getField(_CORRUPT).isNotNull()
-
-
-def _short(field: StructField) -> str:
-    name = field.dataType.simpleString()
-    # Names of fields inside of it keep their case.
-    name = name if "<" in name else name.upper()
-    return name if len(name) <= _LONGEST_TYPE else f"{name[:_LONGEST_TYPE]}..."
-
-
-def _fields(struct: StructType, parent: Column, prefix: str) -> list[tuple[str, Column]]:
-    from pyspark.sql.types import StructType
-
-    found: list[tuple[str, Column]] = []
-    for field in struct.fields:
-        path, column = f"{prefix}{field.name}", parent.getField(field.name)
-        if isinstance(field.dataType, StructType) and field.dataType.fields:
-            found.extend(_fields(field.dataType, column, f"{path}."))
-        else:
-            found.append((path, column))
-    return found
-
-
-def _required(struct: StructType, parent: Column, prefix: str) -> list[tuple[str, Column]]:
-    """For each NOT NULL field, at any depth: its path, and whether it is missing though its parent is there."""
-    conditions: list[tuple[str, Column]] = []
-    for field in struct.fields:
-        path, column = f"{prefix}{field.name}", parent.getField(field.name)
-        if not field.nullable:
-            conditions.append((path, parent.isNotNull() & column.isNull()))
-        conditions.extend(_required_inside(field.dataType, column, path))
-    return conditions
-
-
-def _required_inside(data_type: DataType, column: Column, path: str) -> list[tuple[str, Column]]:
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(data_type, StructType):
-        return _required(data_type, column, f"{path}.")
-    if isinstance(data_type, ArrayType):
-        element_type, elements, path = data_type.elementType, column, f"{path}[]"
-    elif isinstance(data_type, MapType):
-        element_type, elements, path = data_type.valueType, f.map_values(column), f"{path}{{}}"
-    else:
-        return []
-    # Whether there are rules inside does not depend on the element, so any column will do to find out.
-    paths = [inner for inner, _ in _required_inside(element_type, column, path)]
-    if not paths:
-        return []
-
-    def broken(element: Column) -> Column:
-        return reduce(lambda a, b: a | b, (rule for _, rule in _required_inside(element_type, element, path)))
-
-    return [(" or ".join(paths), f.exists(elements, broken))]
+        return f.when(parsed.isNotNull(), as_declared(self.struct(), parsed.dropFields(CORRUPT)))

@@ -42,7 +42,7 @@ class KafkaColumns(Settings):
     def name(
         self,
         field: KafkaField
-        | Literal["deleted", "unavailable", "previous_key", "error", "rejected_key", "rejected_value"],
+        | Literal["op", "deleted", "unavailable", "previous_key", "error", "rejected_key", "rejected_value"],
     ) -> str:
         """The column of a field, of a rejected record's part, or of what a change says of its row."""
         return f"{self.prefix}{field}"

@@ -11,6 +11,7 @@ from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.avro_columns import avro_of, misfit, times_of
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.ddl import fields_of
+from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
@@ -35,7 +36,6 @@ _CHANGELOG = "changelogs are not supported: write the JSON with 'json' or JsonFo
 _NO_FORMATS = {
     "canal-json": _CHANGELOG,
     "debezium-avro-confluent": ("changelogs are not supported: write the records with AvroFormat and a SchemaRegistry"),
-    "debezium-json": _CHANGELOG,
     "maxwell-json": _CHANGELOG,
     "ogg-json": _CHANGELOG,
     "protobuf": (
@@ -45,6 +45,12 @@ _NO_FORMATS = {
 _IN_CODE = "set value_format or key_format to AvroFormat(registry=SchemaRegistry(...)) instead"
 
 _OF_SINKS = "it is only for writing to Kafka; remove it"
+_OF_JSON_SINKS = (
+    "map-null-key.mode",
+    "map-null-key.literal",
+    "encode.decimal-as-plain-number",
+    "encode.ignore-null-fields",
+)
 
 
 @dataclass(frozen=True)
@@ -204,15 +210,28 @@ def _json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     # Spark reads both.
     if (standard := own.text("timestamp-format.standard")) not in {None, "SQL", "ISO-8601"}:
         raise refused(f"{own.prefix}timestamp-format.standard", f"expected SQL or ISO-8601, not {standard!r}")
-    for name in (
-        "map-null-key.mode",
-        "map-null-key.literal",
-        "encode.decimal-as-plain-number",
-        "encode.ignore-null-fields",
-    ):
+    for name in _OF_JSON_SINKS:
         own.refuse(name, _OF_SINKS)
     own.refuse("decode.json-parser.enabled", "Spark has only one parser; remove it")
     return JsonFormat(_ddl(columns), on_error=own.on_error())
+
+
+def _debezium_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+    _check_changes(own, is_key)
+    # Each record shows it.
+    own.truth("schema-include")
+    return DebeziumFormat(_ddl(columns), on_error=own.on_error())
+
+
+def _check_changes(own: _Options, is_key: bool) -> None:
+    """Takes the options of JSON that are the same for all formats of changes."""
+    kind = own.prefix.removeprefix("key.").removeprefix("value.").rstrip(".")
+    if is_key:
+        raise refused("key.format", f"{kind} decodes values: only they are changes; set json")
+    if (standard := own.text("timestamp-format.standard")) not in {None, "SQL", "ISO-8601"}:
+        raise refused(f"{own.prefix}timestamp-format.standard", f"expected SQL or ISO-8601, not {standard!r}")
+    for name in _OF_JSON_SINKS:
+        own.refuse(name, _OF_SINKS)
 
 
 def _csv(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
@@ -347,6 +366,7 @@ _FORMATS: Mapping[str, Callable[[_Options, Mapping[str, str], bool], Format]] = 
     "csv": _csv,
     "avro": _avro,
     "avro-confluent": _avro_confluent,
+    "debezium-json": _debezium_json,
 }
 _OWN: Mapping[str, tuple[str, ...]] = {
     "raw": ("charset",),
@@ -370,6 +390,7 @@ _OWN: Mapping[str, tuple[str, ...]] = {
         "bearer-auth.token",
         "timestamp_mapping.legacy",
     ),
+    "debezium-json": ("schema-include", "ignore-parse-errors", "timestamp-format.standard"),
 }
 
 _ESCAPES = {r"\t": "\t", r"\\": "\\", r"\n": "\n", r"\r": "\r", r"\"": '"', r"\'": "'"}

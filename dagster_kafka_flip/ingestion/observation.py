@@ -35,7 +35,7 @@ COUNTED = "counted"
 NOTHING_TOLD = "Spark reported nothing about the records that the write read"
 
 # Nodes that process row by row, and so read all of their input.
-_ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|SubqueryAlias|View|CollectMetrics) ")
+_ONE_BY_ONE = re.compile(r" *(\+- )?(Project|Filter|Generate|SubqueryAlias|View|CollectMetrics) ")
 
 # Column with the bytes of a record's key and value.
 _SIZE = "_dagster_kafka_flip_size"
@@ -56,6 +56,7 @@ class Observed:
             epoch; None if that is unknown, or if too many of them were read at once to be watched.
         fields: Which declared and undeclared fields were seen; None if that is unknown, or if none are declared.
         unknown: Why only a part of the batch was counted, so that the rest is unknown; None if all of it was.
+        events: Records without a row, by what they are, if values are changes of a database; None if that is unknown.
     """
 
     records: int | None
@@ -64,6 +65,7 @@ class Observed:
     highest_timestamps: Mapping[TopicPartition, int] | None = field(default_factory=dict["TopicPartition", int])
     fields: FieldsSeen | None = None
     unknown: str | None = None
+    events: Mapping[str, int] | None = field(default_factory=dict[str, int])
 
     @classmethod
     def nothing(cls, why: str) -> Observed:
@@ -72,7 +74,7 @@ class Observed:
         Args:
             why: The reason.
         """
-        return cls(None, None, None, None, unknown=why)
+        return cls(None, None, None, None, unknown=why, events=None)
 
     @property
     def is_whole(self) -> bool:
@@ -81,7 +83,7 @@ class Observed:
 
 
 def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
-    """Logs why counts of a batch are unknown, and whether the schema does not seem to fit its records.
+    """Logs why counts of a batch are unknown, what did not land, and whether the schema seems not to fit its records.
 
     Args:
         log: The logger.
@@ -92,6 +94,9 @@ def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
             "the batch is committed, but not all of its records were counted, so its numbers are incomplete: %s",
             observed.unknown,
         )
+    if observed.events:
+        told = ", ".join(f"{number} {event}" for event, number in observed.events.items())
+        log.info("records without a row, which were counted and not landed: %s", told)
     if observed.fields is not None and observed.fields.is_suspicious:
         log.warning(
             "the schema does not seem to match the records: %s. Compare the field names, including their case",
@@ -285,15 +290,19 @@ class BatchObservation:
         self._read = Observation() if is_counted else Observation(whole.name)
         self._can_reject = False
         self._fields: list[FieldWatch] = []
+        self._events: list[str] = []
         self._watched = [split.topic_partition for split in splits] if len(splits) <= MAX_WATCHED_PARTITIONS else None
 
-    def stage(self, records: DataFrame, decoder: Decoder, carry: Iterable[str] = ()) -> DataFrame:
+    def stage(
+        self, records: DataFrame, decoder: Decoder, carry: Iterable[str] = (), *, keyed: bool = False
+    ) -> DataFrame:
         """What `decoder.finish` needs of records that `decoder` stages, observed when they run.
 
         Args:
             records: With the columns that every reader gives.
             decoder: Parses them and finds the ones to reject.
             carry: Further columns of the records that `finish` keeps.
+            keyed: Whether the table has a key.
         """
         from pyspark.sql import functions as f
 
@@ -301,6 +310,8 @@ class BatchObservation:
         self._can_reject = decoder.can_reject
         if not self._can_reject:
             return decoder.stage(records.observe(self._read, *self._of_records(size)))
+        events = decoder.event_counts(keyed=keyed)
+        self._events = list(events)
         self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
         # An Observation needs each row as a whole, so what nobody needs any more is left out before it: most of all
         # the bytes that were decoded.
@@ -311,6 +322,7 @@ class BatchObservation:
             self._read,
             *self._of_records(f.col(_SIZE)),
             f.count(decoder.problem()).alias("rejected"),
+            *(count.alias(f"event{number}") for number, count in enumerate(events.values())),
             *(metric for watch in self._fields for metric in watch.metrics()),
         )
 
@@ -354,6 +366,7 @@ class BatchObservation:
             if (milliseconds := answer[f"t{index}"]) is not None
         }
         rejected, fields = self._of_decoded(answer) if is_whole else (None, None)
+        events = {event: int(answer[f"event{number}"]) for number, event in enumerate(self._events)}
         return Observed(
             records=answer[self._records],
             bytes=answer["bytes"] or 0,
@@ -361,6 +374,7 @@ class BatchObservation:
             highest_timestamps=highest if is_whole and self._watched is not None else None,
             fields=fields,
             unknown=coverage.unknown,
+            events={event: number for event, number in events.items() if number} if is_whole else None,
         )
 
     def _of_decoded(self, answer: Mapping[str, Any]) -> tuple[int, FieldsSeen | None]:

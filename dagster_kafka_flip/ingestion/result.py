@@ -228,6 +228,12 @@ class IngestResult:
         return None if rejected is None or self.dead_letters is None else max(rejected, self.dead_letters)
 
     @property
+    def events_without_row(self) -> int | None:
+        """Number of records that are no change of a row, if values are changes of a database; None if unknown."""
+        events = [batch.observed.events for batch in self.batches]
+        return total(None if each is None else sum(each.values()) for each in events)
+
+    @property
     def unknown(self) -> str | None:
         """Reason why a value is unknown, from the first batch with one; None if all are known."""
         why = next((why for batch in self.batches if (why := batch.observed.unknown) is not None), None)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import WriteFailedError
-from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records
+from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, truncation
 from dagster_kafka_flip.formats.learning import knowing_schemas
-from dagster_kafka_flip.ingestion.change_rows import IS_TOMBSTONE, change_columns, change_rows, with_tombstones
+from dagster_kafka_flip.ingestion.change_rows import carried, change_columns, change_rows, with_tombstones
 from dagster_kafka_flip.ingestion.keyed_stream import check_still_told
 from dagster_kafka_flip.ingestion.observation import BatchObservation, Observed, WholeBatch, tell_unknown
 from dagster_kafka_flip.ingestion.progress import ReadProgress
@@ -247,6 +247,8 @@ class Landing:
         except WriteFailedError as error:
             if is_rejection(error):
                 raise rejected_records(self._records(assignment), self._spec.decoder) from None
+            if (truncated := truncation(error, str(self._spec.target))) is not None:
+                raise truncated from None
             raise
 
     def _make_sure_it_is_there(self, assignment: SplitAssignment) -> None:
@@ -264,10 +266,11 @@ class Landing:
 
     def _decoded(self, records: DataFrame, watch: BatchObservation | None = None) -> DataFrame:
         decoder = self._spec.decoder
-        carry = (IS_TOMBSTONE,) if self._key else ()
+        keyed = bool(self._key)
+        carry = carried(decoder) if keyed else ()
         if self._key:
             records = with_tombstones(records)
-        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, carry)
+        staged = decoder.stage(records) if watch is None else watch.stage(records, decoder, carry, keyed=keyed)
         if self._key:
             rows = change_rows(staged, decoder, self._key, leave_out_rejected=self._leave_out_rejected)
         else:

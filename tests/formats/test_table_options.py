@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
+from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
@@ -73,6 +74,16 @@ def test_options_of_csv(options, expected):
     assert formats_of({"format": "csv", **given}, "n INT") == (None, expected)
 
 
+def test_options_of_changes():
+    debezium = {"format": "debezium-json", "debezium-json.schema-include": "true"}
+    assert formats_of({**debezium, "debezium-json.timestamp-format.standard": "ISO-8601"}, "n INT NOT NULL") == (
+        None,
+        DebeziumFormat("`n` INT NOT NULL"),
+    )
+    kept = {"value.format": "debezium-json", "value.debezium-json.ignore-parse-errors": "true"}
+    assert formats_of(kept, "n INT") == (None, DebeziumFormat("`n` INT", on_error="null"))
+
+
 def test_raw_is_bytes_or_text():
     assert formats_of({"format": "raw"}, "kafka_value BINARY") == (None, RawFormat())
     assert formats_of({"format": "raw", "raw.charset": "utf-8"}, "kafka_value STRING NOT NULL") == (
@@ -95,7 +106,26 @@ _KEY = {**_JSON, "key.format": "json"}
         ({"format": "json", "value.format": "json"}, "value.format", "set it or 'format', not both"),
         ({"format": "orc"}, "format", "unknown format 'orc'; valid formats: raw, json, csv, avro, avro-confluent"),
         ({**_JSON, "key.format": "parquet", "key.fields": "k_id"}, "key.format", "unknown format 'parquet'"),
-        ({"format": "debezium-json", "debezium-json.schema-include": "true"}, "format", "debezium-json: changelogs"),
+        (
+            {"key.format": "debezium-json", "key.fields": "k_id", "format": "json"},
+            "key.format",
+            "debezium-json decodes values",
+        ),
+        (
+            {"format": "debezium-json", "debezium-json.schema-include": "1"},
+            "debezium-json.schema-include",
+            "expected tr",
+        ),
+        (
+            {"format": "debezium-json", "debezium-json.encode.ignore-null-fields": "true"},
+            "debezium-json.en",
+            "it is only",
+        ),
+        (
+            {"format": "debezium-json", "debezium-json.timestamp-format.standard": "RFC"},
+            "debezium-json.timestamp-format.standard",
+            "expected SQL or",
+        ),
         ({"format": "debezium-avro-confluent"}, "format", "debezium-avro-confluent: changelogs"),
         ({"format": "canal-json"}, "format", "canal-json: changelogs"),
         ({"format": "maxwell-json"}, "format", "maxwell-json: changelogs"),

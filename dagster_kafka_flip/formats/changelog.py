@@ -1,0 +1,146 @@
+"""ChangelogFormat: base class of formats whose records are changes of the rows of a database."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import field_validator
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.format import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+
+OnTruncate = Literal["fail", "skip"]
+
+INSERT, UPDATE, DELETE, READ, TRUNCATE = "insert", "update", "delete", "read", "truncate"
+"""What a change does: `read` is a row of a snapshot, `truncate` deletes all rows."""
+
+TOMBSTONE = "tombstone"
+
+EVENTS = (TOMBSTONE, "transaction", "heartbeat", "message", "schema change", "bootstrap", "truncate", "other table")
+"""Records that have no row."""
+
+
+class ChangelogFormat(Format):
+    """Decodes the changes of a database's rows, as a connector writes them: row, operation and origin.
+
+    A value becomes one column for each column of the row, as it is after the change (of a delete, as it was before),
+    and one for each item of `metadata`. In a table that rows are appended to, `kafka_op` says what the change does:
+    `insert`, `update`, `delete`, `read` (a row of a snapshot) or `truncate`. With `Upsert`, deletes delete.
+
+    Records without a row, such as transaction markers, heartbeats and tombstones, are counted and not landed.
+
+    `parse` gives a struct with `event` (which of these the record is; null for a change), `op`, `row`, and what a
+    subclass needs. It is null for a null value.
+
+    Attributes:
+        metadata: What lands of a change besides its row.
+        on_truncate: What a change does that deletes all rows: `fail` (default) ends a run into a table with Upsert, and
+            lands as a row without values where rows are appended; `skip` leaves it out.
+    """
+
+    metadata: tuple[str, ...] = ()
+    on_truncate: OnTruncate = "fail"
+
+    leaves_out: ClassVar[bool] = False
+    """Whether a change may lack values of its row that did not change."""
+
+    has_rows: ClassVar[bool] = False
+    """Whether a record may have several rows, so that `rows` gives what the other functions are given."""
+
+    @field_validator("metadata", check_fields=False)
+    @classmethod
+    def _check_metadata(cls, metadata: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := next((name for name in metadata if metadata.count(name) > 1), None):
+            msg = f"metadata: {twice} is there twice"
+            raise ValueError(msg)
+        return metadata
+
+    @property
+    @abstractmethod
+    def row_names(self) -> Sequence[str] | None:
+        """The names of the row's columns; None if they are not known yet."""
+
+    @property
+    def column_names(self) -> Sequence[str] | None:
+        """The names of the row's columns and of the metadata."""
+        names = self.row_names
+        return None if names is None else [*names, *self.metadata]
+
+    def check_side(self, side: str) -> None:
+        """Refuses to decode a key.
+
+        Args:
+            side: `key` or `value`.
+
+        Raises:
+            ConfigurationError: It is to decode a key.
+        """
+        if side == "key":
+            msg = (
+                f"key_format: {type(self).__name__} decodes values: only they are changes. Leave key_format out, or "
+                "decode the key with JsonFormat or AvroFormat"
+            )
+            raise ConfigurationError(msg)
+
+    def event(self, parsed: Column) -> Column:
+        """Which of `EVENTS` the record is; null for a change, and for what can't be decoded."""
+        from pyspark.sql import functions as f
+
+        return f.when(parsed.isNull(), f.lit(TOMBSTONE)).otherwise(parsed.getField("event"))
+
+    def has_row(self, parsed: Column) -> Column:
+        """Whether the record has a row."""
+        return parsed.getField("row").isNotNull()
+
+    def rows(self, parsed: Column, key: Sequence[str]) -> Column:
+        """The rows of a record as an array, if `has_rows`.
+
+        Args:
+            parsed: From `parse`.
+            key: The key of the table; empty if rows are appended.
+        """
+        del parsed, key
+        raise NotImplementedError
+
+    def op(self, parsed: Column) -> Column:
+        """What the change does."""
+        return parsed.getField("op")
+
+    def unavailable(self, parsed: Column) -> Column | None:
+        """The names of the row's columns whose value was left out, null if there are none; None if it has them all."""
+        return parsed.getField("unavailable") if self.leaves_out else None
+
+    def key_fields(self, key: Sequence[str]) -> list[Any]:
+        """The fields of the row that are in a key, as they are decoded from a record's key; empty if they can't be.
+
+        Args:
+            key: The columns of the key.
+        """
+        del key
+        return []
+
+    def key_of(self, data: Column, key: Sequence[str]) -> Column:
+        """The columns of a key that a record's key has, as a STRUCT; null if it lacks one of them.
+
+        Args:
+            data: The bytes of the record's key.
+            key: The columns of the key; some of them in `key_fields`.
+        """
+        del data, key
+        raise NotImplementedError
+
+    def previous_key(self, headers: Column, key: Sequence[str]) -> Column | None:
+        """The key that the row had before the change, as a STRUCT, null if it is the same; None if it is never told.
+
+        Args:
+            headers: The record's headers.
+            key: The columns of the key.
+        """
+        del headers, key
+        return None

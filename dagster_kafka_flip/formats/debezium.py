@@ -1,0 +1,440 @@
+"""DebeziumFormat: Debezium's change events in JSON, with schema or without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import field_validator
+
+from dagster_kafka_flip.formats.changelog import (
+    DELETE,
+    INSERT,
+    READ,
+    TRUNCATE,
+    UPDATE,
+    ChangelogFormat,
+    OnTruncate,
+)
+from dagster_kafka_flip.formats.ddl import field_names
+from dagster_kafka_flip.formats.declared import DeclaredFormat
+from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
+from dagster_kafka_flip.formats.json_parsing import (
+    MISFIT,
+    OPTIONS,
+    explained,
+    is_corrupt,
+    leaves,
+    parsed_json,
+    required,
+)
+from dagster_kafka_flip.formats.json_types import check_json_types
+from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, is_placeholder
+from dagster_kafka_flip.formats.times import moment
+from dagster_kafka_flip.settings import check_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructField, StructType
+
+DebeziumMetadata = Literal[
+    "before",
+    "ingestion_timestamp",
+    "source_timestamp",
+    "source_database",
+    "source_schema",
+    "source_table",
+    "source_snapshot",
+    "source_lsn",
+    "source_pos",
+    "source_gtid",
+    "source_tx_id",
+    "source_properties",
+]
+
+# What is in `source`, and its type.
+_OF_SOURCE = {
+    "source_database": ("db", "string"),
+    "source_schema": ("schema", "string"),
+    "source_table": ("table", "string"),
+    "source_snapshot": ("snapshot", "string"),
+    "source_lsn": ("lsn", "bigint"),
+    "source_pos": ("pos", "bigint"),
+    "source_gtid": ("gtid", "string"),
+    "source_tx_id": ("txId", "string"),
+}
+
+_OPS = {"c": INSERT, "u": UPDATE, "d": DELETE, "r": READ, "t": TRUNCATE}
+_OLD_KEY = "__debezium.oldkey"
+
+
+class DebeziumEvents(ChangelogFormat):
+    """What Debezium's events mean, however they are encoded.
+
+    Attributes:
+        metadata: See DebeziumFormat.
+        unavailable_value_placeholder: See DebeziumFormat.
+    """
+
+    leaves_out = True
+
+    metadata: tuple[DebeziumMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    unavailable_value_placeholder: str = PLACEHOLDER
+
+    @field_validator("unavailable_value_placeholder")
+    @classmethod
+    def _check_placeholder(cls, placeholder: str) -> str:
+        if not placeholder:
+            msg = "the connector's setting is not empty"
+            raise ValueError(msg)
+        return placeholder
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether `metadata` has anything of `source`."""
+        return any(name.startswith("source_") for name in self.metadata)
+
+    def meaning(self, letter: Column) -> Column:
+        """What an event's `op` does; null if it has no row, or is unknown."""
+        from pyspark.sql import functions as f
+
+        op = f.when(f.lit(False), f.lit(None).cast("string"))
+        for each, meaning in _OPS.items():
+            if meaning != TRUNCATE or self.on_truncate != "skip":
+                op = op.when(letter == f.lit(each), f.lit(meaning))
+        return op
+
+    def event_of(self, letter: Column) -> Column:
+        """Which event an `op` without a row is; null if it is a change, or unknown."""
+        from pyspark.sql import functions as f
+
+        event = f.when(letter == f.lit("m"), f.lit("message"))
+        return event.when(letter == f.lit("t"), f.lit("truncate")) if self.on_truncate == "skip" else event
+
+    def image(self, letter: Column, before: Column, after: Column) -> Column:
+        """The row of a change."""
+        from pyspark.sql import functions as f
+
+        return f.when(letter == f.lit("d"), before).otherwise(after)
+
+    def envelope_problem(self, problem: Column, letter: Column, parsed: Column) -> Column:
+        """Adds to a problem what is wrong with an event that is a change.
+
+        Args:
+            problem: Conditions that come before.
+            letter: The event's `op`.
+            parsed: From `parse`.
+        """
+        from pyspark.sql import functions as f
+
+        row, op = parsed.getField("row"), parsed.getField("op")
+        needs = f.when(op == f.lit(DELETE), f.lit("before")).otherwise(f.lit("after"))
+        return (
+            problem.when(parsed.getField("event").isNotNull(), f.lit(None).cast("string"))
+            .when(letter.isNull(), f.lit("not an event of Debezium: it has no op"))
+            .when(op.isNull(), f.lit("not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)"))
+            .when(
+                row.isNull() & (op != f.lit(TRUNCATE)),
+                f.concat(f.lit("the event of a row, "), op, f.lit(", has no "), needs),
+            )
+        )
+
+    def missing_values(self, fields: Sequence[tuple[str, DataType]], row: Column) -> Column:
+        """The names of the columns whose value is the placeholder; null if there are none."""
+        from pyspark.sql import functions as f
+
+        found = [
+            f.when(is_it, f.lit(name))
+            for name, data_type in fields
+            if (is_it := is_placeholder(data_type, row.getField(name), self.unavailable_value_placeholder)) is not None
+        ]
+        if not found:
+            return f.lit(None).cast("array<string>")
+        names = f.array_compact(f.array(*found))
+        return f.when(f.size(names) > f.lit(0), names)
+
+    def without_placeholder(self, name: str, data_type: DataType, value: Column, names: Column) -> Column:
+        """A column of the row, null if its value was left out.
+
+        Args:
+            name: The column.
+            data_type: Its type.
+            value: Its value.
+            names: From `missing_values`.
+        """
+        from pyspark.sql import functions as f
+
+        if is_placeholder(data_type, value, self.unavailable_value_placeholder) is None:
+            return value
+        return f.when(~f.coalesce(f.array_contains(names, name), f.lit(False)), value)
+
+    def told(self, parsed: Column, before: Column | None) -> list[tuple[str, Column]]:
+        """The columns of `metadata`.
+
+        Args:
+            parsed: From `parse`, with `ts_ms` and the map `source` if they are needed.
+            before: The row before the change, if it is among them.
+        """
+        from pyspark.sql import functions as f
+
+        source = parsed.getField("source")
+        found: list[tuple[str, Column]] = []
+        for name in self.metadata:
+            if name == "before":
+                column = f.lit(None) if before is None else before
+            elif name == "ingestion_timestamp":
+                column = moment(parsed.getField("ts_ms"))
+            elif name == "source_timestamp":
+                column = moment(source.getItem("ts_ms").try_cast("bigint"))
+            elif name == "source_properties":
+                column = source
+            else:
+                key, data_type = _OF_SOURCE[name]
+                column = source.getItem(key).try_cast(data_type)
+            found.append((name, column))
+        return found
+
+    def key_of(self, data: Column, key: Sequence[str]) -> Column:
+        """The columns of a key from JSON, with its schema or without; null if one is missing or does not fit."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import StructField, StructType
+
+        declared = self.key_fields(key)
+        roomy = with_room(StructType(declared))
+        found = parsed_json(data, [*roomy.fields, StructField("payload", roomy)])
+        wanted = f.struct(data.isNotNull().alias("is_there"), found.alias("found"))
+        values = [as_declared(field.dataType, _picked(wanted, field.name)).alias(field.name) for field in declared]
+        is_whole = f.greatest(is_corrupt(found), *(value.isNull() for value in values)) == f.lit(False)
+        return f.when(is_whole, f.struct(*values))
+
+    def previous_key(self, headers: Column, key: Sequence[str]) -> Column | None:
+        """The key in the header that the connector adds to the insert under a changed key."""
+        from pyspark.sql import functions as f
+
+        if len(self.key_fields(key)) < len(key):
+            return None
+        named = f.filter(headers, lambda header: header.getField("key") == f.lit(_OLD_KEY))
+        return self.key_of(f.get(named, f.lit(0)).getField("value").cast("string"), key)
+
+
+class DebeziumFormat(DebeziumEvents, DeclaredFormat):
+    """Decodes Debezium's change events in JSON: the rows of a database, as they change.
+
+    Each record may have its schema with it or not (`schemas.enable` of Kafka Connect's JsonConverter). The columns are
+    those of the database's table, with types that the JSON has: `after`, and of a delete `before`.
+
+    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no event of Debezium, lacks the row, or if the
+    row breaks the rules of JsonFormat. NOT NULL does not hold for deletes, whose other columns may be null.
+
+    Args:
+        schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
+        metadata: What lands of a change besides its row: `before` (the row before the change, as a STRUCT),
+            `ingestion_timestamp` (when the connector processed it), and of the event's `source` `source_timestamp`,
+            `source_database`, `source_schema`, `source_table`, `source_snapshot`, `source_lsn`, `source_pos`,
+            `source_gtid`, `source_tx_id`, and all of it as `source_properties`, a MAP of STRINGs. Each is a column of
+            that name. Default: nothing.
+        unavailable_value_placeholder: The connector's setting `unavailable.value.placeholder`: what it writes for a
+            value that the database did not send. Such a value becomes null, and `kafka_unavailable` has the column's
+            name.
+        on_truncate: What a truncate event does: `fail` (default) ends a run into a table with Upsert, and lands as a
+            row without values where rows are appended; `skip` leaves it out.
+        on_error: See Format.
+        show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
+            column, 40 characters at most. Default: no, since more people read logs than tables.
+
+    Attributes:
+        declared: The schema, as it was given.
+    """
+
+    show_values: bool = False
+
+    @check_arguments
+    def __init__(
+        self,
+        schema: str | StructType,
+        *,
+        metadata: Sequence[DebeziumMetadata] = (),
+        unavailable_value_placeholder: str = PLACEHOLDER,
+        on_truncate: OnTruncate = "fail",
+        on_error: OnError = "fail",
+        show_values: bool = False,
+    ) -> None:
+        super().__init__(
+            declared=schema,  # pyright: ignore[reportCallIssue]
+            metadata=metadata,
+            unavailable_value_placeholder=unavailable_value_placeholder,
+            on_truncate=on_truncate,
+            on_error=on_error,
+            show_values=show_values,  # pyright: ignore[reportCallIssue]
+        )
+
+    @classmethod
+    def check_types(cls, schema: str | StructType) -> None:
+        """Refuses types that Spark can't read from JSON."""
+        check_json_types(schema)
+
+    @property
+    def row_names(self) -> Sequence[str]:
+        """The names of the declared columns."""
+        return field_names(self.declared) if isinstance(self.declared, str) else self.declared.names
+
+    def _outer(self, struct: StructType, others: Sequence[StructField] = ()) -> list[StructField]:
+        """The fields of an event around the row's, at its top and behind its schema."""
+        from pyspark.sql.types import StructField, StructType
+
+        fields = [StructField("before", struct), StructField("after", struct), *others]
+        return [*fields, StructField("payload", StructType(fields))]
+
+    def prepared(self, data: Column) -> Column | None:
+        """The text and the parsed event."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import LongType, MapType, StringType, StructField
+
+        others = [StructField("op", StringType())]
+        if "ingestion_timestamp" in self.metadata:
+            others.append(StructField("ts_ms", LongType()))
+        if self.needs_source:
+            others.append(StructField("source", MapType(StringType(), StringType())))
+        text = data.cast("string")
+        found = parsed_json(text, self._outer(with_room(self.struct()), others))
+        return f.when(data.isNotNull(), f.struct(text.alias("text"), found.alias("found")))
+
+    def parse(self, data: Column) -> Column:
+        """The event, as ChangelogFormat says; with the row before the change and metadata, if they are asked for."""
+        from pyspark.sql import functions as f
+
+        found, letter = data.getField("found"), _picked(data, "op")
+        before = _picked(data, "before")
+        row = self.image(letter, before, _picked(data, "after"))
+        fields = [(field.name, field.dataType) for field in with_room(self.struct()).fields]
+        text = data.getField("text")
+        event = f.when(
+            ~is_corrupt(found) & f.is_valid_utf8(text), f.coalesce(self.event_of(letter), _other_event(letter, text))
+        )
+        about = [_picked(data, "ts_ms").alias("ts_ms")] if "ingestion_timestamp" in self.metadata else []
+        about += [_picked(data, "source").alias("source")] if self.needs_source else []
+        about += [before.alias("before")] if "before" in self.metadata else []
+        return f.when(
+            data.isNotNull(),
+            f.struct(
+                event.alias("event"),
+                self.meaning(letter).alias("op"),
+                row.alias("row"),
+                self.missing_values(fields, row).alias("unavailable"),
+                *about,
+            ),
+        )
+
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """The first rule that the record breaks."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import StructField, StructType
+
+        struct, text, row = self.struct(), data.getField("text"), parsed.getField("row")
+        is_object = text.startswith("{") | text.rlike(r"\A[ \t\r\n]*\{")
+        problem = (
+            f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
+            .when(~is_object, f.lit("not a JSON object"))
+            .when(is_corrupt(data.getField("found")), f.lit(MISFIT))
+        )
+        problem = self.envelope_problem(problem, _picked(data, "op"), parsed)
+        is_delete = parsed.getField("op") == f.lit(DELETE)
+        for path, is_missing in required(struct, row):
+            problem = problem.when(~is_delete & is_missing, f.lit(f"the required field {path} is missing or null"))
+        images = [(struct, row)]
+        if "before" in self.metadata:
+            images.append(
+                (StructType([StructField("before", struct)]), f.struct(parsed.getField("before").alias("before")))
+            )
+        for image, values in images:
+            for message, is_so in changes(image, values, text):
+                problem = problem.when(is_so, f.lit(message))
+        problem = f.when(data.isNotNull(), problem)
+        doubts = [each for image, values in images if (each := doubt(image, text, values)) is not None]
+        if not doubts:
+            return problem
+        checked = exact(StructType(self._outer(struct)), text, OPTIONS)
+        return f.coalesce(problem, f.when(f.greatest(*doubts, f.lit(False)), checked))
+
+    def explain(self, data: Column, problem: Column) -> Column:
+        """Which columns the values don't fit. It parses the record once for each of them."""
+        sides = ("before", "after")
+        inside = [path for side in sides for path in ((side,), ("payload", side))]
+        return explained(data, problem, self.struct(), show_values=self.show_values, inside=inside)
+
+    def fields(self, parsed: Column) -> list[tuple[str, Column]]:
+        """Each declared column of the row, as it was parsed; of a STRUCT those inside of it."""
+        return leaves(self.struct(), parsed.getField("row"))
+
+    def undeclared(self, data: Column) -> Column | None:
+        """The names of the row's columns that are not declared."""
+        from pyspark.sql import functions as f
+
+        text, declared = data.getField("text"), f.array(*map(f.lit, self.struct().names))
+        after = f.coalesce(f.get_json_object(text, "$.payload.after"), f.get_json_object(text, "$.after"))
+        return f.array_except(f.json_object_keys(after), declared)
+
+    def column(self, field: StructField, parsed: Column) -> Column:
+        """A column of the row; null if its value was left out."""
+        value = as_declared(field.dataType, parsed.getField("row").getField(field.name))
+        return self.without_placeholder(field.name, field.dataType, value, parsed.getField("unavailable"))
+
+    def _before(self, parsed: Column) -> Column | None:
+        from pyspark.sql import functions as f
+
+        if "before" not in self.metadata:
+            return None
+        before, fields = parsed.getField("before"), self.struct().fields
+        names = self.missing_values([(field.name, field.dataType) for field in fields], before)
+        values = (
+            self.without_placeholder(
+                field.name, field.dataType, as_declared(field.dataType, before.getField(field.name)), names
+            )
+            for field in fields
+        )
+        return f.when(
+            before.isNotNull(),
+            f.struct(*(value.alias(field.name) for field, value in zip(fields, values, strict=True))),
+        )
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """The columns of the row, and those of `metadata`."""
+        row = [(field.name, self.column(field, parsed)) for field in self.struct().fields]
+        return [*row, *self.told(parsed, self._before(parsed))]
+
+    def key_fields(self, key: Sequence[str]) -> list[Any]:
+        """The declared columns that are in the key."""
+        names = {name.lower() for name in key}
+        return [field for field in self.struct().fields if field.name.lower() in names]
+
+
+def _picked(data: Column, name: str) -> Column:
+    """A field of an event, behind its schema or at its top."""
+    from pyspark.sql import functions as f
+
+    found = data.getField("found")
+    return f.coalesce(found.getField("payload").getField(name), found.getField(name))
+
+
+def _other_event(letter: Column, text: Column) -> Column:
+    """Which event a record without `op` is, by its fields; null if it is none that is known."""
+    from pyspark.sql import functions as f
+
+    names = f.json_object_keys(f.coalesce(f.get_json_object(text, "$.payload"), text))
+
+    def has(*wanted: str) -> Column:
+        return f.size(f.array_except(f.array(*map(f.lit, wanted)), names)) == f.lit(0)
+
+    def has_only(*allowed: str) -> Column:
+        return f.size(f.array_except(names, f.array(*map(f.lit, allowed)))) == f.lit(0)
+
+    times = ("ts_ms", "ts_us", "ts_ns")
+    marker = ("status", "id", "event_count", "data_collections")
+    return f.when(
+        letter.isNull(),
+        f.when(has("ts_ms") & has_only(*times), f.lit("heartbeat"))
+        .when(has(*marker) & has_only(*marker, *times), f.lit("transaction"))
+        .when(has("source", "ddl", "tableChanges"), f.lit("schema change")),
+    )

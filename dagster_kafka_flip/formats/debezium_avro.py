@@ -1,0 +1,294 @@
+"""DebeziumAvroFormat: Debezium's change events in Avro, with a schema registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import field_validator
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro import AvroFormat
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, resolved
+from dagster_kafka_flip.formats.changelog import OnTruncate  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.debezium import DebeziumEvents, DebeziumMetadata
+from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
+from dagster_kafka_flip.formats.frames import SchemaIdIn, has_frame
+from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
+from dagster_kafka_flip.settings import check_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+    from typing_extensions import Self
+
+    from dagster_kafka_flip.formats.avro_schema import AvroType
+    from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+
+# The names of the schemas of events without a row, or their ends.
+_EVENTS = {
+    "io.debezium.connector.common.Heartbeat": "heartbeat",
+    "io.debezium.connector.common.TransactionMetadataValue": "transaction",
+    ".SchemaChangeValue": "schema change",
+}
+
+
+class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
+    """Decodes Debezium's change events in Avro: the rows of a database, as they change.
+
+    The columns are those of the record `after` in the reader schema: the given one, or the subject's latest. Each event
+    is decoded with the schema that it was written with, as AvroFormat does.
+
+    Strict: a record is rejected if AvroFormat would reject it, is no event of Debezium, or lacks the row. Heartbeats,
+    transaction markers and schema changes are known by the names of their schemas.
+
+    Args:
+        schema: The reader schema of the whole event, as JSON or as a Python object. Default: the subject's latest.
+        registry: See FramedFormat.
+        subject: See FramedFormat.
+        schema_id_in: See FramedFormat.
+        metadata: See DebeziumFormat.
+        unavailable_value_placeholder: See DebeziumFormat.
+        on_truncate: See DebeziumFormat.
+        on_error: See Format.
+
+    Attributes:
+        declared: The reader schema's text; None for the subject's latest.
+    """
+
+    @check_arguments
+    def __init__(
+        self,
+        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        registry: SchemaRegistry | str | None = None,
+        subject: str | None = None,
+        schema_id_in: SchemaIdIn = "payload",
+        metadata: Sequence[DebeziumMetadata] = (),
+        unavailable_value_placeholder: str = PLACEHOLDER,
+        on_truncate: OnTruncate = "fail",
+        on_error: OnError = "fail",
+    ) -> None:
+        # AvroFormat's own arguments are fewer.
+        super(AvroFormat, self).__init__(
+            declared=schema,  # pyright: ignore[reportCallIssue]
+            registry=registry,  # pyright: ignore[reportCallIssue]
+            subject=subject,  # pyright: ignore[reportCallIssue]
+            schema_id_in=schema_id_in,  # pyright: ignore[reportCallIssue]
+            metadata=metadata,  # pyright: ignore[reportCallIssue]
+            unavailable_value_placeholder=unavailable_value_placeholder,  # pyright: ignore[reportCallIssue]
+            on_truncate=on_truncate,  # pyright: ignore[reportCallIssue]
+            on_error=on_error,
+        )
+
+    @field_validator("declared")
+    @classmethod
+    def _check_envelope(cls, declared: str | None) -> str | None:
+        if declared is not None:
+            _row_fields(AvroSchema.of(declared), "the DebeziumAvroFormat's schema")
+        return declared
+
+    def read_with(self, registered: RegisteredSchema) -> Self:
+        """The format with a registered schema as its reader schema.
+
+        Raises:
+            ConfigurationError: It is not the schema of Debezium's events, or its rows can't be turned into columns.
+        """
+        read = super().read_with(registered)
+        _row_fields(read.reader, f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}")
+        return read
+
+    def _row(self) -> list[dict[str, Any]]:
+        return _row_fields(self.reader, "the reader schema")
+
+    def _kinds(self) -> list[tuple[str, DataType]]:
+        """The row's columns whose values are texts, bytes or numbers, or arrays or maps of them, with Spark's types."""
+        named = self.reader.named()
+        found = ((field["name"], _spark_type(field["type"], named)) for field in self._row())
+        return [(name, data_type) for name, data_type in found if data_type is not None]
+
+    @property
+    def row_names(self) -> Sequence[str] | None:
+        """The names of the row's columns; None if the registry has not been asked for them yet."""
+        return None if self.declared is None else [field["name"] for field in self._row()]
+
+    def comments(self) -> Mapping[str, str]:
+        """The `doc` of each of the row's columns."""
+        return {field["name"]: field["doc"] for field in self._row() if field.get("doc")}
+
+    def prepared(self, data: Column) -> Column | None:
+        """The framed bytes and the decoded event."""
+        from pyspark.sql import functions as f
+
+        read = AvroFormat.parse(self, data)
+        return f.when(data.isNotNull(), f.struct(data.alias("data"), read.alias("read")))
+
+    def parse(self, data: Column) -> Column:
+        """The event, as ChangelogFormat says; with the row before the change and metadata, if they are asked for."""
+        from pyspark.sql import functions as f
+
+        event, letter = _content(data), _content(data).getField("op")
+        row = self.image(letter, event.getField("before"), event.getField("after"))
+        about = [event.getField("before").alias("before")] if "before" in self.metadata else []
+        if "ingestion_timestamp" in self.metadata:
+            about.append(self._field(event, "ts_ms").cast("bigint").alias("ts_ms"))
+        if self.needs_source:
+            about.append(self._source(event).alias("source"))
+        return f.when(
+            data.isNotNull(),
+            f.struct(
+                f.coalesce(self._event_by_schema(data), self.event_of(letter)).alias("event"),
+                self.meaning(letter).alias("op"),
+                row.alias("row"),
+                self.missing_values(self._kinds(), row).alias("unavailable"),
+                *about,
+            ),
+        )
+
+    def _event_by_schema(self, data: Column) -> Column:
+        """Which event a record is by the name of its schema; null if it is none of those that have one."""
+        from pyspark.sql import functions as f
+
+        event = f.when(data.isNull(), f.lit(None).cast("string"))
+        for digits, found in self.known_schemas.items():
+            if found is None or found.kind != "AVRO":
+                continue
+            try:
+                name = AvroSchema.of(found.text, found.references).name or ""
+            except ConfigurationError:
+                continue
+            told = next((told for known, told in _EVENTS.items() if name.endswith(known)), None)
+            if told is not None:
+                event = event.when(has_frame(data.getField("data"), digits), f.lit(told))
+        return event
+
+    def _field(self, event: Column, name: str) -> Column:
+        """A field of an event; null if the reader schema does not have it."""
+        from pyspark.sql import functions as f
+
+        has_it = any(field["name"] == name for field in self.reader.fields or ())
+        return event.getField(name) if has_it else f.lit(None)
+
+    def _source(self, event: Column) -> Column:
+        """The fields of `source` as texts."""
+        from pyspark.sql import functions as f
+
+        named = self.reader.named()
+        found = next((field["type"] for field in self.reader.fields or () if field["name"] == "source"), None)
+        record = None if found is None else _record_in(found, named)
+        if record is None:
+            return f.lit(None).cast("map<string, string>")
+        source, names = event.getField("source"), [field["name"] for field in record["fields"]]
+        values = f.array(*(source.getField(name).cast("string") for name in names))
+        return f.when(source.isNotNull(), f.map_from_arrays(f.array(*map(f.lit, names)), values))
+
+    def problem(self, data: Column, parsed: Column) -> Column | None:
+        """The first rule that the record breaks."""
+        from pyspark.sql import functions as f
+
+        of_avro = super().problem(data.getField("data"), data.getField("read"))
+        if of_avro is None:
+            return None
+        problem = f.when(self._event_by_schema(data).isNotNull(), f.lit(None).cast("string"))
+        problem = problem.when(of_avro.isNotNull(), of_avro)
+        return f.when(data.isNotNull(), self.envelope_problem(problem, _content(data).getField("op"), parsed))
+
+    def as_one(self, parsed: Column) -> Column:
+        """The row as one column."""
+        return parsed.getField("row")
+
+    def spread(self, parsed: Column) -> list[tuple[str, Column]] | None:
+        """The columns of the row, and those of `metadata`."""
+        row = self._values(parsed.getField("row"), parsed.getField("unavailable"))
+        return [*row, *self.told(parsed, self._before(parsed))]
+
+    def _values(self, row: Column, unavailable: Column) -> list[tuple[str, Column]]:
+        kinds = dict(self._kinds())
+        return [
+            (name, self.without_placeholder(name, kinds[name], row.getField(name), unavailable))
+            if name in kinds
+            else (name, row.getField(name))
+            for name in self.row_names or ()
+        ]
+
+    def _before(self, parsed: Column) -> Column | None:
+        from pyspark.sql import functions as f
+
+        if "before" not in self.metadata:
+            return None
+        before = parsed.getField("before")
+        values = self._values(before, self.missing_values(self._kinds(), before))
+        return f.when(before.isNotNull(), f.struct(*(value.alias(name) for name, value in values)))
+
+    def key_fields(self, key: Sequence[str]) -> list[Any]:
+        """The columns of the row that are in the key, if JSON can have their values."""
+        from pyspark.sql.types import ArrayType, BinaryType, MapType, StructField
+
+        names = {name.lower() for name in key}
+        return [
+            StructField(name, data_type)
+            for name, data_type in self._kinds()
+            if name.lower() in names and not isinstance(data_type, (ArrayType, BinaryType, MapType))
+        ]
+
+
+def _content(data: Column) -> Column:
+    return data.getField("read").getField("avro").getField("content")
+
+
+def _row_fields(schema: AvroSchema, what: str) -> list[dict[str, Any]]:
+    """The columns of the row in the schema of an event.
+
+    Args:
+        schema: The schema.
+        what: What it is, for an error.
+
+    Raises:
+        ConfigurationError: It is not the schema of an event.
+    """
+    named = schema.named()
+    fields = {field["name"]: field["type"] for field in schema.fields or ()}
+    rows = {side: _record_in(fields[side], named) for side in ("before", "after") if side in fields}
+    after, before = rows.get("after"), rows.get("before")
+    if after is None or before is None or "op" not in fields:
+        msg = f"{what} is not that of Debezium's events: a record with op, and with the records before and after"
+        raise ConfigurationError(msg)
+    if [field["name"] for field in before["fields"]] != [field["name"] for field in after["fields"]]:
+        msg = f"{what}: before and after have different columns"
+        raise ConfigurationError(msg)
+    return after["fields"]
+
+
+def _record_in(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The record of a type that is one, or null."""
+    found = _without_null(avro_type, named)
+    return found if isinstance(found, dict) and kind(found) == "record" else None
+
+
+def _without_null(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> AvroType | None:
+    """A type's only branch besides null."""
+    found = resolved(avro_type, named)
+    if not isinstance(found, list):
+        return found
+    branches = [branch for branch in found if branch != "null"]
+    return resolved(branches[0], named) if len(branches) == 1 else None
+
+
+def _spark_type(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> DataType | None:
+    """Spark's type of a text, bytes or a whole number, or an array or a map of them; None for others."""
+    from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType
+
+    found = _without_null(avro_type, named)
+    if found is None or (isinstance(found, dict) and "logicalType" in found):
+        return None
+    plain = {"string": StringType, "bytes": BinaryType, "int": IntegerType, "long": LongType}
+    if (name := kind(found)) in plain:
+        return plain[name]()
+    if not isinstance(found, dict) or name not in {"array", "map"}:
+        return None
+    inner = _spark_type(found["items" if name == "array" else "values"], named)
+    if inner is None:
+        return None
+    return ArrayType(inner) if name == "array" else MapType(StringType(), inner)

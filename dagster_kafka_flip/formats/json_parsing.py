@@ -1,0 +1,180 @@
+"""Parses JSON with declared fields by Spark, and says which fields do not fit or are missing."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.formats.json_changes import quick, with_room
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructField, StructType
+
+# Where Spark's parser puts a record it could not parse; taken out again before anyone sees it.
+CORRUPT = "_dagster_kafka_flip_corrupt"
+"""The field of `parsed_json` with what could not be parsed."""
+
+MISFIT = "not valid JSON, or a value does not fit its field's type"
+
+# A longer type, of a STRUCT with many fields, is cut.
+_LONGEST_TYPE = 60
+
+# What an error quotes of a value.
+_LONGEST_VALUE = 40
+
+OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "allowSingleQuotes": "false",
+    # A DATE would take the digits of a text, such as "03" or "1762300000", for days since 1970.
+    "enableDateTimeParsingFallback": "false",
+}
+"""The options of Spark's parser."""
+
+
+def parsed_json(data: Column, fields: Sequence[StructField]) -> Column:
+    """The parsed fields as a struct, with a field for what could not be parsed.
+
+    Args:
+        data: JSON, as text or bytes.
+        fields: The fields.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    with_corrupt = StructType([*fields, StructField(CORRUPT, StringType())])
+    text = quick(StructType(list(fields)), data.cast("string"), CORRUPT, OPTIONS)
+    return f.from_json(text, with_corrupt, OPTIONS)
+
+
+def is_corrupt(parsed: Column) -> Column:
+    """Whether a record could not be parsed.
+
+    Args:
+        parsed: From `parsed_json`.
+    """
+    return parsed.isNull() | parsed.getField(CORRUPT).isNotNull()
+
+
+def explained(
+    data: Column,
+    problem: Column,
+    struct: StructType,
+    *,
+    show_values: bool,
+    inside: Sequence[tuple[str, ...]] = ((),),
+) -> Column:
+    """Which fields the values don't fit, in place of `MISFIT`. It parses the record once for each field.
+
+    Args:
+        data: The JSON.
+        problem: The problem that is known.
+        struct: The declared fields.
+        show_values: Whether to quote the start of such a value.
+        inside: The paths of the objects that have the fields. Default: the record itself.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField
+
+    fits = [
+        f.when(is_corrupt(parsed_json(data, _nested(field, path))), _misfit(data, declared, path, show_values))
+        for path in inside
+        for field, declared in zip(with_room(struct).fields, struct.fields, strict=True)
+    ]
+    # A text takes any JSON.
+    is_no_json = is_corrupt(parsed_json(data, [StructField(f"{CORRUPT}_any", StringType())]))
+    found = f.when(is_no_json, f.lit("not valid JSON")).otherwise(f.concat_ws(", ", *fits))
+    return f.when((problem == f.lit(MISFIT)) & (f.length(found) > 0), found).otherwise(problem)
+
+
+def _nested(field: StructField, path: tuple[str, ...]) -> list[StructField]:
+    from pyspark.sql.types import StructField, StructType
+
+    for name in reversed(path):
+        field = StructField(name, StructType([field]))
+    return [field]
+
+
+def _misfit(data: Column, field: StructField, path: tuple[str, ...], show_values: bool) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField
+
+    message = f.lit(f"the value of {'.'.join((*path, field.name))} does not fit {_short(field)}")
+    if not show_values:
+        return message
+    # As a text, a field takes any JSON.
+    value = parsed_json(data, _nested(StructField(field.name, StringType()), path))
+    for name in (*path, field.name):
+        value = value.getField(name)
+    cut = f.when(f.length(value) > _LONGEST_VALUE, f.concat(value.substr(1, _LONGEST_VALUE), f.lit("...")))
+    return f.concat(message, f.lit(": "), f.coalesce(cut, value))
+
+
+def _short(field: StructField) -> str:
+    name = field.dataType.simpleString()
+    # Names of fields inside of it keep their case.
+    name = name if "<" in name else name.upper()
+    return name if len(name) <= _LONGEST_TYPE else f"{name[:_LONGEST_TYPE]}..."
+
+
+def leaves(struct: StructType, parent: Column, prefix: str = "") -> list[tuple[str, Column]]:
+    """Each declared field by its path; of a STRUCT those inside of it.
+
+    Args:
+        struct: The declared fields.
+        parent: The parsed struct.
+        prefix: What the paths begin with.
+    """
+    from pyspark.sql.types import StructType
+
+    found: list[tuple[str, Column]] = []
+    for field in struct.fields:
+        path, column = f"{prefix}{field.name}", parent.getField(field.name)
+        if isinstance(field.dataType, StructType) and field.dataType.fields:
+            found.extend(leaves(field.dataType, column, f"{path}."))
+        else:
+            found.append((path, column))
+    return found
+
+
+def required(struct: StructType, parent: Column, prefix: str = "") -> list[tuple[str, Column]]:
+    """For each NOT NULL field, at any depth: its path, and whether it is missing though its parent is there.
+
+    Args:
+        struct: The declared fields.
+        parent: The parsed struct.
+        prefix: What the paths begin with.
+    """
+    conditions: list[tuple[str, Column]] = []
+    for field in struct.fields:
+        path, column = f"{prefix}{field.name}", parent.getField(field.name)
+        if not field.nullable:
+            conditions.append((path, parent.isNotNull() & column.isNull()))
+        conditions.extend(_required_inside(field.dataType, column, path))
+    return conditions
+
+
+def _required_inside(data_type: DataType, column: Column, path: str) -> list[tuple[str, Column]]:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(data_type, StructType):
+        return required(data_type, column, f"{path}.")
+    if isinstance(data_type, ArrayType):
+        element_type, elements, path = data_type.elementType, column, f"{path}[]"
+    elif isinstance(data_type, MapType):
+        element_type, elements, path = data_type.valueType, f.map_values(column), f"{path}{{}}"
+    else:
+        return []
+    # Whether there are rules inside does not depend on the element, so any column will do to find out.
+    paths = [inner for inner, _ in _required_inside(element_type, column, path)]
+    if not paths:
+        return []
+
+    def broken(element: Column) -> Column:
+        return reduce(lambda a, b: a | b, (rule for _, rule in _required_inside(element_type, element, path)))
+
+    return [(" or ".join(paths), f.exists(elements, broken))]

@@ -1,0 +1,405 @@
+"""DebeziumFormat on real Spark: what an event says, in the words of plain Python, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import json
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
+from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.ingestion.change_rows import change_rows, with_tombstones
+from dagster_kafka_flip.reader.read import RECORD_SCHEMA
+
+spark_test = pytest.mark.spark
+
+# What PostgreSQL's connector of Debezium 3.2 wrote, with its schemas: one event a line.
+RECORDED = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "golden" / "debezium_postgres.jsonl").read_text("utf-8").splitlines()
+]
+CUSTOMERS = "id INT NOT NULL, name STRING NOT NULL, amount STRING, big STRING, ts STRING"
+PLACEHOLDER = "__debezium_unavailable_value"
+OFFSET = KafkaColumns(fields=("topic", "partition", "offset"))
+
+
+def event(op, after=None, before=None, **more):
+    return {"before": before, "after": after, "source": {"db": "shop"}, "op": op, "ts_ms": 1, **more}
+
+
+def with_schema(value, name="e"):
+    return {"schema": {"type": "struct", "name": name, "optional": False}, "payload": value}
+
+
+def records(spark, *values, keys=None, headers=None):
+    rows = [
+        (
+            bytearray(json.dumps(keys[offset]).encode()) if keys else None,
+            None if value is None else bytearray(value if isinstance(value, bytes) else json.dumps(value).encode()),
+            "t",
+            0,
+            offset,
+            None,
+            0,
+            [(name, bytearray(text.encode())) for name, text in headers[offset]] if headers else None,
+        )
+        for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, RECORD_SCHEMA)
+
+
+def appended(spark, form, *values):
+    """The rows by offset."""
+    decoder = Decoder.of(None, form, OFFSET)
+    found = decoder.finish(decoder.stage(records(spark, *values))).collect()
+    return {row["kafka_offset"]: row.asDict(recursive=True) for row in found}
+
+
+def reasons(spark, form, *values):
+    """Why each value is rejected, as an error tells it; None for those that are not."""
+    decoder = Decoder.of(None, form, OFFSET)
+    staged = decoder.stage(records(spark, *values)).orderBy("offset")
+    return [row[0] for row in staged.select(decoder.explained()).collect()]
+
+
+@spark_test
+def test_recorded_events_become_rows_with_their_schemas_and_without(spark):
+    form = DebeziumFormat(CUSTOMERS)
+    values = [each["value"] for each in RECORDED]
+    bare = [value and value["payload"] for value in values]
+    rows = appended(spark, form, *values, *bare)
+    for offset, value in enumerate(bare):
+        for row in (rows.get(offset), rows.get(offset + len(values))):
+            if value is None:
+                assert row is None, "a tombstone is no change"
+                continue
+            assert row is not None
+            image = {**(value["before"] if value["op"] == "d" else value["after"])}
+            left_out = [name for name, each in image.items() if each == PLACEHOLDER]
+            expected = {name: None if name in left_out else each for name, each in image.items()}
+            assert {name: row[name] for name in image} == expected
+            assert row["kafka_op"] == {"c": "insert", "u": "update", "d": "delete"}[value["op"]]
+            assert row["kafka_unavailable"] == (left_out or None)
+    assert sum(row["kafka_unavailable"] == ["big"] for row in rows.values()) == 4
+
+
+@spark_test
+def test_recorded_events_become_changes_of_keys(spark):
+    decoder = Decoder.of(None, DebeziumFormat(CUSTOMERS), KafkaColumns())
+    for form in (lambda each: each, lambda each: each and each["payload"]):
+        staged = decoder.stage(
+            with_tombstones(
+                records(
+                    spark,
+                    *(form(each["value"]) for each in RECORDED),
+                    keys=[form(each["key"]) for each in RECORDED],
+                    headers=[each["headers"] for each in RECORDED],
+                )
+            )
+        )
+        found = sorted(change_rows(staged, decoder, ["ID"]).collect(), key=lambda row: row["kafka_offset"])
+        names = [each["name"] for each in RECORDED]
+        deleting = [name for name in names if "delete" in name or "tombstone" in name]
+        assert [names[row["kafka_offset"]] for row in found if row["kafka_deleted"]] == deleting
+        assert [row["id"] for row in found] == [each["key"]["payload"]["id"] for each in RECORDED], "of tombstones, too"
+        assert [
+            (names[row["kafka_offset"]], row["kafka_previous_key"].asDict())
+            for row in found
+            if row["kafka_previous_key"]
+        ] == [("pkchange-insert", {"id": 2})]
+        assert "kafka_op" not in found[0]
+
+
+def image(number, name, price, tags):
+    return {"id": number, "name": name, "price": price, "tags": tags}
+
+
+_IMAGES = st.builds(
+    image,
+    st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=4) | st.just(PLACEHOLDER),
+    st.none() | st.decimals(-999, 999, places=2).map(str),
+    st.none() | st.lists(st.none() | st.text("ab", max_size=2), max_size=2) | st.just([PLACEHOLDER]),
+)
+_OTHERS = st.sampled_from(
+    [
+        None,
+        {"ts_ms": 5},
+        {"status": "BEGIN", "id": "7:1", "event_count": None, "data_collections": None, "ts_ms": 5},
+        {"status": "END", "id": "7:1", "event_count": 1, "data_collections": [{"data_collection": "a"}], "ts_ms": 5},
+        {
+            "source": {},
+            "ts_ms": 1,
+            "databaseName": "shop",
+            "schemaName": None,
+            "ddl": "DROP TABLE a",
+            "tableChanges": [],
+        },
+        {**event("m"), "message": {"prefix": "p", "content": "cA=="}},
+    ]
+)
+_CHANGES = st.one_of(
+    st.builds(event, st.sampled_from("cr"), _IMAGES),
+    st.builds(event, st.just("u"), _IMAGES, st.none() | _IMAGES),
+    st.builds(event, st.just("d"), st.none(), _IMAGES),
+    st.just(event("t")),
+)
+
+
+def expected_of(value):
+    """What lands of an event; None if nothing does."""
+    if value is None or value.get("op") in {None, "m"}:
+        return None
+    row = value["before" if value["op"] == "d" else "after"]
+    op = {"c": "insert", "r": "read", "u": "update", "d": "delete", "t": "truncate"}[value["op"]]
+    if row is None:
+        return {"id": None, "name": None, "price": None, "tags": None, "op": op, "unavailable": None}
+    left_out = [name for name, each in row.items() if each in (PLACEHOLDER, [PLACEHOLDER])]
+    kept = {name: None if name in left_out else each for name, each in row.items()}
+    price = None if row["price"] is None else Decimal(row["price"])
+    return {**kept, "price": price, "op": op, "unavailable": left_out or None}
+
+
+def event_names(value):
+    if value is None:
+        return "tombstone"
+    names = {"status": "transaction", "ddl": "schema change", "message": "message"}
+    return next((told for name, told in names.items() if name in value), "heartbeat")
+
+
+@spark_test
+@settings(max_examples=3)
+@given(
+    values=st.lists(st.tuples(st.one_of(_CHANGES, _CHANGES, _OTHERS), st.booleans()), min_size=30, max_size=60),
+)
+def test_random_events_become_what_plain_python_makes_of_them(spark, values):
+    form = DebeziumFormat("id BIGINT, name STRING, price DECIMAL(5, 2), tags ARRAY<STRING>")
+    decoder = Decoder.of(None, form, OFFSET)
+    written = [value and with_schema(value) if wrapped else value for value, wrapped in values]
+    staged = decoder.stage(records(spark, *written))
+    rows = {row["kafka_offset"]: row for row in decoder.finish(staged).collect()}
+    expected = {offset: row for offset, (value, _) in enumerate(values) if (row := expected_of(value)) is not None}
+    assert {
+        offset: {
+            **{name: row[name] for name in ("id", "name", "price", "tags")},
+            "op": row["kafka_op"],
+            "unavailable": row["kafka_unavailable"],
+        }
+        for offset, row in rows.items()
+    } == expected
+    counts = decoder.event_counts()
+    counted = staged.agg(*(count.alias(name) for name, count in counts.items())).first().asDict()
+    left_out = [event_names(value) for value, _ in values if expected_of(value) is None]
+    assert {name: number for name, number in counted.items() if number} == {
+        name: left_out.count(name) for name in set(left_out)
+    }
+
+
+@spark_test
+def test_what_is_no_event_of_a_row_is_rejected_with_a_reason(spark):
+    whole = {"id": 1, "name": "a", "price": "1.50", "at": None}
+    form = DebeziumFormat(
+        "id INT NOT NULL, name STRING NOT NULL, price DECIMAL(3, 2), at TIMESTAMP",
+        metadata=("before",),
+        show_values=True,
+    )
+    wrong = {
+        "not valid UTF-8": b'{"op": "\xff"}',
+        "not a JSON object": b"[1]",
+        "not valid JSON": b'{"op": "c", ',
+        "not an event of Debezium: it has no op": {"id": 1, "name": "a"},
+        "not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)": event("x", whole),
+        "the event of a row, insert, has no after": event("c", None, whole),
+        "the event of a row, delete, has no before": with_schema(event("d", whole)),
+        "the required field name is missing or null": event("u", {"id": 1}),
+        "the value of payload.after.id does not fit INT: x": with_schema(event("u", {**whole, "id": "x"})),
+        "the value of before.id does not fit INT: 1.5": event("d", None, {**whole, "id": 1.5}),
+        "the value of price has more digits than DECIMAL(3,2) holds": event("c", {**whole, "price": "1.239"}),
+        "the value of at is not in the years 1 to 9999 (Spark reads a bare number as seconds)": event(
+            "c", {**whole, "at": 10**12}
+        ),
+    }
+    found = reasons(spark, form, *wrong.values())
+    assert len(found) == len(wrong)
+    for told, expected in zip(found, wrong, strict=True):
+        # Where the digits show only in the text, the path is that in the text.
+        assert told is not None
+        assert told.replace("payload.", "").replace("after.", "") == expected.replace("payload.", "").replace(
+            "after.", ""
+        )
+    almost = [
+        {"ts_ms": 5, "id": 1},
+        {"status": "BEGIN", "id": "7:1", "ts_ms": 5},
+        {"source": {}, "ddl": None},
+        with_schema({"ts_ms": 5, "id": 1}),
+    ]
+    assert reasons(spark, form, *almost) == ["not an event of Debezium: it has no op"] * 4, "a row of a table, perhaps"
+    fine = [event("d", None, {"id": 1, "name": None}), event("c", whole), event("t"), {"ts_ms": 5}, None]
+    assert reasons(spark, form, *fine) == [None] * 5
+
+
+@spark_test
+def test_a_left_out_value_is_null_and_named_in_each_type_that_can_tell(spark):
+    text = "gone é"
+    data = text.encode()
+    named = str(uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3))
+    columns: dict[str, tuple[str, Any]] = {
+        "a": ("STRING", text),
+        "b": ("BINARY", base64.b64encode(data).decode()),
+        "c": ("ARRAY<STRING>", [text]),
+        "d": ("ARRAY<INT>", [byte - 256 if byte > 127 else byte for byte in data]),
+        "e": ("ARRAY<BIGINT>", [byte - 256 if byte > 127 else byte for byte in data]),
+        "f": ("ARRAY<BINARY>", [base64.b64encode(data).decode()]),
+        "g": ("ARRAY<STRING>", [named]),
+        "h": ("MAP<STRING, STRING>", {text: text}),
+        "i": ("STRING", json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))),
+        "j": ("STRING", base64.b64encode(data).decode()),
+        "k": ("STRING", data.hex()),
+        "l": ("VARIANT", text),
+        "m": ("ARRAY<TINYINT>", [byte - 256 if byte > 127 else byte for byte in data]),
+    }
+    form = DebeziumFormat(
+        "id INT, " + ", ".join(f"{name} {kind}" for name, (kind, _) in columns.items()),
+        unavailable_value_placeholder=text,
+        metadata=("before",),
+    )
+    gone = {"id": 1, **{name: value for name, (_, value) in columns.items()}}
+    there = {
+        "id": 2,
+        "a": PLACEHOLDER,
+        "b": "AAA=",
+        "c": [text, text],
+        "d": [103],
+        "e": [],
+        "f": [None],
+        "g": [None],
+        "h": {},
+        "i": "{}",
+        "j": "",
+        "k": " ",
+        "l": [text],
+        "m": None,
+    }
+    rows = appended(spark, form, event("u", gone, there), event("u", there, gone), event("u", {"id": 3}))
+    assert rows[0]["kafka_unavailable"] == list(columns)
+    assert [name for name in columns if rows[0][name] is not None] == []
+    assert (rows[1]["kafka_unavailable"], rows[2]["kafka_unavailable"]) == (None, None)
+    assert [name for name in columns if rows[1][name] is None] == ["m"]
+    assert (rows[1]["a"], rows[1]["c"], rows[0]["before"]["c"]) == (PLACEHOLDER, [text, text], [text, text])
+    assert {name for name, value in rows[1]["before"].items() if value is not None} == {"id"}, "no placeholder lands"
+
+
+@spark_test
+def test_metadata_are_columns_that_were_asked_for(spark):
+    source = {"ts_ms": 1767225600123, "db": "shop", "schema": "public", "table": "t", "snapshot": "last", "lsn": 2**40}
+    value = event("r", {"id": 1}, None, source={**source, "txId": 728, "xmin": None, "sequence": '[null,"1"]'})
+    mysql = {"ts_ms": 10**17, "db": "shop", "table": "t", "pos": 154, "gtid": "a:1", "snapshot": "false"}
+    form = DebeziumFormat(
+        "id INT",
+        metadata=(
+            "source_timestamp",
+            "source_database",
+            "source_schema",
+            "source_table",
+            "source_snapshot",
+            "source_lsn",
+            "source_pos",
+            "source_gtid",
+            "source_tx_id",
+            "ingestion_timestamp",
+            "source_properties",
+            "before",
+        ),
+    )
+    rows = appended(spark, form, value, with_schema(event("u", {"id": 1}, {"id": 2}, source=mysql)))
+    postgres, other = rows[0], rows[1]
+    moment = dt.datetime(2026, 1, 1, 0, 0, 0, 123000, tzinfo=dt.timezone.utc)
+    assert postgres["source_timestamp"].astimezone(dt.timezone.utc) == moment
+    assert [postgres[f"source_{name}"] for name in ("database", "schema", "table", "snapshot", "lsn", "tx_id")] == [
+        "shop",
+        "public",
+        "t",
+        "last",
+        2**40,
+        "728",
+    ]
+    assert postgres["ingestion_timestamp"].timestamp() == 0.001
+    assert postgres["source_properties"]["sequence"] == '[null,"1"]'
+    assert (postgres["before"], other["before"]) == (None, {"id": 2})
+    assert (other["source_pos"], other["source_gtid"], other["source_lsn"]) == (154, "a:1", None)
+    assert other["source_timestamp"] is None, "it is after the year 9999"
+    assert list(appended(spark, DebeziumFormat("id INT"), value)[0]) == [
+        "id",
+        "kafka_op",
+        "kafka_unavailable",
+        "kafka_topic",
+        "kafka_partition",
+        "kafka_offset",
+    ]
+
+
+@spark_test
+def test_a_rejected_event_may_be_kept(spark):
+    form = DebeziumFormat("id INT", on_error="null")
+    rows = appended(spark, form, event("c", {"id": "x"}), event("c", {"id": 1}), {"ts_ms": 1}, None, b"\xff")
+    assert {offset: (row["id"], row["kafka_op"]) for offset, row in rows.items()} == {
+        0: (None, None),
+        1: (1, "insert"),
+        4: (None, None),
+    }
+    assert rows[4]["kafka_error"] == "not valid UTF-8"
+
+
+@spark_test
+def test_a_key_that_does_not_fit_is_none(spark):
+    from pyspark.sql import functions as f
+
+    form = DebeziumFormat("id INT, region STRING, name STRING")
+    keys = [
+        '{"id": 1, "region": "a"}',
+        '{"schema": {}, "payload": {"id": 2, "region": "b"}}',
+        '{"id": 1}',
+        "x",
+        "",
+        None,
+    ]
+    data = spark.createDataFrame([(each,) for each in keys], "data STRING")
+    found = [row[0] for row in data.select(form.key_of(f.col("data"), ["region", "ID"])).collect()]
+    assert [each and tuple(each) for each in found] == [(1, "a"), (2, "b"), None, None, None, None]
+    assert (form.key_fields(["kafka_key"]), form.previous_key(f.col("headers"), ["kafka_key"])) == ([], None)
+
+
+def test_wrong_options_are_refused_where_they_are_written():
+    with pytest.raises(ConfigurationError, match="metadata"):
+        DebeziumFormat("id INT", metadata=("lsn",))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigurationError, match="metadata: before is there twice"):
+        DebeziumFormat("id INT", metadata=("before", "before"))
+    with pytest.raises(ConfigurationError, match="the connector's setting is not empty"):
+        DebeziumFormat("id INT", unavailable_value_placeholder="")
+    with pytest.raises(ConfigurationError, match="unsupported type CHAR"):
+        DebeziumFormat("id CHAR(3)")
+    with pytest.raises(ConfigurationError, match="key_format: DebeziumFormat decodes values"):
+        Decoder.of(DebeziumFormat("id INT"), None, None)
+    with pytest.raises(ConfigurationError, match="two columns would be named 'kafka_op'"):
+        Decoder.of(None, DebeziumFormat("kafka_op INT"), None)
+
+
+def test_a_description_gives_the_format_back():
+    form = DebeziumFormat("id INT", metadata=("before",), on_truncate="skip")
+    description = json.loads(json.dumps(describe_decoder(Decoder.of(JsonFormat("id INT"), form, None))))
+    assert decoder_of(description, Decoder.of(None, None, None)) == Decoder.of(JsonFormat("id INT"), form, None)
+    other = describe_decoder(Decoder.of(None, form.model_copy(update={"on_truncate": "fail"}), None))
+    assert other["value"] != description["value"]
