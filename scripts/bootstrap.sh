@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Brings what the Makefile's targets need: Java, Python with venv, for the tests a browser, and the virtual environment.
+# Brings what the Makefile's targets need: Java, Python with venv, for the tests a browser and PostgreSQL, and the
+# virtual environment.
 #
 #   scripts/bootstrap.sh demo|test VENV
 #
@@ -61,6 +62,9 @@ extras=example
 if [ "$purpose" = test ]; then
   extras=dev
   command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
+  # Debian has the server's programs in a folder of their own for each version.
+  PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
+    install_debian postgresql "PostgreSQL, for the tests with Debezium,"
 fi
 
 say "installing pinned packages into $venv (Spark alone is 400 MB the first time)"
@@ -70,12 +74,14 @@ if [ "$purpose" = test ]; then
   "$venv/bin/dagster-kafka-flip" spark prepare >&2 || say "there is no class archive; the tests start Spark without it"
 fi
 if [ "$purpose" = test ]; then
-  say "fetching the schema registry of the tests (140 MB the first time)"
-  "$venv/bin/python" - <<'PYTHON' || say "the first test that needs it will fetch it"
+  say "fetching the schema registry, Kafka Connect and Debezium of the tests (170 MB the first time)"
+  "$venv/bin/python" - <<'PYTHON' || say "the first test that needs them will fetch them"
 from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE
 from dagster_kafka_flip.runtime.jars import retrieve_unpacked
+from tests.debezium.connect import fetch
 
 retrieve_unpacked(APICURIO_ARCHIVE)
+fetch()
 PYTHON
 fi
 touch "$venv/.ready-$purpose"

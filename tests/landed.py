@@ -7,15 +7,16 @@ from typing import Any
 from deltalake import DeltaTable, QueryBuilder
 
 
-def rows(table: object, *columns: str, where: str = "true") -> list[tuple[Any, ...]]:
+def rows(table: object, *columns: str, where: str = "true", version: int | None = None) -> list[tuple[Any, ...]]:
     """Some columns of a table's rows, sorted.
 
     Args:
         table: The table's path.
         columns: Names of columns, or expressions of DataFusion's SQL.
         where: Which rows.
+        version: Those after an earlier commit.
     """
-    query = QueryBuilder().register("landed", DeltaTable(str(table)))
+    query = QueryBuilder().register("landed", DeltaTable(str(table), version=version))
     found = query.execute(f"SELECT {', '.join(columns)} FROM landed WHERE {where}").read_all()
     return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
 

@@ -1,0 +1,140 @@
+"""A real PostgreSQL on this machine that tells of its changes, and `psql` to work with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import BrokerError
+from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from typing_extensions import Self
+
+USER = "postgres"
+_START_SECONDS = 60.0
+# What is connected keeps it from ending when it is asked to.
+_STOP_SECONDS = 5.0
+
+_SETTINGS = {
+    "listen_addresses": LOCALHOST,
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+    # Nothing is to outlive a crash of the machine.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "log_min_messages": "error",
+}
+
+
+class Postgres:
+    """A database server of its own, as a context manager. As root it runs as Debian's user `postgres`."""
+
+    def __init__(self) -> None:
+        self.password = secrets.token_hex(16)
+        self.port = 0
+        # Not in pytest's folder, which only root may enter.
+        self._path = Path(tempfile.mkdtemp(prefix="dagster-kafka-flip-postgres-"))
+        self._folder = ServerFolder(self._path, "postgres", "PostgreSQL", ("port",), BrokerError)
+
+    def __enter__(self) -> Self:
+        as_user: list[str] = []
+        if os.geteuid() == 0:
+            shutil.chown(self._path, USER, USER)
+            as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+        data, secret = self._path / "data", self._path / "password"
+        secret.write_text(self.password)
+        options = ["-A", "scram-sha-256", f"--pwfile={secret}", "--no-sync", "--locale=C", "--encoding=UTF8"]
+        subprocess.run(
+            [*as_user, _program("initdb"), "-D", data, "-U", USER, *options],
+            cwd=self._path,
+            check=True,
+            capture_output=True,
+        )
+        secret.unlink()
+        self.port = choose_ports({"port": 0}, {}, BrokerError)["port"]
+        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [*as_user, _program("postgres"), "-D", str(data), "-p", str(self.port), *settings]
+        self._folder.launch(command, {"port": self.port}, daemon=False)
+        self._folder.wait_until_ready(self._answers, f"{LOCALHOST}:{self.port}", _START_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.stop(_STOP_SECONDS)
+        shutil.rmtree(self._path)
+
+    def run(self, *statements: str) -> str:
+        """Runs statements, each committed by itself, and returns what `psql` prints."""
+        with self.session() as session:
+            return "".join(session.run(statement) for statement in statements)
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """A query's rows, as JSON has their values."""
+        return json.loads(self.run(f"SELECT coalesce(json_agg(row_to_json(r)), '[]') FROM ({query}) r"))
+
+    @contextmanager
+    def session(self) -> Generator[Session]:
+        """A connection, so that several transactions are open at the same time."""
+        session = Session(self._psql(), {**os.environ, "PGPASSWORD": self.password})
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def _psql(self) -> list[str]:
+        # -X: without the user's own settings; -q, -A and -t: only values.
+        return [_program("psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-h", LOCALHOST, "-p", str(self.port), "-U", USER]
+
+    def _answers(self) -> bool:
+        asked = [_program("pg_isready"), "-q", "-h", LOCALHOST, "-p", str(self.port)]
+        return subprocess.run(asked, check=False).returncode == 0
+
+
+class Session:
+    """One connection, by a `psql` that is told one statement after the other."""
+
+    _END = "--end of the answer--"
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, statement: str) -> str:
+        """Runs a statement and returns what it prints, once it is done."""
+        write, read = self._process.stdin, self._process.stdout
+        assert write is not None
+        assert read is not None
+        write.write(f"{statement};\n\\echo {self._END}\n")
+        write.flush()
+        told: list[str] = []
+        for line in read:
+            if line.rstrip() == self._END:
+                return "".join(told)
+            told.append(line)
+        raise AssertionError(f"{statement}: {''.join(told)}")
+
+    def close(self) -> None:
+        """Ends the connection; what is not committed is rolled back."""
+        self._process.communicate(timeout=30)
+
+
+def _program(name: str) -> str:
+    """A program of PostgreSQL: Debian has the server's in a folder for each version."""
+    found = shutil.which(name, path=os.pathsep.join([*_server_folders(), os.environ.get("PATH", os.defpath)]))
+    assert found is not None, f"{name} is missing: install PostgreSQL (Debian and Ubuntu: apt-get install postgresql)"
+    return found
+
+
+def _server_folders() -> list[str]:
+    return [str(folder) for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
