@@ -1,11 +1,12 @@
 """A soak: `make soak`, or `python -m tests.soak --seconds 600 --seed 1`.
 
 Numbered records go to a topic that grows, some of them in transactions that abort or stay open for a while, and some of
-them no text that a format can decode. Processes land it, one or two at once, in one of four ways: raw in a table; as
-text, with dead letters, through a transform that looks at its records; in two tables from one read; and in windows of
-time, through such a transform. They are killed by SIGKILL: at a step of the run, or at any moment; the Python process,
-its JVM, or both. In between the tables are optimised. At the end one run of each kind is left alone, and the tables are
-compared with what a consumer reads that sees committed records only.
+them no text that a format can decode. Processes land it, one or two at once, in one of five ways: raw in a table; as
+text, with dead letters, through a transform that looks at its records; in two tables from one read; in windows of time,
+through such a transform; and as changes, in a table that follows its keys. They are killed by SIGKILL: at a step of the
+run, or at any moment; the Python process, its JVM, or both. In between the tables are optimised. At the end one run of
+each kind is left alone, and the tables are compared with what a consumer reads that sees committed records only; the
+one with keys with a fold of it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.faults.ingester import Ingester
 from tests.faults.ingesting import (
+    DELETES,
+    KEYED,
     LETTERS,
     RAW,
+    SLOTS,
     SOAK_START,
     SPARK_CONFIG,
     STEPS,
@@ -64,9 +68,9 @@ _EXPECTED = frozenset({"ConcurrentIngestionError", "WriteFailedError", "WindowNo
 # One record in so many is no text.
 _BROKEN = 7
 _NO_TEXT = "\xff"
-_KINDS = (RAW, RAW, LETTERS, LETTERS, TOGETHER, WINDOWS)
+_KINDS = (RAW, RAW, LETTERS, LETTERS, TOGETHER, WINDOWS, KEYED, KEYED)
 # The names of the tables that each kind of run lands, after that of the kind.
-_TABLES = {RAW: ("",), LETTERS: ("", "-letters"), TOGETHER: ("", "-second"), WINDOWS: ("",)}
+_TABLES = {RAW: ("",), LETTERS: ("", "-letters"), TOGETHER: ("", "-second"), WINDOWS: ("",), KEYED: ("",)}
 
 Key = tuple[int, int]
 
@@ -82,9 +86,9 @@ class Outcome:
         endings: What their runs came to.
         records: Records that a consumer of committed records reads.
         optimised: Number of times that the table was optimised.
-        lost: Of these, how many the table lacks.
+        lost: Of these, how many the table lacks; of a table with keys, how many current rows.
         doubled: Rows beyond the first one of a record.
-        aborted: Rows of records that were never committed.
+        aborted: Rows of records that were never committed; of a table with keys, rows that are not current, too.
         wrong: Rows whose value is another one than the record's.
         disordered: Rows whose number is not above that of the row before, in a topic partition and by offset.
         behind: Offsets between the position and the topic's end.
@@ -376,7 +380,7 @@ class Soak:
                 if kind == LETTERS:
                     found.misplaced += sum((key in broken) != bool(more) for key, _ in rows)
             if kind != TOGETHER:
-                self._judge(kind, committed, landed)
+                self._judge(kind, last_changes(committed) if kind == KEYED else committed, landed)
         ends = {partition: self.kafka.end_offset(_TOPIC, partition) for partition in range(partitions)}
         for kind, tables in _TABLES.items():
             for more in tables if kind == TOGETHER else ("",) if kind != WINDOWS else ():
@@ -398,6 +402,15 @@ class Soak:
             setattr(self.outcome, number, getattr(self.outcome, number) + getattr(found, number))
         told = f"lost {found.lost}, doubled {found.doubled}, aborted {found.aborted}, wrong {found.wrong}"
         self.outcome.tables[name] = f"{len(landed)} rows, {told}"
+
+
+def last_changes(committed: dict[Key, str]) -> dict[Key, str]:
+    """The records that the keyed table has rows of: the last one of each key, unless it deletes."""
+    last: dict[tuple[int, int], tuple[Key, str] | None] = {}
+    for (partition, offset), value in sorted(committed.items()):
+        number = int(value.split()[0])
+        last[partition, number % SLOTS] = None if number % DELETES == 0 else ((partition, offset), value)
+    return dict(change for change in last.values() if change is not None)
 
 
 def compare(committed: dict[Key, str], landed: list[tuple[Key, str]], found: Outcome) -> None:

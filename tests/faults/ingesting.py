@@ -36,6 +36,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.processes import LIGHT_SPARK, QUICK_JVM_OPTIONS, descendants
 
@@ -46,7 +47,10 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.ingestion.result import IngestResult
 
-STREAM, RAW, LETTERS, TOGETHER, WINDOWS = "stream", "raw", "letters", "together", "windows"
+STREAM, RAW, LETTERS, TOGETHER, WINDOWS, KEYED = "stream", "raw", "letters", "together", "windows", "keyed"
+
+# Of the numbered records, those whose numbers leave the same rest are changes of one key, and one in so many deletes.
+SLOTS, DELETES = 40, 3
 
 # 2026-01-01T00:00:00Z: records of the soak are dated from here on, and put into windows.
 SOAK_START = 1_767_225_600_000
@@ -109,7 +113,8 @@ class Steps:
         self.wrap(DeltaTable, "anchor", after=POSITION_READ)
         self.wrap(KafkaSourceEnumerator, "start", after=PLANNED)
         self.wrap(DeltaTable, "create", after=TABLE_MADE)
-        self.wrap(DeltaTable, "_append", before=(BEFORE_WRITE, WRITING), after=COMMITTED)
+        for write in ("_append", "_merge"):
+            self.wrap(DeltaTable, write, before=(BEFORE_WRITE, WRITING), after=COMMITTED)
         self.wrap(DeltaTable, "commit", after=CONFIRMED)
 
 
@@ -167,6 +172,14 @@ def peeking(records: DataFrame) -> DataFrame:
     return records
 
 
+def keyed(records: DataFrame) -> DataFrame:
+    """A transform that makes the numbered records changes: each topic partition has keys of its own."""
+    from pyspark.sql import functions as f
+
+    number = f.substring("kafka_value", 1, 12).cast("string").cast("bigint")
+    return records.withColumns({"slot": number % SLOTS, "kafka_deleted": number % DELETES == 0})
+
+
 def land(
     kind: str,
     source: KafkaSource,
@@ -182,7 +195,8 @@ def land(
 
     Args:
         kind: STREAM, LETTERS (a stream whose rejected records go to `<table>-letters`), TOGETHER (this table and
-            `<table>-second`, from one read), WINDOWS or RAW (a stream without decoding).
+            `<table>-second`, from one read), WINDOWS, KEYED (a table that follows its keys) or RAW (a stream without
+            decoding).
         source: What to read.
         table: Where to.
         session: To read and write with.
@@ -238,13 +252,14 @@ def land(
             "is_idle": all(result.is_idle for result in results),
             "batches": sum(len(result.batches) for result in results),
         }
+    transforms = {LETTERS: peeking, KEYED: keyed}
     result = ingest(
         source,
-        table,
+        DeltaTarget(table=table, mode=Upsert(key=("kafka_partition", "slot")) if kind == KEYED else Append()),
         spark=lambda: session,
         connection=connection,
-        value_format=None if kind == RAW else StringFormat(),
-        transform=peeking if kind == LETTERS else transform,
+        value_format=None if kind in (RAW, KEYED) else StringFormat(),
+        transform=transforms.get(kind, transform),
         dead_letter=f"{table}-letters" if kind == LETTERS else None,
         limits=limits,
         run_id=run_id,

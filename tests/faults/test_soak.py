@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.soak import Outcome, compare, soak
+from tests.faults.ingesting import DELETES, SLOTS
+from tests.soak import Outcome, compare, last_changes, soak
 
 
 @pytest.mark.kafka
@@ -27,3 +28,11 @@ def test_the_comparison_tells_what_is_lost_doubled_aborted_and_out_of_order():
 
     compare(committed, [((0, 0), "5"), ((0, 1), "2"), ((0, 1), "2"), ((0, 2), "6"), ((1, 0), "3")], found)
     assert (found.lost, found.doubled, found.aborted, found.wrong, found.disordered) == (1, 1, 1, 1, 2)
+
+
+def test_of_each_key_the_last_change_is_wanted_unless_it_deletes():
+    numbers = enumerate((1, 2, SLOTS + 1, SLOTS + 2, SLOTS + 3, 3))
+    changes = {(0, offset): f"{number:012d} plain" for offset, number in numbers}
+    elsewhere = {(1, 0): "000000000001 committed"}
+    assert (SLOTS + 2) % DELETES == 3 % DELETES == 0
+    assert last_changes(changes | elsewhere) == {(0, 2): changes[0, 2], **elsewhere}
