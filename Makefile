@@ -8,7 +8,8 @@
 # make test-newest  the core tests on the newest Spark and Delta
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  takes the documents' pictures of Dagster's pages anew
-# make bench   measures on a broker of its own: bench-throughput, bench-growth, bench-memory, bench-planning, bench-tasks, bench-backfills
+# make bench   measures on a broker of its own: bench-throughput, bench-growth, bench-memory, bench-planning, bench-tasks, bench-backfills,
+#              bench-merges
 # make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
 # make clean   removes what the others made, the virtual environment included
 
@@ -21,7 +22,7 @@ WORKERS ?= 2
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-registry dev test check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills screenshots soak help
+.PHONY: demo demo-registry dev test check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges screenshots soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -75,7 +76,7 @@ test-install: $(VENV)/.ready-test
 screenshots: $(VENV)/.ready-test
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
 
-bench: bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills
+bench: bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges
 
 bench-throughput: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.throughput
@@ -94,6 +95,9 @@ bench-tasks: $(VENV)/.ready-demo
 
 bench-backfills: $(VENV)/.ready-demo
 	@$(BIN)/python -m benchmarks.backfills
+
+bench-merges: $(VENV)/.ready-demo
+	@$(BIN)/python -m benchmarks.merges
 
 soak: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.soak

@@ -38,6 +38,7 @@ _SMALL = {
     "tasks": ("--records", "400", "--thin-partitions", "8", "--rounds", "1", "--warm-up", "0"),
     "growth": ("--up-to", "1", "--rounds", "1"),
     "memory": ("--topic", "40", "100"),
+    "merges": ("--rows", "800", "--share", "1", "--share", "100", "--rounds", "1", "--warm-up", "0"),
     # No two records of a topic partition are an hour apart: planning would take a closer look at such gaps.
     "backfills": ("--records", "1600", "--record-bytes", "100", "--days", "8", "--windows", "2", "--rounds", "1"),
 }
@@ -155,3 +156,18 @@ def test_the_peak_of_memory_is_measured(on_spark: dict[str, Any]):
     (found,) = results["runs"]
     assert (found["rows"], found["batches"], found["heap"]) == (40, 1, "1g")
     assert 0 < found["python_bytes"] < found["jvm_bytes"]
+
+
+@pytest.mark.spark
+def test_every_way_to_merge_changes_leaves_the_same_rows(on_spark: dict[str, Any]):
+    output, results = on_spark["merges"]
+
+    found = {(each["share"], each["way"]): each for each in results["merges"]}
+    ways = ("ingest(), Upsert", "foreachBatch MERGE", "foreachBatch MERGE, deletion vectors")
+    assert found.keys() == {(share, way) for share in (1, 100) for way in ways}
+    assert all(way in output for way in ways)
+    assert {share: each["changes"] for (share, _), each in found.items()} == {1: 8, 100: 800}
+    assert {each["rows"] for each in found.values()} == {800}
+    contents = {share: {each["contents"] for (of, _), each in found.items() if of == share} for share in (1, 100)}
+    assert [len(hashes) for hashes in contents.values()] == [1, 1]
+    assert contents[1] != contents[100]
