@@ -24,6 +24,7 @@ LOGS = {
 }
 BEGINNINGS = dict.fromkeys(LOGS, 0) | {2: 2, 7: 2}
 TIMES = [1, 999, 1000, 1001, 2000, 2500, 2501, 3000, 4500, 5000, 5001]
+READ = [1001, 2500, 5000]
 
 
 def _first(partition, timestamp):
@@ -63,13 +64,12 @@ def test_a_time_divides_each_log_in_two(spark, source_of, enumerator_of, dated, 
     )
     before = {p: (BEGINNINGS[p], _first(p, timestamp)) for p in LOGS}
     behind = {p: (_first(p, timestamp), len(LOGS[p])) for p in LOGS}
+    # What is stopped before at one time is started behind at the same: nothing is read twice, nothing left out.
     assert splits_of(stop.start()) == _not_empty(before)
     assert splits_of(start.start()) == _not_empty(behind)
-    # What is stopped before at one time is started behind at the same: nothing is read twice, nothing left out.
-    for enumerator, ranges in ((stop, before), (start, behind)):
-        assignment = enumerator.assign(Limits())
-        if _not_empty(ranges):
-            assert offsets_read(spark, source_of(builder), assignment) == _whole(ranges)
+    # Spark reads what splits say: three times show it for these.
+    for enumerator, ranges in ((stop, before), (start, behind)) if timestamp in READ else ():
+        assert offsets_read(spark, source_of(builder), enumerator.assign(Limits())) == _whole(ranges)
 
 
 def test_from_one_time_to_another(spark, source_of, enumerator_of, dated):
