@@ -73,7 +73,9 @@ def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(
         write(name)
     rules = Windows(mode=mode)
     listed, pattern = KafkaSource(topics=names), KafkaSource(topic_pattern=f"{topic}-.*")
-    tables = {name: str(tmp_path / name) for name in ("pattern", "tolerated", "narrowed", "partition")}
+    # Exact windows find what is new also where Delta has forgotten what the last landing read.
+    forgotten = ("pattern",) if mode == "exact" else ()
+    tables = {name: str(tmp_path / name) for name in ("tolerated", "narrowed", "partition", *forgotten)}
     for name, table in tables.items():
         only_b(rewrite, table, rules=rules, source=pattern if name == "pattern" else listed)
         assert counts(table) == ALL
@@ -91,13 +93,12 @@ def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(
     with pytest.raises(TopicNotFoundError):
         only_b(rewrite, tables["tolerated"], rules=rules, source=listed)
     only_b(rewrite, tables["tolerated"], rules=rules, source=listed, tolerate=(TopicNotFoundError,))
-    # Also where Delta has forgotten what the last landing read.
-    forget(spark, tables["pattern"])
-    only_b(rewrite, tables["pattern"], rules=rules, source=pattern)
     added = {} if mode == "offset" else {"b1": 3}
     assert counts(tables["tolerated"]) == {**ALL, **added}
-    if mode == "exact":
-        assert counts(tables["pattern"]) == {**ALL, **added}
+    for name in forgotten:
+        forget(spark, tables[name])
+        only_b(rewrite, tables[name], rules=rules, source=pattern)
+        assert counts(tables[name]) == {**ALL, **added}
 
 
 def forget(spark, table):
