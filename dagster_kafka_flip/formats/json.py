@@ -194,15 +194,17 @@ class JsonFormat(FramedFormat, DeclaredFormat):
                 f.lit(MISFIT),
             )
         )
-        for path, is_missing in required(self.struct(), parsed, ""):
+        # Each time, Spark parses the DDL.
+        struct = self.struct()
+        for path, is_missing in required(struct, parsed, ""):
             problem = problem.when(is_missing, f.lit(f"the required field {path} is missing or null"))
-        for message, is_so in changes(self.struct(), parsed, text):
+        for message, is_so in changes(struct, parsed, text):
             problem = problem.when(is_so, f.lit(message))
         problem = f.when(data.isNotNull(), problem)
-        is_doubtful = doubt(self.struct(), text, parsed)
+        is_doubtful = doubt(struct, text, parsed)
         if is_doubtful is None:
             return problem
-        return f.coalesce(problem, f.when(is_doubtful, exact(self.struct(), text, OPTIONS)))
+        return f.coalesce(problem, f.when(is_doubtful, exact(struct, text, OPTIONS)))
 
     def explain(self, data: Column, problem: Column) -> Column:
         """Which fields the values don't fit. It parses the record once for each field."""
