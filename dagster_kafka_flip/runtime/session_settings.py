@@ -36,6 +36,8 @@ def own_settings() -> dict[str, str]:
         **_KAFKA_SETTINGS,
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
+        # Otherwise each operation on a column asks the JVM several more times, to note its line for errors.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
