@@ -588,6 +588,7 @@ def _explaining():
     return Decoder(JsonFormat("k INT"), JsonFormat("n INT, d DECIMAL(4,1), s STRING, r STRUCT<a: INT>"), KafkaColumns())
 
 
+@spark_test
 @pytest.mark.parametrize(
     ("value_format", "columns"),
     [
