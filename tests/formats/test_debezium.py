@@ -201,7 +201,7 @@ def test_random_events_become_what_plain_python_makes_of_them(spark, values):
         for offset, row in rows.items()
     } == expected
     counts = decoder.event_counts()
-    counted = staged.agg(*(count.alias(name) for name, count in counts.items())).first().asDict()
+    counted = staged.agg(*(count.alias(name) for name, count in counts.items())).collect()[0].asDict()
     left_out = [event_names(value) for value, _ in values if expected_of(value) is None]
     assert {name: number for name, number in counted.items() if number} == {
         name: left_out.count(name) for name in set(left_out)
