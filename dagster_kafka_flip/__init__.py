@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.json import JsonFormat
+    from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.formats.protobuf import ProtobufFormat
     from dagster_kafka_flip.formats.raw import RawFormat
@@ -61,6 +62,7 @@ _HOMES = {
     "AssetOptions": "assets.asset_options",
     "AvroFormat": "formats.avro",
     "BatchResult": "ingestion.result",
+    "CanalFormat": "formats.json_envelopes",
     "CsvFormat": "formats.csv",
     "DeadLetters": "ingestion.dead_letters",
     "DebeziumAvroFormat": "formats.debezium_avro",
@@ -85,8 +87,10 @@ _HOMES = {
     "KnownPosition": "ingestion.result",
     "Limits": "source.limits",
     "LocalBroker": "broker.local_broker",
+    "MaxwellFormat": "formats.json_envelopes",
     "OffsetResetStrategy": "source.offsets",
     "OffsetsInitializer": "source.offsets",
+    "OggFormat": "formats.json_envelopes",
     "ProtobufFormat": "formats.protobuf",
     "RawFormat": "formats.raw",
     "ReadPlan": "source.plan",
@@ -123,6 +127,7 @@ __all__ = [
     "AssetOptions",
     "AvroFormat",
     "BatchResult",
+    "CanalFormat",
     "CsvFormat",
     "DeadLetters",
     "DebeziumAvroFormat",
@@ -147,8 +152,10 @@ __all__ = [
     "KnownPosition",
     "Limits",
     "LocalBroker",
+    "MaxwellFormat",
     "OffsetResetStrategy",
     "OffsetsInitializer",
+    "OggFormat",
     "ProtobufFormat",
     "RawFormat",
     "ReadPlan",

@@ -71,7 +71,7 @@ def refusal(**files: str) -> str:
         ("value_format: {schema: 'id INT'}", "attributes.value_format: type: missing"),
         (
             "value_format: {type: string, encoding: latin1}",
-            "attributes.value_format.encoding: unknown attribute; valid names: allow_comments, delimiter, descriptor",
+            "attributes.value_format.encoding: unknown attribute; valid names: allow_comments, database, delimiter, ",
         ),
         ("value_format: [json]", "attributes.value_format: expected a mapping, got a list"),
         ("key_format: 5", "attributes.key_format: expected a mapping, got a number"),

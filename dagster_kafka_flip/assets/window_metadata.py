@@ -40,6 +40,7 @@ _OF_THE_RUN = (
     "kafka/records_read",
     "kafka/bytes_read",
     "kafka/rejected_records",
+    "kafka/events_without_row",
     "kafka/stragglers",
     "kafka/tasks",
     "kafka/records_per_second",
@@ -149,6 +150,8 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
     metadata |= columns_metadata(results)
     if records:
         metadata["kafka/records_per_second"] = per_second(records, seconds)
+    if events := total(result.observed.events_without_row for result in results):
+        metadata["kafka/events_without_row"] = events
     if commits:
         metadata["delta/version"] = commits[-1].version
     if results[-1].columns:

@@ -59,6 +59,14 @@ from dagster_kafka_flip.formats.debezium import DebeziumFormat, DebeziumMetadata
 from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.format import Format, OnError
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.json_envelopes import (
+    CanalFormat,
+    CanalMetadata,
+    MaxwellFormat,
+    MaxwellMetadata,
+    OggFormat,
+    OggMetadata,
+)
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
@@ -388,6 +396,9 @@ class StringFormatAttributes(Model):
     on_error: OnError | Template = "fail"
 
 
+_SHOW_VALUES = "Whether the error about a rejected record quotes the start of each value that does not fit."
+
+
 class _FramedFormatAttributes(Model):
     """What the formats with a schema registry have in common."""
 
@@ -414,13 +425,11 @@ class JsonFormatAttributes(_FramedFormatAttributes):
         "YAML. Default: the subject's latest.",
     )
     on_error: OnError | Template = "fail"
-    show_values: bool | Template = Field(
-        default=False,
-        description="Whether the error about a rejected record quotes the start of each value that does not fit.",
-    )
+    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
 
 
 _ROW = "The columns of the database's table as DDL, such as `id BIGINT NOT NULL, name STRING`."
+_ON_TRUNCATE = "What a change does that deletes all rows."
 _METADATA = "What lands of a change besides its row, each as a column of that name."
 
 
@@ -433,12 +442,9 @@ class DebeziumFormatAttributes(Model):
     unavailable_value_placeholder: str = Field(
         default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
     )
-    on_truncate: OnTruncate | Template = Field(default="fail", description="What a truncate event does.")
+    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
     on_error: OnError | Template = "fail"
-    show_values: bool | Template = Field(
-        default=False,
-        description="Whether the error about a rejected record quotes the start of each value that does not fit.",
-    )
+    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
 
 
 class DebeziumAvroFormatAttributes(_FramedFormatAttributes):
@@ -454,8 +460,41 @@ class DebeziumAvroFormatAttributes(_FramedFormatAttributes):
     unavailable_value_placeholder: str = Field(
         default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
     )
-    on_truncate: OnTruncate | Template = Field(default="fail", description="What a truncate event does.")
+    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
     on_error: OnError | Template = "fail"
+
+
+class MaxwellFormatAttributes(Model):
+    """Maxwell's JSON."""
+
+    type: Literal["maxwell"]
+    declared: str = Field(alias="schema", description=_ROW)
+    metadata: list[MaxwellMetadata] | Template = Field(default=[], description=_METADATA)
+    on_error: OnError | Template = "fail"
+    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
+
+
+class CanalFormatAttributes(Model):
+    """Canal's flat JSON."""
+
+    type: Literal["canal"]
+    declared: str = Field(alias="schema", description=_ROW)
+    database: str | None = Field(default=None, description="The database whose changes land. Default: all.")
+    table: str | None = Field(default=None, description="The database's table whose changes land. Default: all.")
+    metadata: list[CanalMetadata] | Template = Field(default=[], description=_METADATA)
+    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
+    on_error: OnError | Template = "fail"
+
+
+class OggFormatAttributes(Model):
+    """The JSON of Oracle GoldenGate."""
+
+    type: Literal["ogg"]
+    declared: str = Field(alias="schema", description=_ROW)
+    metadata: list[OggMetadata] | Template = Field(default=[], description=_METADATA)
+    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
+    on_error: OnError | Template = "fail"
+    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
 
 
 class CsvFormatAttributes(Model):
@@ -514,6 +553,9 @@ _FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
     "protobuf": ProtobufFormat,
     "debezium": DebeziumFormat,
     "debezium_avro": DebeziumAvroFormat,
+    "maxwell": MaxwellFormat,
+    "canal": CanalFormat,
+    "ogg": OggFormat,
 }
 
 
@@ -775,7 +817,10 @@ else:
         | AvroFormatAttributes
         | ProtobufFormatAttributes
         | DebeziumFormatAttributes
-        | DebeziumAvroFormatAttributes,
+        | DebeziumAvroFormatAttributes
+        | MaxwellFormatAttributes
+        | CanalFormatAttributes
+        | OggFormatAttributes,
         Field(discriminator="type"),
     ]
     _WINDOWS = model_of(Windows, max_lateness=str | float | None)

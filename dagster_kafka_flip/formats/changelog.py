@@ -40,12 +40,9 @@ class ChangelogFormat(Format):
 
     Attributes:
         metadata: What lands of a change besides its row.
-        on_truncate: What a change does that deletes all rows: `fail` (default) ends a run into a table with Upsert, and
-            lands as a row without values where rows are appended; `skip` leaves it out.
     """
 
     metadata: tuple[str, ...] = ()
-    on_truncate: OnTruncate = "fail"
 
     leaves_out: ClassVar[bool] = False
     """Whether a change may lack values of its row that did not change."""
@@ -144,3 +141,14 @@ class ChangelogFormat(Format):
         """
         del headers, key
         return None
+
+
+class TruncatingFormat(ChangelogFormat):
+    """A format that has changes which delete all rows.
+
+    Attributes:
+        on_truncate: What such a change does: `fail` (default) ends a run into a table with Upsert, and lands as a row
+            without values where rows are appended; `skip` leaves it out.
+    """
+
+    on_truncate: OnTruncate = "fail"

@@ -12,8 +12,8 @@ from dagster_kafka_flip.formats.changelog import (
     READ,
     TRUNCATE,
     UPDATE,
-    ChangelogFormat,
     OnTruncate,
+    TruncatingFormat,
 )
 from dagster_kafka_flip.formats.ddl import field_names
 from dagster_kafka_flip.formats.declared import DeclaredFormat
@@ -70,7 +70,7 @@ _OPS = {"c": INSERT, "u": UPDATE, "d": DELETE, "r": READ, "t": TRUNCATE}
 _OLD_KEY = "__debezium.oldkey"
 
 
-class DebeziumEvents(ChangelogFormat):
+class DebeziumEvents(TruncatingFormat):
     """What Debezium's events mean, however they are encoded.
 
     Attributes:

@@ -22,6 +22,7 @@ from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
@@ -39,6 +40,9 @@ _BUILT_IN: dict[str, type[Format]] = {
     "json": JsonFormat,
     "csv": CsvFormat,
     "debezium": DebeziumFormat,
+    "maxwell": MaxwellFormat,
+    "canal": CanalFormat,
+    "ogg": OggFormat,
 }
 
 # They have more that decides than their settings: the schemas of a registry.

@@ -12,7 +12,9 @@ from dagster_kafka_flip.formats.avro_columns import avro_of, misfit, times_of
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.ddl import fields_of
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
@@ -32,12 +34,7 @@ _VALUE = "kafka_value"
 _METADATA = re.compile(r"\bMETADATA(\s+FROM\b|\s+VIRTUAL\b|\s*,|\s*$)", re.IGNORECASE)
 _UTF_8 = frozenset({"UTF-8", "UTF8"})
 
-_CHANGELOG = "changelogs are not supported: write the JSON with 'json' or JsonFormat, and apply it downstream"
 _NO_FORMATS = {
-    "canal-json": _CHANGELOG,
-    "debezium-avro-confluent": ("changelogs are not supported: write the records with AvroFormat and a SchemaRegistry"),
-    "maxwell-json": _CHANGELOG,
-    "ogg-json": _CHANGELOG,
     "protobuf": (
         "Flink's needs a compiled Java class, which is not supported: set value_format=ProtobufFormat(...) instead"
     ),
@@ -223,6 +220,47 @@ def _debezium_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> F
     return DebeziumFormat(_ddl(columns), on_error=own.on_error())
 
 
+def _debezium_avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+    if is_key:
+        raise refused("key.format", "debezium-avro-confluent decodes values: only they are changes; set avro-confluent")
+    own.refuse("schema", "it is that of the whole event; set value_format to DebeziumAvroFormat(schema, ...) instead")
+    # Nothing in a record tells the unit, and the wrong one would give other times.
+    if names := times_of(columns):
+        raise refused(
+            f"{own.prefix.removesuffix('debezium-avro-confluent.')}format",
+            f"the unit of {', '.join(names)} is not known; set value_format to DebeziumAvroFormat(registry=...)",
+        )
+    form = _avro_confluent(own, columns, is_key)
+    row: Any = avro_of(columns)
+    sides = [{"name": "before", "type": ["null", row], "default": None}]
+    sides.append({"name": "after", "type": ["null", row["name"]], "default": None})
+    event = {"type": "record", "name": "Envelope", "fields": [*sides, {"name": "op", "type": "string"}]}
+    return DebeziumAvroFormat(event, registry=form.registry)
+
+
+def _maxwell_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+    _check_changes(own, is_key)
+    return MaxwellFormat(_ddl(columns), on_error=own.on_error())
+
+
+def _canal_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+    _check_changes(own, is_key)
+    database, table = own.text("database.include"), own.text("table.include")
+    for name, text in (("database.include", database), ("table.include", table)):
+        # Flink's is a regular expression.
+        if text is not None and not re.fullmatch(r"\w+", text):
+            raise refused(f"{own.prefix}{name}", f"expected one name, not a pattern such as {text!r}")
+    try:
+        return CanalFormat(_ddl(columns), database=database, table=table, on_error=own.on_error())
+    except ConfigurationError as error:
+        raise refused(f"{own.prefix.removesuffix('canal-json.')}format", str(error)) from None
+
+
+def _ogg_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+    _check_changes(own, is_key)
+    return OggFormat(_ddl(columns), on_error=own.on_error())
+
+
 def _check_changes(own: _Options, is_key: bool) -> None:
     """Takes the options of JSON that are the same for all formats of changes."""
     kind = own.prefix.removeprefix("key.").removeprefix("value.").rstrip(".")
@@ -297,7 +335,7 @@ def _avro(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
     return AvroFormat(_reader(own, columns))
 
 
-def _avro_confluent(own: _Options, columns: Mapping[str, str], is_key: bool) -> Format:
+def _avro_confluent(own: _Options, columns: Mapping[str, str], is_key: bool) -> AvroFormat:
     del is_key
     own.refuse("subject", f"{_OF_SINKS}; records name their schemas, and the columns are the reader schema")
     for name in list(own.left):
@@ -367,6 +405,10 @@ _FORMATS: Mapping[str, Callable[[_Options, Mapping[str, str], bool], Format]] = 
     "avro": _avro,
     "avro-confluent": _avro_confluent,
     "debezium-json": _debezium_json,
+    "debezium-avro-confluent": _debezium_avro,
+    "maxwell-json": _maxwell_json,
+    "canal-json": _canal_json,
+    "ogg-json": _ogg_json,
 }
 _OWN: Mapping[str, tuple[str, ...]] = {
     "raw": ("charset",),
@@ -391,6 +433,16 @@ _OWN: Mapping[str, tuple[str, ...]] = {
         "timestamp_mapping.legacy",
     ),
     "debezium-json": ("schema-include", "ignore-parse-errors", "timestamp-format.standard"),
+    "debezium-avro-confluent": (
+        "url",
+        "basic-auth.credentials-source",
+        "basic-auth.user-info",
+        "bearer-auth.credentials-source",
+        "bearer-auth.token",
+    ),
+    "maxwell-json": ("ignore-parse-errors", "timestamp-format.standard"),
+    "canal-json": ("database.include", "table.include", "ignore-parse-errors", "timestamp-format.standard"),
+    "ogg-json": ("ignore-parse-errors", "timestamp-format.standard"),
 }
 
 _ESCAPES = {r"\t": "\t", r"\\": "\\", r"\n": "\n", r"\r": "\r", r"\"": '"', r"\'": "'"}

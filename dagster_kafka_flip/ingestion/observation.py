@@ -81,6 +81,11 @@ class Observed:
         """Whether the whole batch was counted."""
         return self.unknown is None
 
+    @property
+    def events_without_row(self) -> int | None:
+        """Number of records without a row, if values are changes of a database; None if unknown."""
+        return None if self.events is None else sum(self.events.values())
+
 
 def tell_unknown(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
     """Logs why counts of a batch are unknown, what did not land, and whether the schema seems not to fit its records.

@@ -230,8 +230,7 @@ class IngestResult:
     @property
     def events_without_row(self) -> int | None:
         """Number of records that are no change of a row, if values are changes of a database; None if unknown."""
-        events = [batch.observed.events for batch in self.batches]
-        return total(None if each is None else sum(each.values()) for each in events)
+        return total(batch.observed.events_without_row for batch in self.batches)
 
     @property
     def unknown(self) -> str | None:

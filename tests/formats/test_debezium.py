@@ -201,9 +201,9 @@ def test_random_events_become_what_plain_python_makes_of_them(spark, values):
         for offset, row in rows.items()
     } == expected
     counts = decoder.event_counts()
-    counted = staged.agg(*(count.alias(name) for name, count in counts.items())).collect()[0].asDict()
+    counted: Any = staged.agg(*(count.alias(name) for name, count in counts.items())).first()
     left_out = [event_names(value) for value, _ in values if expected_of(value) is None]
-    assert {name: number for name, number in counted.items() if number} == {
+    assert {name: number for name, number in counted.asDict().items() if number} == {
         name: left_out.count(name) for name in set(left_out)
     }
 

@@ -11,7 +11,9 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.csv import CsvFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat, OggFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.formats.table_options import formats_of
@@ -82,6 +84,20 @@ def test_options_of_changes():
     )
     kept = {"value.format": "debezium-json", "value.debezium-json.ignore-parse-errors": "true"}
     assert formats_of(kept, "n INT") == (None, DebeziumFormat("`n` INT", on_error="null"))
+    assert formats_of({"format": "maxwell-json", "maxwell-json.ignore-parse-errors": "true"}, "n INT") == (
+        None,
+        MaxwellFormat("`n` INT", on_error="null"),
+    )
+    assert formats_of({"format": "ogg-json"}, "n INT") == (None, OggFormat("`n` INT"))
+    canal = {"format": "canal-json", "canal-json.database.include": "shop", "canal-json.table.include": "orders"}
+    assert formats_of(canal, "n INT") == (None, CanalFormat("`n` INT", database="shop", table="orders"))
+    with pytest.raises(ConfigurationError, match=r"'format'.*unsupported type BINARY in Canal's JSON"):
+        formats_of({"format": "canal-json"}, "n BINARY")
+    avro = {"format": "debezium-avro-confluent", "debezium-avro-confluent.url": "http://registry"}
+    _, form = formats_of(avro, "n INT NOT NULL, name STRING")
+    assert isinstance(form, DebeziumAvroFormat)
+    assert form.column_names == ["n", "name"]
+    assert form.registry == SchemaRegistry(url="http://registry")
 
 
 def test_raw_is_bytes_or_text():
@@ -118,7 +134,7 @@ _KEY = {**_JSON, "key.format": "json"}
         ),
         (
             {"format": "debezium-json", "debezium-json.encode.ignore-null-fields": "true"},
-            "debezium-json.en",
+            "debezium-json.encode.ignore-null-fields",
             "it is only",
         ),
         (
@@ -126,10 +142,31 @@ _KEY = {**_JSON, "key.format": "json"}
             "debezium-json.timestamp-format.standard",
             "expected SQL or",
         ),
-        ({"format": "debezium-avro-confluent"}, "format", "debezium-avro-confluent: changelogs"),
-        ({"format": "canal-json"}, "format", "canal-json: changelogs"),
-        ({"format": "maxwell-json"}, "format", "maxwell-json: changelogs"),
-        ({"format": "ogg-json"}, "format", "ogg-json: changelogs"),
+        (
+            {"format": "debezium-avro-confluent", "debezium-avro-confluent.schema": "{}"},
+            "debezium-avro-confluent.schema",
+            "it is that of the whole event",
+        ),
+        (
+            {"format": "debezium-avro-confluent", "debezium-avro-confluent.url": "http://r"},
+            "format",
+            "the unit of k_at is not known",
+        ),
+        (
+            {"key.format": "debezium-avro-confluent", "key.fields": "k_id", "format": "json"},
+            "key.format",
+            "debezium-avro-confluent decodes values",
+        ),
+        (
+            {"format": "canal-json", "canal-json.table.include": "a|b"},
+            "canal-json.table.include",
+            "expected one name, not a pattern",
+        ),
+        (
+            {"format": "ogg-json", "ogg-json.encode.decimal-as-plain-number": "true"},
+            "ogg-json.encode.decimal-as-plain-number",
+            "it",
+        ),
         ({"format": "protobuf"}, "format", "protobuf: Flink's needs a compiled Java class"),
         ({**_JSON, "key.fields": "k_id"}, "key.fields", "it needs 'key.format'"),
         (_KEY, "key.fields", "missing; 'key.format' needs the columns"),

@@ -180,7 +180,7 @@ def test_what_is_no_event_of_a_row_is_rejected_with_a_reason(kafka, topic, table
             "not an event of Debezium: its op is unknown",
             "the event of a row, update, has no after",
             "the event of a row, delete, has no before",
-            "can't be read as the reader schema: before",
+            "can't be read as the reader schema: source: the writer lacks this field",
         )
     ):
         assert f"{topic}-0 offset {offset}: " in told

@@ -13,6 +13,7 @@ from dagster import materialize
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.errors import NullKeyError, RecordsRejectedError, TableTruncatedError
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.json_envelopes import CanalFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -135,6 +136,24 @@ def test_a_rejected_event_ends_the_run_or_goes_to_the_dead_letters(kafka, follow
     found = follow(dead_letter=DeadLetters(table=f"{table}-letters"), **form)
     assert (found.dead_letters, landed.rows(table, "id")) == (1, [(1,)])
     assert landed.values(f"{table}-letters", "error") == ["not an event of Debezium: it has no op"]
+
+
+def test_rows_of_one_record_follow_their_keys(kafka, follow, topic, table):
+    def record(kind, data, old=None):
+        rows = [{"id": str(number), "name": name} for number, name in data]
+        return None, text({"type": kind, "data": rows, "old": old, "isDdl": False, "database": "shop", "table": "a"})
+
+    kafka.create(topic)
+    kafka.produce(topic, [record("INSERT", [(1, "a"), (2, "b"), (3, "c")])])
+    form = {"value_format": CanalFormat("id INT NOT NULL, name STRING"), "key_format": None}
+    assert follow(**form).rows == 3
+    # Each key is one higher: the highest changes first.
+    kafka.produce(topic, [record("UPDATE", [(4, "c"), (3, "b"), (2, "a")], [{"id": "3"}, {"id": "2"}, {"id": "1"}])])
+    kafka.produce(topic, [record("DELETE", [(4, "c")]), (None, text({"type": "ALTER", "isDdl": True}))])
+    second = follow(**form)
+    assert (second.records, second.events_without_row) == (3, 1)
+    assert landed.rows(table, "id", "name") == [(2, "a"), (3, "b")]
+    assert follow(target={"table": f"{table}-changes", "mode": Append()}, **form).rows == 7
 
 
 def test_an_asset_tells_of_events_without_a_row_and_describes_the_columns(kafka, topic, table, resources, instance):
