@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks.cpu import cpu_seconds
 from benchmarks.report import make_console, print_table, write_json
 from benchmarks.topics import create_topics, produce
 from dagster_kafka_flip import DeltaTarget, JsonFormat, KafkaSource, LocalBroker, Upsert, build_session, ingest
@@ -53,6 +54,7 @@ class Measurement:
         share: The part of the keys that change, in percent.
         way: How they are merged.
         seconds: Median.
+        cpu_seconds: What Spark's process took of the cores, median; 0 where that can't be told.
         ratio: How many times as long as `ingest()`: median of the pairs.
         ratios: Of each pair, from the lowest to the highest.
         changes: Number of changes.
@@ -63,6 +65,7 @@ class Measurement:
     share: float
     way: str
     seconds: float
+    cpu_seconds: float
     ratio: float
     ratios: tuple[float, ...]
     changes: int
@@ -104,31 +107,33 @@ class Merging:
             PLAIN_VECTORS: (self._plain_table("vectors", vectors=True), partial(self._merge_stream, topic)),
         }
         changes = self._write_changes(topic, share)
-        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        taken: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
         for number in range(-warm_up, rounds):
             # Back and forth, so that none of them is always the one that comes after another.
             for way in list(ways) if number % 2 else reversed(list(ways)):
                 table, merge = ways[way]
                 self._spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {self._filled[table]}")
-                begin = time.monotonic()
+                cpu, begin = cpu_seconds(self._spark), time.monotonic()
                 merge(table)
+                seconds, cpu = time.monotonic() - begin, cpu_seconds(self._spark) - cpu
                 if number >= 0:
-                    seconds[way].append(time.monotonic() - begin)
-        return [self._summary(share, way, seconds, changes, ways[way][0]) for way in ways]
+                    taken[way].append((seconds, cpu))
+        return [self._summary(share, way, taken, changes, ways[way][0]) for way in ways]
 
     def _summary(
-        self, share: float, way: str, seconds: Mapping[str, Sequence[float]], changes: int, table: str
+        self, share: float, way: str, taken: Mapping[str, Sequence[tuple[float, float]]], changes: int, table: str
     ) -> Measurement:
         from pyspark.sql import functions as f
 
-        ratios = sorted(one / other for one, other in zip(seconds[way], seconds[OURS], strict=True))
+        ratios = sorted(one / other for (one, _), (other, _) in zip(taken[way], taken[OURS], strict=True))
         found = self._spark.read.format("delta").load(table).where(f.col("id") != _FIRST)
         hashes = f.xxhash64(*_COLUMNS).cast("decimal(38, 0)")
         rows, contents = next(iter(found.agg(f.count(f.lit(1)), f.sum(hashes)).collect()))
         return Measurement(
             share=share,
             way=way,
-            seconds=statistics.median(seconds[way]),
+            seconds=statistics.median(seconds for seconds, _ in taken[way]),
+            cpu_seconds=statistics.median(cpu for _, cpu in taken[way]),
             ratio=statistics.median(ratios),
             ratios=tuple(ratios),
             changes=changes,
@@ -245,7 +250,7 @@ class Merging:
 
 
 def _tell(console: Console, measured: Sequence[Measurement], rows: int) -> None:
-    head = ("", "changes", "seconds", "times ingest()", "from to")
+    head = ("", "changes", "seconds", "times ingest()", "from to", "CPU")
     for share in dict.fromkeys(each.share for each in measured):
         shown = [
             (
@@ -254,6 +259,7 @@ def _tell(console: Console, measured: Sequence[Measurement], rows: int) -> None:
                 f"{each.seconds:.2f}",
                 f"{each.ratio:.2f}",
                 f"{each.ratios[0]:.2f} {each.ratios[-1]:.2f}",
+                f"{each.cpu_seconds:.1f}",
             )
             for each in measured
             if each.share == share

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from benchmarks.cpu import cpu_seconds
 from benchmarks.forms import Form, forms
 from benchmarks.forms import records as records_of
 from benchmarks.report import make_console, print_table, write_json
@@ -147,9 +148,9 @@ class Ways:
         from deltalake import DeltaTable
 
         table = self._folder / str(next(self._numbers))
-        cpu, begin = _cpu_seconds(self._spark), time.monotonic()
+        cpu, begin = cpu_seconds(self._spark), time.monotonic()
         way(str(table))
-        seconds, cpu = time.monotonic() - begin, _cpu_seconds(self._spark) - cpu
+        seconds, cpu = time.monotonic() - begin, cpu_seconds(self._spark) - cpu
         rows = 0
         if table.exists():
             if DeltaTable.is_deltatable(str(table)):
@@ -223,16 +224,6 @@ class Ways:
         program = Path(__file__).with_name("flink_sql.py")
         options = (self._servers, form.name, _topic(form), table, str(os.cpu_count()), json.dumps(self._flink_jars))
         subprocess.run([str(self._flink_python), str(program), *options], check=True, stdout=subprocess.DEVNULL)
-
-
-def _cpu_seconds(spark: SparkSession) -> float:
-    """What the JVM of a session has taken of the cores so far."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    stat = Path(f"/proc/{gateway.proc.pid}/stat")
-    if not stat.exists():
-        return 0.0
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def compare(ways: Ways, form: Form, wanted: Sequence[str], rounds: int, warm_up: int) -> list[Measurement]:
