@@ -35,7 +35,8 @@ from dagster_kafka_flip.ingestion.rewrite_windows import run_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.ingestion.tolerance import CHECKS, tolerated_errors
-from dagster_kafka_flip.settings import expect, near_names
+from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.window import Windows

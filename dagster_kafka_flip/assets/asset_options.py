@@ -22,7 +22,7 @@ from dagster import (
 
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -15,7 +15,7 @@ from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.assets.resources import KafkaResource
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
-from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource

@@ -9,7 +9,8 @@ from dagster import Config, EnvVar
 from pydantic import Field, SecretStr
 
 from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
-from dagster_kafka_flip.settings import CheckedModel, hidden_values
+from dagster_kafka_flip.settings.base import CheckedModel
+from dagster_kafka_flip.settings.hidden import hidden_values
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD
 

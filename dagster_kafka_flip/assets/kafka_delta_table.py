@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster import AssetSpec
 
-from dagster_kafka_flip.settings import check_options
+from dagster_kafka_flip.settings.arguments import check_options
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import spark_of
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.errors import ConfigurationError, PositionTooOldError
-from dagster_kafka_flip.settings import check_options, expect
+from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.table.maintenance import SHORTEST_RETENTION, maintain
 
 if TYPE_CHECKING:

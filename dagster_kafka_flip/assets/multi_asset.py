@@ -29,7 +29,7 @@ from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER
 from dagster_kafka_flip.ingestion.run_options import check_run_options
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.tolerance import tolerated_errors
-from dagster_kafka_flip.settings import check_options, expect
+from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 

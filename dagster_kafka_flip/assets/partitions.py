@@ -16,7 +16,7 @@ from dagster import (
 )
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.window import Window, Windows
 

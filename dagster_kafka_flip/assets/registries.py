@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

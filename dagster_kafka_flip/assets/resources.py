@@ -11,7 +11,9 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.session_address import check_session_address
-from dagster_kafka_flip.settings import describe, expect, hidden_parameters, hidden_values, refuse_unnamed
+from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
+from dagster_kafka_flip.settings.base import describe
+from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import CheckedModel
+from dagster_kafka_flip.settings.base import CheckedModel
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer

@@ -12,7 +12,9 @@ from pydantic import Field
 from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.settings import HIDDEN, CheckedModel, refuse_unnamed
+from dagster_kafka_flip.settings.arguments import refuse_unnamed
+from dagster_kafka_flip.settings.base import CheckedModel
+from dagster_kafka_flip.settings.hidden import HIDDEN
 
 # For values that are not known yet; of another field, its name. With https, so that TLS settings fit.
 _STAND_INS = {"url": "https://host", "oauth_token_url": "https://host/token"}

@@ -27,7 +27,7 @@ from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA
 from dagster_kafka_flip.assets.resources import kafka_of
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.settings import check_options, expect
+from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import position_from_json, position_to_json

@@ -30,7 +30,7 @@ from dagster_kafka_flip.runtime.server_folder import (
     telling_lines,
     write_private,
 )
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

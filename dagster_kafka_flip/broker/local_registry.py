@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import BrokerError, ConfigurationError
 from dagster_kafka_flip.runtime.jars import retrieve_unpacked
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports, is_free
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -38,7 +38,7 @@ from dagster_kafka_flip.checks.table_checks import (
     TableChecks,
 )
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import check_arguments, expect
+from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:

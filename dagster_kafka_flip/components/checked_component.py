@@ -11,7 +11,9 @@ from pydantic import BaseModel, PrivateAttr, ValidationError, create_model, mode
 
 from dagster_kafka_flip.components.attributes import described, located
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import describe, near_names, plain_problem, refuse_unnamed
+from dagster_kafka_flip.settings.arguments import refuse_unnamed
+from dagster_kafka_flip.settings.base import describe, plain_problem
+from dagster_kafka_flip.settings.names import near_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -29,7 +29,7 @@ from dagster_kafka_flip.formats.frames import (
 )
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
 from dagster_kafka_flip.formats.schema_book import SchemaBook
-from dagster_kafka_flip.settings import check_arguments
+from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from pydantic import ValidationInfo, field_validator, model_validator
 from dagster_kafka_flip.formats.csv_types import check_csv_types, problems, value_of
 from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
-from dagster_kafka_flip.settings import check_arguments
+from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -31,7 +31,7 @@ from dagster_kafka_flip.formats.json_parsing import (
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, is_placeholder
 from dagster_kafka_flip.formats.times import moment
-from dagster_kafka_flip.settings import check_arguments
+from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from dagster_kafka_flip.formats.debezium import DebeziumEvents, DebeziumMetadata
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import SchemaIdIn, has_frame
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
-from dagster_kafka_flip.settings import check_arguments
+from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.registered import RegisteredFormat
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

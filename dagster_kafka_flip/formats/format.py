@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings.base import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings.base import Settings
 
 KafkaField = Literal["key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers"]
 

@@ -17,7 +17,7 @@ from dagster_kafka_flip.formats.protobuf_schema import schema_of
 from dagster_kafka_flip.formats.protobuf_types import MisfitError, check_columns, plan, struct
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
 from dagster_kafka_flip.formats.schema_book import SchemaBook
-from dagster_kafka_flip.settings import check_arguments
+from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

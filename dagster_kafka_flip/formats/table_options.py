@@ -18,8 +18,8 @@ from dagster_kafka_flip.formats.json_envelopes import CanalFormat, MaxwellFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.settings import near_names
-from dagster_kafka_flip.table_options import check_texts, refused, texts_of, truth
+from dagster_kafka_flip.settings.names import near_names
+from dagster_kafka_flip.settings.option_texts import check_texts, refused, texts_of, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

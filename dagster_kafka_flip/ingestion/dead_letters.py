@@ -12,7 +12,8 @@ from pydantic import Field
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.learning import learn_schemas
-from dagster_kafka_flip.settings import Settings, expect
+from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.table_options import formats_of, is_of_formats
-from dagster_kafka_flip.settings import Settings, check_arguments, expect
+from dagster_kafka_flip.settings.arguments import check_arguments, expect
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.settings.option_texts import check_texts
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.table_options import check_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

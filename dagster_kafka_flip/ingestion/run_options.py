@@ -6,7 +6,7 @@ from types import FunctionType
 from typing import Any
 
 from dagster_kafka_flip.ingestion.result import KnownPosition
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer

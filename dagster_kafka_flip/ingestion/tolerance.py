@@ -22,7 +22,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ from dagster_kafka_flip.errors import (
     SchemaRegistryLoginError,
     SchemaRegistryUnreachableError,
 )
-from dagster_kafka_flip.settings import HIDDEN
+from dagster_kafka_flip.settings.hidden import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

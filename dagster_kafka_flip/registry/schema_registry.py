@@ -12,7 +12,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.registry.client import RegistryClient
 from dagster_kafka_flip.registry.schemas import Schemas
 from dagster_kafka_flip.registry.tls_files import check_tls_files
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings.base import Settings
 
 _LONGEST_SECONDS = 3600.0
 _MOST_RETRIES = 10

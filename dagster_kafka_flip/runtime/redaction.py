@@ -18,10 +18,6 @@ REDACTION = "spark.redaction.regex"
 # Spark's default words, and names of Kafka's credential settings without any of these words.
 _CREDENTIALS = r"(?i:secret|password|token|access[.]?key|ssl[.]keystore[.]key|jaas|credential|user[.]info)"
 
-# Kafka ignores text before the key. Spark's default regex matches the word in the value: this also covers sessions and
-# servers that this package did not start.
-_MARK = "This is a secret.\n"
-
 _PY4J_LOGGERS = ("py4j", "py4j.clientserver", "py4j.java_gateway")
 _CONNECT_LOGGER = "pyspark.sql.connect.client.logging"
 _MAY_HOLD_SECRETS = re.compile(r"kafka\.|" + _CREDENTIALS)
@@ -35,11 +31,6 @@ def redaction_regex(config: Mapping[str, str]) -> str:
     """
     own = config.get(REDACTION)
     return _CREDENTIALS if own is None else f"(?:{own})|{_CREDENTIALS}"
-
-
-def marked_as_secret(pem: str) -> str:
-    """A private key that every Spark redacts, even without a setting."""
-    return _MARK + pem
 
 
 def hide_from_logs() -> None:

@@ -20,7 +20,7 @@ from dagster_kafka_flip.runtime.local_settings import local_settings
 from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
 from dagster_kafka_flip.runtime.session_settings import DELTA_CATALOG, DELTA_EXTENSION, own_settings, session_settings
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages
-from dagster_kafka_flip.settings import hidden_parameters, without_parameters
+from dagster_kafka_flip.settings.hidden import hidden_parameters, without_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

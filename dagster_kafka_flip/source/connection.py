@@ -13,8 +13,8 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.redaction import marked_as_secret
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.settings.hidden import marked_as_secret
 from dagster_kafka_flip.source import properties as clients
 from dagster_kafka_flip.source.pem import read_certificates, read_private_key
 from dagster_kafka_flip.source.properties import CLIENT_OF_FIELD, check_properties

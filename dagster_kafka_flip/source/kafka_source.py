@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import Settings, check_arguments, expect, hidden_values, near_names
+from dagster_kafka_flip.settings.arguments import check_arguments, expect
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.settings.hidden import hidden_values
+from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.source.api import Boundedness, SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.isolation import READ_COMMITTED

@@ -6,7 +6,7 @@ import enum
 
 from pydantic import Field
 
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings.base import Settings
 
 
 class Spread(enum.Enum):

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
-from dagster_kafka_flip.settings import Settings, expect
+from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.split import TopicPartition
 

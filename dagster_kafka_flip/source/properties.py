@@ -10,7 +10,7 @@ import enum
 import re
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.settings import meant_by
+from dagster_kafka_flip.settings.names import meant_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import near_names
+from dagster_kafka_flip.settings.names import near_names
+from dagster_kafka_flip.settings.option_texts import check_texts, refused, texts_of, truth
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.offsets import OffsetResetStrategy, OffsetsInitializer
 from dagster_kafka_flip.source.properties import Client, check_properties
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table_options import check_texts, refused, texts_of, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.offsets import epoch_milliseconds
 

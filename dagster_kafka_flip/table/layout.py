@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import meant_by
+from dagster_kafka_flip.settings.names import meant_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

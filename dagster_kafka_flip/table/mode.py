@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator, model_validator
 
-from dagster_kafka_flip.settings import Settings
+from dagster_kafka_flip.settings.base import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

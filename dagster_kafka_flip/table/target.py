@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import Settings, expect
+from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.table.layout import check_layout_names
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert, key_of
 from dagster_kafka_flip.table.sql import quoted

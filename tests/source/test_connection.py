@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import without_parameters
+from dagster_kafka_flip.settings.hidden import without_parameters
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings import expect
+from dagster_kafka_flip.settings.arguments import expect
 
 _EXAMPLE = '{"connector": "kafka", "topic": "orders", "scan.startup.mode": "earliest-offset"}'
 

@@ -1,0 +1,1 @@
+"""Settings and arguments: base classes, checks, and what hides secrets."""

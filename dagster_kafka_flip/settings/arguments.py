@@ -1,0 +1,153 @@
+"""Checks the arguments of a call: unknown, missing, unnamed, of another type."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.names import meant_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pydantic import BaseModel
+
+P = ParamSpec("P")
+
+
+T = TypeVar("T")
+
+
+def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str]) -> None:
+    """Checks that all options are given by name.
+
+    Args:
+        what: Name of the called function.
+        unnamed: Values without a name. The error does not show them: they may be secrets.
+        names: Names of the options.
+
+    Raises:
+        ConfigurationError: A value has no name.
+    """
+    if unnamed:
+        msg = f"{what} takes keyword arguments only: write {what}({next(iter(names))}=...)"
+        raise ConfigurationError(msg)
+
+
+def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: an unknown or missing option raises an error that names it.
+
+    Raises:
+        ConfigurationError: Raised by the decorated function: an option is unknown or missing.
+    """
+    return _checked(function, None, {})
+
+
+def check_options(
+    options: Iterable[str] = (), *, inside: Mapping[str, type[BaseModel]] | None = None
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Like `check_arguments`, for a function that takes settings, or the names of a TypedDict as `**options`.
+
+    Args:
+        options: The names of the TypedDict.
+        inside: Parameters that take settings, with the class of each: an error about an unknown option says which of
+            them has it.
+    """
+    return lambda function: _checked(function, tuple(options), inside or {})
+
+
+def with_options_of(function: Callable[P, object]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Decorator: tells type checkers and editors that a function passes all its options to another one.
+
+    Args:
+        function: The other function.
+    """
+    del function
+    return lambda passing: passing
+
+
+def _checked(
+    function: Callable[P, T], options: Collection[str] | None, inside: Mapping[str, type[BaseModel]]
+) -> Callable[P, T]:
+    signature = inspect.signature(function)
+    parameters = signature.parameters.items()
+    names = [name for name, each in parameters if each.kind in _NAMED and name != "self"]
+    names += options or ()
+    takes_any = options is None and any(each.kind is inspect.Parameter.VAR_KEYWORD for _, each in parameters)
+    what = function.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **given: P.kwargs) -> T:
+        unknown = [] if takes_any else [name for name in given if name not in names]
+        if unknown:
+            raise ConfigurationError("; ".join(f"{what}: {_unknown(name, names, inside)}" for name in unknown))
+        try:
+            signature.bind(*arguments, **given)
+        except TypeError:
+            raise ConfigurationError(_misfit(what, signature, names, arguments, given)) from None
+        return function(*arguments, **given)
+
+    return checked
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _unknown(name: str, names: Collection[str], inside: Mapping[str, type[BaseModel]]) -> str:
+    """Describes an unknown option, and where it belongs if it is a setting."""
+    settings: dict[str, str] = {}
+    for parameter, model in inside.items():
+        required = [f"{field}=..." for field, each in model.model_fields.items() if each.is_required()]
+        for field in model.model_fields:
+            if field not in names:
+                settings.setdefault(
+                    field, f"{parameter}={model.__name__}({', '.join(dict.fromkeys([*required, f'{field}=...']))})"
+                )
+    if name in settings:
+        return f"{name} is not an option of its own; write {settings[name]}"
+    near = meant_by(name, [*names, *settings], most=3)
+    if near:
+        return f"unknown option {name}; did you mean {' or '.join(settings.get(each, each) for each in near)}?"
+    return f"unknown option {name}; valid names: {', '.join(names)}"
+
+
+def _misfit(
+    what: str, signature: inspect.Signature, names: Collection[str], given: Collection[object], options: Collection[str]
+) -> str:
+    parameters = signature.parameters.values()
+    unnamed = [each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if len(given) > len(unnamed):
+        first = next((name for name in names if name not in unnamed and name not in options), "name")
+        return f"{what}: takes keyword arguments only; write {what}({first}=...)"
+    missing = [
+        each.name
+        for each in parameters
+        if each.kind in _NAMED
+        and each.default is inspect.Parameter.empty
+        and each.name not in options
+        and each.name not in unnamed[: len(given)]
+    ]
+    return f"{what}: missing {' and '.join(missing)}"
+
+
+def expect(option: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
+    """Checks the type of an option that is not a field of Settings.
+
+    Args:
+        option: The option's name.
+        value: The given value. The error does not show it: it may be a secret.
+        kinds: The allowed types.
+        example: An example of a valid value.
+
+    Raises:
+        ConfigurationError: The value has another type.
+    """
+    if isinstance(value, kinds):
+        return
+    names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+    given = f"the class {value.__name__} itself" if isinstance(value, type) else type(value).__name__
+    given = "None" if value is None else given
+    msg = f"{option}: expected {names}, got {given}; for example {option}={example}"
+    raise ConfigurationError(msg)

@@ -1,0 +1,58 @@
+"""Hides values that may be secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Kafka ignores text before the key. Spark's default regex matches the word in the value: this also covers sessions and
+# servers that this package did not start.
+_MARK = "This is a secret.\n"
+
+HIDDEN = "**********"
+"""Replaces a value that may be a secret, as in pydantic."""
+
+
+def hidden_values(values: Mapping[str, object]) -> dict[str, str]:
+    """Returns the names of settings, without their values, for printing.
+
+    Args:
+        values: Settings by name.
+    """
+    return dict.fromkeys(values, HIDDEN)
+
+
+def hidden_parameters(remote: str) -> str:
+    """Returns a Spark Connect address without its parameter values, which may include a token or a user name.
+
+    Args:
+        remote: Such as `sc://host:15002/;token=...`.
+    """
+    address, *parameters = remote.split(";")
+    # Userinfo before the @ may hold credentials.
+    address = re.sub(r"//[^/@]*@", f"//{HIDDEN}@", address)
+    return ";".join([address, *(f"{each.partition('=')[0]}={HIDDEN}" if "=" in each else each for each in parameters)])
+
+
+def without_parameters(text: str, remote: str) -> str:
+    """Removes from a text, such as an error message, what `hidden_parameters` hides of an address.
+
+    Args:
+        text: A text that may contain the address.
+        remote: The address.
+    """
+    text = text.replace(remote, hidden_parameters(remote))
+    for parameter in remote.split(";")[1:]:
+        value = parameter.partition("=")[2]
+        for form in {value, unquote(value)} - {""}:
+            text = text.replace(form, HIDDEN)
+    return text
+
+
+def marked_as_secret(pem: str) -> str:
+    """A private key that every Spark redacts, even without a setting."""
+    return _MARK + pem

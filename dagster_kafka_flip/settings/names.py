@@ -1,0 +1,33 @@
+"""Suggests names for a misspelled one."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+
+def near_names(name: str, names: Collection[str]) -> str:
+    """Suggests names similar to an unknown one; lists all names if none is similar.
+
+    Args:
+        name: The unknown name.
+        names: The valid names.
+    """
+    near = meant_by(name, names, most=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"valid names: {', '.join(names)}"
+
+
+def meant_by(name: str, names: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:
+    """Returns valid names similar to an unknown one, most similar first, ignoring case.
+
+    Args:
+        name: The unknown name.
+        names: The valid names.
+        most: Maximum number of names.
+        likeness: Minimum similarity, from 0 to 1.
+    """
+    written = {each.lower(): each for each in names}
+    return [written[each] for each in difflib.get_close_matches(name.lower(), written, most, likeness)]
