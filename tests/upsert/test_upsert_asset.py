@@ -7,30 +7,31 @@ from typing import Any
 import pytest
 from dagster import materialize
 
-from dagster_kafka_flip import DeltaTarget, KafkaSource, Upsert, build_kafka_delta_asset, kafka_delta_checks
+from dagster_kafka_flip import DeltaTarget, KafkaSource, Scd2, Upsert, build_kafka_delta_asset, kafka_delta_checks
 from dagster_kafka_flip.errors import ConfigurationError
 from tests.upsert.conftest import KEY, VALUE, change
 
 
-def _asset(topic: str, table: str) -> Any:
+def _asset(topic: str, table: str, mode: Upsert | Scd2 = Upsert(key=("id",))) -> Any:  # noqa: B008 - it is frozen
     return build_kafka_delta_asset(
         name="customers",
         source=KafkaSource(topics=(topic,)),
-        table=DeltaTarget(table=table, mode=Upsert(key=("id",))),
+        table=DeltaTarget(table=table, mode=mode),
         key_format=KEY,
         value_format=VALUE,
     )
 
 
 def test_a_table_with_a_key_has_checks_of_its_own():
-    def names(**options):
+    def names(*mode, **options):
         return {
             spec.name
-            for checks in kafka_delta_checks(_asset("customers", "lake/customers"), schema=False, **options)
+            for checks in kafka_delta_checks(_asset("customers", "lake/customers", *mode), schema=False, **options)
             for spec in checks.check_specs
         }
 
     assert names() == {"no_gap", "same_log", "no_duplicate_key", "keys_not_null"}
+    assert names(Scd2(key=("id",))) == {"no_gap", "same_log", "no_duplicate_key", "keys_not_null", "no_overlap"}
     assert names(keys=False) == {"no_gap", "same_log"}
     with pytest.raises(ConfigurationError, match="no_duplicate_key always looks at the whole table"):
         names(duplicate_commits=5)
@@ -74,3 +75,27 @@ def test_a_run_tells_what_it_changed_and_the_checks_find_what_others_broke(
     assert not passed["keys_not_null"][0]
     assert "1 rows have no value in id" in passed["keys_not_null"][1]
     assert passed["no_gap"][0]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_checks_of_a_history_look_at_current_rows_and_at_overlaps(kafka, spark, instance, resources, topic, table):
+    asset = _asset(topic, table, Scd2(key=("id",)))
+    checks = kafka_delta_checks(asset, schema=False, identity=False, gaps=False)
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(1, "b"), change(2, "c"), change(2), change(2, "d")])
+
+    def run():
+        done = materialize([asset, *checks], instance=instance, resources=resources, raise_on_error=False)
+        return {each.check_name: (each.passed, each.description) for each in done.get_asset_check_evaluations()}
+
+    before = run()
+    assert all(before[name][0] for name in ("no_duplicate_key", "keys_not_null", "no_overlap"))
+    spark.sql(f"UPDATE delta.`{table}` SET valid_to = valid_from + INTERVAL 1 DAY WHERE kafka_offset = 2")
+    spark.sql(f"UPDATE delta.`{table}` SET valid_to = NULL, is_current = true WHERE kafka_offset = 0")
+    found = run()
+    assert not found["no_overlap"][0]
+    assert found["no_overlap"][1].startswith("2 rows overlap with the next one of their key, or their valid_from")
+    assert f"in 4 rows by id, such as that of {topic}-0 offset 0" in found["no_overlap"][1]
+    assert not found["no_duplicate_key"][0]
+    assert found["keys_not_null"][0]
