@@ -18,7 +18,6 @@ from dagster import (
     BackfillPolicy,
     Backoff,
     BetaWarning,
-    DagsterError,
     EnvVar,
     FreshnessPolicy,
     Jitter,
@@ -41,37 +40,18 @@ from dagster.components.resolved.core_models import (
     resolve_backfill_policy,
     resolve_partitions_def,
 )
-from dagster.components.resolved.errors import ResolutionException
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle, named_errors
-from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.docstrings import entries
+from dagster_kafka_flip.components.format_attributes import FORMATS, format_of
+from dagster_kafka_flip.components.templates import Template, create, refused, rendered
 from dagster_kafka_flip.errors import KafkaFlipError
-from dagster_kafka_flip.formats.avro import AvroFormat
-from dagster_kafka_flip.formats.changelog import OnTruncate
-from dagster_kafka_flip.formats.csv import CsvFormat
-from dagster_kafka_flip.formats.debezium import DebeziumFormat, DebeziumMetadata
-from dagster_kafka_flip.formats.debezium_avro import DebeziumAvroFormat
-from dagster_kafka_flip.formats.format import Format, OnError
-from dagster_kafka_flip.formats.json import JsonFormat
-from dagster_kafka_flip.formats.json_envelopes import (
-    CanalFormat,
-    CanalMetadata,
-    MaxwellFormat,
-    MaxwellMetadata,
-    OggFormat,
-    OggMetadata,
-)
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
-from dagster_kafka_flip.formats.protobuf import ProtobufFormat
-from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -86,62 +66,14 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
+    from dagster_kafka_flip.formats.format import Format
+
 T = TypeVar("T")
 
 Scalar = str | int | float | bool
-_TEMPLATE = re.compile(r"\{\{|\{%")
-# Validated by the schema, so `dg check yaml` finds values that are neither of a field's type nor a template.
-Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
 _ENV = re.compile(r"""\{\{ *env(?:\.(\w+)|\( *['"](\w+)['"] *\)) *\}\}""")
 # Passwords: never in a file; definitions only have the name of an environment variable.
 _SECRETS = frozenset({"sasl_password", "ssl_key_password", "password", "bearer_token", "oauth_client_secret"})
-
-
-# --- text and templates -------------------------------------------------------------------------------------------
-
-
-def rendered(context: ResolutionContext, value: Any) -> Any:
-    """Evaluates a value's templates. Other text stays text: Dagster would convert `"007"` or `"1_0"` to a number.
-
-    Args:
-        context: Location in the file and scope for templates.
-        value: The value in the file.
-    """
-    if isinstance(value, str):
-        return context.resolve_value(value) if _TEMPLATE.search(value) else value
-    if isinstance(value, BaseModel):
-        return {name: rendered(context.at_path(name), getattr(value, name)) for name in value.model_fields_set}
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value).items()
-        return {name: rendered(context.at_path(name), each) for name, each in items}
-    if isinstance(value, (list, tuple)):
-        return [rendered(context.at_path(index), each) for index, each in enumerate(cast("list[Any]", value))]
-    return value
-
-
-def refused(context: ResolutionContext, problem: object) -> ResolutionException:
-    """Creates the error for a value, with file, line and field.
-
-    Args:
-        context: Location in the file.
-        problem: The problem.
-    """
-    return ResolutionException(located(context, str(problem)))
-
-
-def located(context: ResolutionContext, problem: str) -> str:
-    """Prefixes a problem with its location in the file.
-
-    Args:
-        context: Location in the file.
-        problem: The problem.
-    """
-    tree = context.source_position_tree
-    field = ".".join(str(part) for part in context.path)
-    if tree is None:
-        return f"{field}: {problem}"
-    position, _ = tree.lookup_closest_and_path(context.path, trace=None)
-    return f"{position}: {field}: {problem}"
 
 
 def _text(context: ResolutionContext, value: Any) -> str | None:
@@ -253,13 +185,6 @@ def _or_template(kind: Any) -> Any:
     return kind if kind is str else kind | Template
 
 
-def _create(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
-    try:
-        return make(**values)
-    except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
-        raise refused(context, error) from None
-
-
 def _of(settings: type[T], **fields: Callable[[ResolutionContext, Any], Any]) -> Callable[[ResolutionContext, Any], T]:
     """Creates settings from a mapping; some fields are converted first."""
 
@@ -273,7 +198,7 @@ def _of(settings: type[T], **fields: Callable[[ResolutionContext, Any], Any]) ->
             str(name): fields[name](context.at_path(name), each) if name in fields else each
             for name, each in found.items()
         }
-        return _create(context, settings, values)
+        return create(context, settings, values)
 
     return resolve
 
@@ -301,7 +226,7 @@ def _source(context: ResolutionContext, value: Any) -> KafkaSource:
             values[name] = _text_map(at, each)
         else:
             values[name] = each if isinstance(each, bool) else _text(at, each)
-    return _create(context, KafkaSource, values)
+    return create(context, KafkaSource, values)
 
 
 def _source_of_options(context: ResolutionContext, found: Mapping[str, Any]) -> KafkaSource:
@@ -311,13 +236,13 @@ def _source_of_options(context: ResolutionContext, found: Mapping[str, Any]) -> 
             context, f"options replaces all other fields of a source: set it or {' and '.join(others)}, not both"
         )
     at = context.at_path("options")
-    return _create(at, KafkaSource.from_options, {"options": _text_map(at, found["options"])})
+    return create(at, KafkaSource.from_options, {"options": _text_map(at, found["options"])})
 
 
 def _offsets(context: ResolutionContext, value: Any) -> OffsetsInitializer:
     if isinstance(value, OffsetsInitializer):
         return value
-    return _create(context, OffsetsInitializer.parse, {"text": _text(context, value)})
+    return create(context, OffsetsInitializer.parse, {"text": _text(context, value)})
 
 
 def _topic_partitions(context: ResolutionContext, value: Any) -> tuple[TopicPartition, ...]:
@@ -339,7 +264,7 @@ def _table(context: ResolutionContext, value: Any) -> str | DeltaTarget | None:
 
 
 def _errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError]]:
-    return _create(context, named_errors, {"names": _texts(context, value)})
+    return create(context, named_errors, {"names": _texts(context, value)})
 
 
 # By name, as in the class.
@@ -382,193 +307,6 @@ def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
     }
 
 
-class RawFormatAttributes(Model):
-    """Unchanged bytes."""
-
-    type: Literal["raw"]
-    on_error: OnError | Template = "fail"
-
-
-class StringFormatAttributes(Model):
-    """UTF-8 text."""
-
-    type: Literal["string"]
-    on_error: OnError | Template = "fail"
-
-
-_SHOW_VALUES = "Whether the error about a rejected record quotes the start of each value that does not fit."
-
-
-class _FramedFormatAttributes(Model):
-    """What the formats with a schema registry have in common."""
-
-    registry: str | None = Field(
-        default=None, description="The key of a SchemaRegistryResource; without it, records have no schema id."
-    )
-    subject: str | None = Field(
-        default=None,
-        description="The subject of the reader schema. Default: the topic's, such as `orders-value`.",
-    )
-    schema_id_in: Literal["payload", "headers"] = Field(
-        default="payload", description="Where records name their schema."
-    )
-
-
-class JsonFormatAttributes(_FramedFormatAttributes):
-    """A JSON object with declared fields, with a schema registry or without."""
-
-    type: Literal["json"]
-    declared: str | dict[str, Any] | None = Field(
-        default=None,
-        alias="schema",
-        description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`, or a JSON Schema, as JSON or as "
-        "YAML. Default: the subject's latest.",
-    )
-    on_error: OnError | Template = "fail"
-    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
-
-
-_ROW = "The columns of the database's table as DDL, such as `id BIGINT NOT NULL, name STRING`."
-_ON_TRUNCATE = "What a change does that deletes all rows."
-_METADATA = "What lands of a change besides its row, each as a column of that name."
-
-
-class DebeziumFormatAttributes(Model):
-    """Debezium's change events in JSON, with schema or without."""
-
-    type: Literal["debezium"]
-    declared: str = Field(alias="schema", description=_ROW)
-    metadata: list[DebeziumMetadata] | Template = Field(default=[], description=_METADATA)
-    unavailable_value_placeholder: str = Field(
-        default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
-    )
-    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
-    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
-
-
-class DebeziumAvroFormatAttributes(_FramedFormatAttributes):
-    """Debezium's change events in Avro, with a schema registry."""
-
-    type: Literal["debezium_avro"]
-    declared: str | dict[str, Any] | None = Field(
-        default=None,
-        alias="schema",
-        description="The reader schema of the whole event, as JSON or as YAML. Default: the subject's latest.",
-    )
-    metadata: list[DebeziumMetadata] | Template = Field(default=[], description=_METADATA)
-    unavailable_value_placeholder: str = Field(
-        default=PLACEHOLDER, description="The connector's setting `unavailable.value.placeholder`."
-    )
-    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
-
-
-class MaxwellFormatAttributes(Model):
-    """Maxwell's JSON."""
-
-    type: Literal["maxwell"]
-    declared: str = Field(alias="schema", description=_ROW)
-    metadata: list[MaxwellMetadata] | Template = Field(default=[], description=_METADATA)
-    on_error: OnError | Template = "fail"
-    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
-
-
-class CanalFormatAttributes(Model):
-    """Canal's flat JSON."""
-
-    type: Literal["canal"]
-    declared: str = Field(alias="schema", description=_ROW)
-    database: str | None = Field(default=None, description="The database whose changes land. Default: all.")
-    table: str | None = Field(default=None, description="The database's table whose changes land. Default: all.")
-    metadata: list[CanalMetadata] | Template = Field(default=[], description=_METADATA)
-    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
-
-
-class OggFormatAttributes(Model):
-    """The JSON of Oracle GoldenGate."""
-
-    type: Literal["ogg"]
-    declared: str = Field(alias="schema", description=_ROW)
-    metadata: list[OggMetadata] | Template = Field(default=[], description=_METADATA)
-    on_truncate: OnTruncate | Template = Field(default="fail", description=_ON_TRUNCATE)
-    on_error: OnError | Template = "fail"
-    show_values: bool | Template = Field(default=False, description=_SHOW_VALUES)
-
-
-class CsvFormatAttributes(Model):
-    """One row of CSV with declared fields."""
-
-    type: Literal["csv"]
-    declared: str = Field(
-        alias="schema", description="The fields as DDL, such as `carrier STRING NOT NULL, flight INT`."
-    )
-    delimiter: str = Field(default=",", description="The character between two fields.")
-    quote: str | None = Field(
-        default='"', description="The character around a field that holds a delimiter or a line break; null if none."
-    )
-    escape: str | None = Field(
-        default=None, description="A character inside of quotes before a quote or itself, instead of a doubled quote."
-    )
-    null_literal: str | None = Field(default=None, description="The text that means null.")
-    allow_comments: bool | Template = Field(
-        default=False, description="Whether lines before the row that begin with `#` are left out."
-    )
-    on_error: OnError | Template = "fail"
-
-
-class AvroFormatAttributes(_FramedFormatAttributes):
-    """Avro's binary encoding, with a schema registry or without."""
-
-    type: Literal["avro"]
-    declared: str | dict[str, Any] | None = Field(
-        default=None,
-        alias="schema",
-        description="The reader schema, as JSON or as YAML. Default: the subject's latest.",
-    )
-    on_error: OnError | Template = "fail"
-
-
-class ProtobufFormatAttributes(_FramedFormatAttributes):
-    """Protobuf's binary encoding, with a schema registry or without."""
-
-    type: Literal["protobuf"]
-    descriptor_set: str | None = Field(
-        default=None,
-        description="The path of a descriptor set, made by protoc. Default: the subject's latest schema.",
-    )
-    message: str | None = Field(
-        default=None, description="The full name of the message, such as `shop.Order`. Default: the schema's only one."
-    )
-    on_error: OnError | Template = "fail"
-
-
-_FORMAT_OF_TYPE: Mapping[str, Callable[..., Format]] = {
-    "raw": RawFormat,
-    "string": StringFormat,
-    "json": JsonFormat,
-    "csv": CsvFormat,
-    "avro": AvroFormat,
-    "protobuf": ProtobufFormat,
-    "debezium": DebeziumFormat,
-    "debezium_avro": DebeziumAvroFormat,
-    "maxwell": MaxwellFormat,
-    "canal": CanalFormat,
-    "ogg": OggFormat,
-}
-
-
-def _format(context: ResolutionContext, value: Any) -> Format:
-    found = rendered(context, value)
-    if isinstance(found, Format):
-        return found
-    if not isinstance(found, Mapping):
-        raise refused(context, f"invalid format {found!r}; set its type ({', '.join(_FORMAT_OF_TYPE)}) below it")
-    options = {"schema" if name == "declared" else name: each for name, each in found.items() if name != "type"}
-    return _create(context, _FORMAT_OF_TYPE[found["type"]], options)
-
-
 class AppendAttributes(Model):
     """Each row of a batch is added to the table."""
 
@@ -602,9 +340,7 @@ def _mode(context: ResolutionContext, value: Any) -> Mode:
         return found
     if not isinstance(found, Mapping):
         raise refused(context, f"invalid mode {found!r}; set its type ({', '.join(_MODE_OF_TYPE)}) below it")
-    return _create(
-        context, _MODE_OF_TYPE[found["type"]], {name: each for name, each in found.items() if name != "type"}
-    )
+    return create(context, _MODE_OF_TYPE[found["type"]], {name: each for name, each in found.items() if name != "type"})
 
 
 # --- things of Dagster --------------------------------------------------------------------------------------------
@@ -643,12 +379,12 @@ def _partitions(context: ResolutionContext, value: Any) -> PartitionsDefinition[
     if isinstance(value, MultiPartitionsAttributes):
         at = context.at_path("dimensions")
         dimensions = {name: _partitions(at.at_path(name), each) for name, each in value.dimensions.items()}
-        return _create(at, MultiPartitionsDefinition, {"partitions_defs": dimensions})
+        return create(at, MultiPartitionsDefinition, {"partitions_defs": dimensions})
     if isinstance(value, BaseModel):
         value = value.model_copy(update=rendered(context, value))
         if isinstance(value, MonthlyPartitionsAttributes):
-            return _create(context, MonthlyPartitionsDefinition, value.model_dump(exclude={"type"}))
-        made = _create(context, resolve_partitions_def, {"context": context, "model": value})
+            return create(context, MonthlyPartitionsDefinition, value.model_dump(exclude={"type"}))
+        made = create(context, resolve_partitions_def, {"context": context, "model": value})
         return cast("PartitionsDefinition[Any]", made)
     return _instance_of(PartitionsDefinition, "{{ dg.DailyPartitionsDefinition(start_date='2026-01-01') }}")(
         context, value
@@ -682,7 +418,7 @@ def _retry_policy(context: ResolutionContext, value: Any) -> RetryPolicy:
         "backoff": None if value.backoff is None else Backoff[value.backoff.upper()],
         "jitter": None if value.jitter is None else Jitter[value.jitter.upper()],
     }
-    return _create(context, RetryPolicy, values)
+    return create(context, RetryPolicy, values)
 
 
 def _instance_of(kind: type[T], example: str) -> Callable[[ResolutionContext, Any], T]:
@@ -809,23 +545,9 @@ else:
     def _model_attribute(resolve, schema):  # noqa: ANN001, ANN202
         return Annotated[Any, _attribute(resolve, schema)]
 
-    _FORMATS = Annotated[
-        RawFormatAttributes
-        | StringFormatAttributes
-        | JsonFormatAttributes
-        | CsvFormatAttributes
-        | AvroFormatAttributes
-        | ProtobufFormatAttributes
-        | DebeziumFormatAttributes
-        | DebeziumAvroFormatAttributes
-        | MaxwellFormatAttributes
-        | CanalFormatAttributes
-        | OggFormatAttributes,
-        Field(discriminator="type"),
-    ]
     _WINDOWS = model_of(Windows, max_lateness=str | float | None)
     SourceAttribute = _model_attribute(_source, KafkaSourceModel)
-    FormatAttribute = _model_attribute(_format, _FORMATS)
+    FormatAttribute = _model_attribute(format_of, FORMATS)
     ColumnsAttribute = _model_attribute(_of(KafkaColumns), model_of(KafkaColumns))
     DeadLetterAttribute = _model_attribute(_dead_letter, str | model_of(DeadLetters))
     _MODES = Annotated[AppendAttributes | UpsertAttributes | Scd2Attributes, Field(discriminator="type")]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from dagster import Component, Model, Resolvable
 from pydantic import BaseModel, PrivateAttr, ValidationError, create_model, model_validator
 
-from dagster_kafka_flip.components.attributes import described, located
+from dagster_kafka_flip.components.attributes import described
+from dagster_kafka_flip.components.templates import located
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import refuse_unnamed
 from dagster_kafka_flip.settings.base import describe, plain_problem

@@ -44,12 +44,12 @@ from dagster_kafka_flip.components.attributes import (
     TopicsOfAttribute,
     WindowsAttribute,
     YesOrNoAttribute,
-    located,
 )
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
+from dagster_kafka_flip.components.templates import located
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 
 if TYPE_CHECKING:

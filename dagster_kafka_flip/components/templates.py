@@ -1,0 +1,78 @@
+"""Values in a defs.yaml: templates, and errors with file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar, cast
+
+from dagster import DagsterError, ResolutionContext
+from dagster.components.resolved.errors import ResolutionException
+from pydantic import BaseModel, Field
+
+from dagster_kafka_flip.assets.dagster_internals import CheckError
+from dagster_kafka_flip.errors import KafkaFlipError
+
+T = TypeVar("T")
+
+_TEMPLATE = re.compile(r"\{\{|\{%")
+# Validated by the schema, so `dg check yaml` finds values that are neither of a field's type nor a template.
+Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
+
+
+def rendered(context: ResolutionContext, value: Any) -> Any:
+    """Evaluates a value's templates. Other text stays text: Dagster would convert `"007"` or `"1_0"` to a number.
+
+    Args:
+        context: Location in the file and scope for templates.
+        value: The value in the file.
+    """
+    if isinstance(value, str):
+        return context.resolve_value(value) if _TEMPLATE.search(value) else value
+    if isinstance(value, BaseModel):
+        return {name: rendered(context.at_path(name), getattr(value, name)) for name in value.model_fields_set}
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {name: rendered(context.at_path(name), each) for name, each in items}
+    if isinstance(value, (list, tuple)):
+        return [rendered(context.at_path(index), each) for index, each in enumerate(cast("list[Any]", value))]
+    return value
+
+
+def refused(context: ResolutionContext, problem: object) -> ResolutionException:
+    """Creates the error for a value, with file, line and field.
+
+    Args:
+        context: Location in the file.
+        problem: The problem.
+    """
+    return ResolutionException(located(context, str(problem)))
+
+
+def located(context: ResolutionContext, problem: str) -> str:
+    """Prefixes a problem with its location in the file.
+
+    Args:
+        context: Location in the file.
+        problem: The problem.
+    """
+    tree = context.source_position_tree
+    field = ".".join(str(part) for part in context.path)
+    if tree is None:
+        return f"{field}: {problem}"
+    position, _ = tree.lookup_closest_and_path(context.path, trace=None)
+    return f"{position}: {field}: {problem}"
+
+
+def create(context: ResolutionContext, make: Callable[..., T], values: Mapping[str, Any]) -> T:
+    """Makes something of a value's options; a refusal names file, line and field.
+
+    Args:
+        context: Location in the file.
+        make: Makes it.
+        values: Its options.
+    """
+    try:
+        return make(**values)
+    except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
+        raise refused(context, error) from None
