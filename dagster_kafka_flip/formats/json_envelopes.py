@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import Field
+
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.changelog import (
     DELETE,
@@ -48,6 +50,14 @@ CanalMetadata = Literal[
 ]
 
 _SCHEMA_CHANGE = "schema change"
+
+# Of an update a connector may leave out what did not change. A null in its place would replace a value.
+_LACKS = "the update lacks the column "
+_WHOLE_ROWS = "; the connector must write whole rows"
+
+
+def _no_previous(field: str) -> str:
+    return f"the update has no previous values ({field}), so whether its key changed is not known"
 
 
 class JsonEnvelope(ChangelogFormat, DeclaredFormat):
@@ -263,6 +273,13 @@ class _JsonValues(JsonEnvelope):
             problem = problem.when(wrong, f.lit(f"the required field {path} is missing or null"))
         both = StructType(self._sides(struct))
         found = f.struct(*(data.getField("found").getField(side).alias(side) for side in self.sides))
+        after, before = self.sides
+        is_update = op == f.lit(UPDATE)
+        problem = problem.when(is_update & found.getField(before).isNull(), f.lit(_no_previous(before)))
+        told = f.json_object_keys(f.get_json_object(text, f"$.{after}"))
+        lacks = f.array_except(f.array(*map(f.lit, struct.names)), told)
+        missing = f.concat(f.lit(_LACKS), f.array_join(lacks, ", "), f.lit(_WHOLE_ROWS))
+        problem = problem.when(is_update & (f.size(lacks) > f.lit(0)), missing)
         for message, is_so in changes(both, found, text):
             problem = problem.when(is_so, f.lit(message))
         is_doubtful = doubt(both, text, found)
@@ -290,8 +307,9 @@ class MaxwellFormat(_JsonValues):
 
     The columns are those of the row in `data`. Bootstraps are snapshots: their rows are `read`.
 
-    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of Maxwell, lacks the row, or if the
-    row breaks the rules of JsonFormat. NOT NULL does not hold for deletes.
+    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of Maxwell, lacks the row, if the
+    row breaks the rules of JsonFormat, or if an update lacks a column or its previous values. NOT NULL does not hold
+    for deletes.
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.
@@ -367,8 +385,9 @@ class OggFormat(TruncatingFormat, _JsonValues):
 
     The columns are those of the row in `after`, and of a delete in `before`.
 
-    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of GoldenGate, lacks the row, or if
-    the row breaks the rules of JsonFormat. NOT NULL does not hold for deletes.
+    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of GoldenGate, lacks the row, if the
+    row breaks the rules of JsonFormat, or if an update lacks a column or its previous values. NOT NULL does not hold
+    for deletes.
 
     Args:
         schema: The columns, as DDL such as `ID BIGINT NOT NULL, NAME STRING`, or as a StructType.
@@ -435,8 +454,9 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     The columns are those of the rows in `data`, of which a record may have several. Their values are texts, which are
     read as CsvFormat reads those of its fields.
 
-    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of Canal, lacks rows, or if a row
-    has a value that does not fit its column's type, or no value in a NOT NULL column (except of deletes).
+    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of Canal, lacks rows, if a row has
+    a value that does not fit its column's type, or no value in a NOT NULL column (except of deletes), or if an update
+    lacks a column or its previous values.
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType. Nested types and
@@ -457,8 +477,8 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     ops = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE, "TRUNCATE": TRUNCATE}  # noqa: RUF012
     events: ClassVar[Mapping[str, str]] = {}
 
-    database: str | None = None
-    table: str | None = None
+    database: str | None = Field(default=None, min_length=1)
+    table: str | None = Field(default=None, min_length=1)
     metadata: tuple[CanalMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @check_arguments
@@ -562,17 +582,26 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
                 wrong = wrong.when(is_missing, f.lit(f"the required field {field.name} is missing or null"))
             for what, is_so in problems(field.dataType, text, values.getField(field.name)):
                 wrong = wrong.when(text.isNotNull() & is_so, f.lit(f"the value of {field.name} {what}"))
+        for name in self.struct().names:
+            lacks = (op == f.lit(UPDATE)) & ~f.map_contains_key(texts, f.lit(name))
+            wrong = wrong.when(lacks, f.lit(f"{_LACKS}{name}{_WHOLE_ROWS}"))
         return wrong
 
     def _row_problem(self, data: Column, parsed: Column, problem: Column) -> Column:
         from pyspark.sql import functions as f
 
-        del data
-        op, rows = parsed.getField("op"), parsed.getField("rows")
+        found, op, rows = data.getField("found"), parsed.getField("op"), parsed.getField("rows")
+        for name in ("database", "table"):
+            if getattr(self, name) is not None:
+                problem = problem.when(found.getField(name).isNull(), f.lit(f"the record names no {name}"))
         has_none = f.coalesce(f.size(rows), f.lit(0)) <= f.lit(0)
         wrong = f.get(f.array_compact(f.transform(rows, lambda each: each.getField("wrong"))), f.lit(0))
-        return problem.when(has_none, f.concat(f.lit("the record of a row, "), op, f.lit(", has no row"))).otherwise(
-            wrong
+        old = found.getField("old")
+        is_told = f.coalesce(f.size(old) == f.size(rows), f.lit(False)) & ~f.exists(old, lambda each: each.isNull())
+        return (
+            problem.when(has_none, f.concat(f.lit("the record of a row, "), op, f.lit(", has no row")))
+            .when(wrong.isNotNull(), wrong)
+            .when((op == f.lit(UPDATE)) & ~is_told, f.lit(_no_previous("old")))
         )
 
     def column(self, field: StructField, parsed: Column) -> Column:

@@ -148,8 +148,10 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
         ),
     ):
         name, side = type(form).__name__.removesuffix("Format"), form.sides[0]
+        partial = {**values[0], form.kind_field: list(form.ops)[1], form.sides[0]: {"id": 1}, form.sides[1]: {"id": 1}}
+        blind = {**partial, form.sides[0]: row(1), form.sides[1]: None}
         rounded = json.loads(json.dumps(values[2]).replace('{"name": "a"}', '{"id": 1, "weight": "1.239"}'))
-        assert reasons(spark, form, b"\xff", b"[]", b"{", {"id": 1}, *values, rounded) == [
+        assert reasons(spark, form, b"\xff", b"[]", b"{", {"id": 1}, *values, rounded, partial, blind) == [
             "not valid UTF-8",
             "not a JSON object",
             "not valid JSON",
@@ -159,6 +161,8 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
             "the required field id is missing or null",
             f"the value of {side}.id does not fit BIGINT: x",
             f"the value of {side}.weight has more digits than DECIMAL(5,2) holds",
+            "the update lacks the column name, weight; the connector must write whole rows",
+            f"the update has no previous values ({form.sides[1]}), so whether its key changed is not known",
         ]
     two = [texts(row(1)), {"id": "1.5"}]
     values = [
@@ -178,6 +182,20 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
         "the value of weight has more digits than DECIMAL(5,2) holds",
         "a row is null",
         None,
+    ]
+    updates = [
+        canal("UPDATE", [{"id": "1", "name": "a"}], [{}]),
+        *(canal("UPDATE", [texts(row(1)), texts(row(2))], old) for old in (None, [{}], [{}, None], [{}, {}])),
+        canal("INSERT", [texts(row(1))], table=None),
+    ]
+    blind = "the update has no previous values (old), so whether its key changed is not known"
+    assert reasons(spark, CanalFormat(COLUMNS, table="products"), *updates) == [
+        "the update lacks the column weight; the connector must write whole rows",
+        blind,
+        blind,
+        blind,
+        None,
+        "the record names no table",
     ]
 
 
@@ -241,6 +259,9 @@ def test_several_rows_of_a_record_end_in_the_last_of_each_key(spark, written):
 def test_wrong_options_are_refused_where_they_are_written():
     with pytest.raises(ConfigurationError, match="unsupported type BINARY in Canal's JSON"):
         CanalFormat("a INT, b BINARY")
+    for name in ("database", "table"):
+        with pytest.raises(ConfigurationError, match=f"{name}: empty"):
+            CanalFormat("a INT", **{name: ""})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigurationError, match="unsupported type ARRAY"):
         CanalFormat("a ARRAY<INT>")
     with pytest.raises(ConfigurationError, match="metadata"):
