@@ -605,13 +605,13 @@ def test_an_asset_tells_of_its_dead_letters_and_they_are_landed_after_all(
     assert [(row["n"], row["kafka_offset"]) for row in decoded.collect()] == [(3_000_000_000, 2)]
 
 
-def test_the_snippet_of_the_reference_lands_them_once(kafka, connection, spark, spark_of, topic, tmp_path):
-    text = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8")
+def test_the_snippet_of_the_document_lands_them_once(kafka, connection, spark, spark_of, topic, tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "dead-letters.md").read_text(encoding="utf-8")
     (code,) = [
         block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "decode_dead_letters(" in block
     ]
     snippet = {}
-    exec(compile(code.replace("warehouse/", f"{tmp_path}/warehouse/"), "reference.md", "exec"), snippet)
+    exec(compile(code.replace("warehouse/", f"{tmp_path}/warehouse/"), "dead-letters.md", "exec"), snippet)
     kafka.create(topic)
     kafka.produce(topic, [(None, '{"carrier": "AA", "flight": 1}'), (None, '{"carrier": "BB", "flight": "12"}')])
     ingest(

@@ -88,11 +88,10 @@ def check_keyed(
         )
         raise ConfigurationError(msg)
     order = target.mode.order_by if isinstance(target.mode, Upsert) else None
-    needed = (*target.key, *(() if order is None else (order,)))
-    missing = [name for name in needed if name.lower() not in there]
-    if missing:
-        msg = f"key: the rows of {target} have no column {', '.join(missing)}; columns: {', '.join(landed)}"
-        raise ConfigurationError(msg)
+    for option, needed in (("key", target.key), ("order_by", () if order is None else (order,))):
+        if missing := [name for name in needed if name.lower() not in there]:
+            msg = f"{option}: the rows of {target} have no column {', '.join(missing)}; columns: {', '.join(landed)}"
+            raise ConfigurationError(msg)
 
 
 def check_still_told(rows: DataFrame, result: DataFrame, columns: ChangeColumns) -> None:

@@ -13,6 +13,7 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     ForeignRowsError,
     RetentionOvertookPositionError,
+    SchemaMismatchError,
     TableChangedError,
     TableError,
 )
@@ -29,7 +30,7 @@ from dagster_kafka_flip.table.history import documented
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -96,6 +97,7 @@ def rebuild(
         ConfigurationError: The table's rows have no key, or the other table was used before.
         RetentionOvertookPositionError: The topic does not have all records any more.
         ForeignRowsError: Others have written rows to the table.
+        SchemaMismatchError: The table has columns that the rows which are built do not have.
         ConcurrentIngestionError: A run of the stream committed meanwhile.
         KafkaFlipError: The other table can't be built. The stream's own is as it was.
     """
@@ -108,6 +110,9 @@ def rebuild(
         msg = f"{staging} is the table itself. Name another one, in which it is built"
         raise ConfigurationError(msg)
     target, made = DeltaTable(spark, table), DeltaTable(spark, beside)
+    if table.is_path and beside.identity.startswith(f"{table.identity}/"):
+        msg = f"{staging} is inside the folder of {table}, which must have its own files only. Name a folder beside it"
+        raise ConfigurationError(msg)
     if made.history() is not None:
         _check_unused(target, made, table, beside)
     from_the_beginning = source.connected(connection).model_copy(
@@ -122,7 +127,8 @@ def rebuild(
             decoder=decoder,
             transform=transform,
             dead_letters=dead_letters,
-            limits=limits or Limits(),
+            # All of it: a part of the topic can't be put in place.
+            limits=(limits or Limits()).model_copy(update={"max_batches": None}),
             log=log,
         ),
         known=None,
@@ -169,6 +175,7 @@ def _put_in_place(
         raise TableError(msg)
     _check_reaches(anchor, built.state, table, beside)
     rows = made.rows_at(built.table_version)
+    _check_only_known_columns(spark.table(table.identifier).columns, rows.columns, table)
     target.check_schema(rows.schema)
     _check_only_own(spark, table, offset)
     last = target.last_document(target.history() or ())
@@ -196,10 +203,21 @@ def _check_reaches(anchor: Anchor, state: EnumeratorState, table: DeltaTarget, b
         if anchor.state is not None and (there is None or there < offset or not is_same_log(tp, anchor.state, state)):
             msg = (
                 f"{tp}: {beside} has what was before {'no offset' if there is None else f'offset {there}'}, but the "
-                f"stream of {table} is at {offset}, or it is another log. Nothing was replaced. Run it again; if the "
-                "source has a stop, take it away"
+                f"stream of {table} is at {offset}, or it is another log. Nothing was replaced. Run it again. If the "
+                "source has a stop or no longer reads the topic, change that first"
             )
             raise TableChangedError(msg)
+
+
+def _check_only_known_columns(there: Collection[str], built: Collection[str], table: DeltaTarget) -> None:
+    """Refuses to remove the values of columns that the rows which are built do not have."""
+    known = {name.lower() for name in built}
+    if others := [name for name in there if name.lower() not in known]:
+        msg = (
+            f"{table} has the column {', '.join(others)}, which the rows that were built do not have, so its values "
+            "would be lost. Nothing was replaced. Let the function return it, or drop it from the table, and repeat"
+        )
+        raise SchemaMismatchError(msg)
 
 
 def _check_only_own(spark: SparkSession, table: DeltaTarget, offset: str) -> None:

@@ -43,9 +43,10 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
     EMPTY_KEY: (
         NullKeyError,
         (
-            "the row of {where} has an empty text in a key column ({key}) by which {table} is partitioned. Delta "
-            "stores it as null there, so no later change would find the row. Nothing of the batch was written. Leave "
-            "such records out in the transform or give them another key, or partition a new table by another column"
+            "the row of {where} has an empty text (or __HIVE_DEFAULT_PARTITION__) in a key column ({key}) by which "
+            "{table} is partitioned. Delta stores it as null there, so no later change would find the row. Nothing of "
+            "the batch was written. Leave such records out in the transform or give them another key, or partition a "
+            "new table by another column"
         ),
     ),
     NULL_DELETED: (

@@ -146,6 +146,12 @@ class Changes:
                 "written. Rename it in the transform"
             )
             raise ConfigurationError(msg)
+        if set(map(str.lower, order)) & {name.lower() for name in self.columns[:4]}:
+            msg = (
+                f"order_by={self.order_by!r} says where a change is read from, and not which one is newer. Nothing was "
+                f"written. Name a column of the value, or {self.columns.timestamp}"
+            )
+            raise ConfigurationError(msg)
         for name in order:
             kind = fields[name.lower()].dataType
             if kind.typeName() in _NO_ORDER:
@@ -182,16 +188,22 @@ class Changes:
 
         Raises:
             SchemaMismatchError: A STRUCT in the key has other fields than the table's, or in another order: Spark
-                compares them by their place, but writes them by their name. Or a key column is a CHAR.
+                compares them by their place, but writes them by their name. Or a key column is a CHAR, or BINARY and a
+                partition column. Or the table has no such column, nor one of `order_by`.
         """
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
         # By the names that the rows have, which a session with spark.sql.caseSensitive needs.
         key = tuple(fields[name.lower()].name for name in self.key)
+        order = () if self.order_by is None else (self.order_by,)
+        if unknown := [name for name in (*key, *order) if name.lower() not in columns]:
+            msg = (
+                f"the table {table} has no column {', '.join(unknown)}, by which its rows are followed, so no change "
+                "would find its row. Nothing was written. If it was renamed, rename it back, or use a new table"
+            )
+            raise SchemaMismatchError(msg)
         for name in key:
-            existing = columns.get(name.lower())
-            if existing is not None:
-                _check_key_type(fields[name.lower()].dataType, existing, table)
+            _check_key_type(fields[name.lower()].dataType, columns[name.lower()], table)
         rows = self.rows
         shaped = [
             shaped_as(field.dataType, columns[name].dataType, field.name) if name in columns else None
@@ -206,6 +218,14 @@ class Changes:
             )
         texts = [name for name in key if fields[name.lower()].dataType.typeName() in {"string", "binary"}]
         partitions = {name.lower() for name in partition_columns()} if texts else set[str]()
+        for name in texts:
+            if name.lower() in partitions and fields[name.lower()].dataType.typeName() == "binary":
+                msg = (
+                    f"the key column {name}, by which {table} is partitioned, is BINARY. Delta keeps such values as "
+                    "texts, so bytes that are no text are lost. Nothing was written. Partition a new table by another "
+                    "column, or make a text of it in the transform, such as by hex"
+                )
+                raise SchemaMismatchError(msg)
         return replace(
             self, rows=rows, key=key, partitioned_by=tuple(name for name in texts if name.lower() in partitions)
         )

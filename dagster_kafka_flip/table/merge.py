@@ -177,15 +177,18 @@ def _is_newer(row: str, changes: Changes) -> str:
     old = _TABLE
     topic, partition, offset = (quoted(name) for name in changes.columns[:3])
     is_elsewhere = f"{old}.{topic} <> {row}.{topic} OR {old}.{partition} <> {row}.{partition}"
-    mark, by_order, no_order = TWO_PARTITIONS, "", ""
+    mark, by_order = TWO_PARTITIONS, ""
     if changes.order_by is not None:
         order = quoted(changes.order_by)
-        mark, no_order = SAME_ORDER, f" OR {old}.{order} IS NULL"
-        by_order = f"WHEN {row}.{order} <> {old}.{order} THEN {row}.{order} > {old}.{order} "
+        mark = SAME_ORDER
+        by_order = (
+            f"WHEN {old}.{order} IS NULL THEN true WHEN {row}.{order} <> {old}.{order} "
+            f"THEN {row}.{order} > {old}.{order} "
+        )
     fails = raising("boolean", mark, _place(row, changes), literal(" and "), _place(old, changes))
-    # A row without an offset was not written by a stream, and is older than every record.
+    # A row without an offset was not written by a stream, and is older than every record, unless its order says more.
     return (
-        f"CASE WHEN {old}.{offset} IS NULL{no_order} THEN true {by_order}"
+        f"CASE {by_order}WHEN {old}.{offset} IS NULL THEN true "
         f"WHEN {is_elsewhere} THEN {fails} ELSE {row}.{offset} > {old}.{offset} END"
     )
 
@@ -209,9 +212,19 @@ def _replacing(changes: Changes, latest: LatestChanges) -> list[str]:
         if not latest.left_out or quoted(name) != offset:
             return value
         is_nowhere = f"coalesce({old}.{offset} < {new}.{BEGAN}, {old}.{offset} IS NULL AND {new}.{BEGAN} IS NOT NULL)"
+        # A connector does not leave out a null: where the table has one, it does not know the value.
+        is_nowhere = " OR ".join(
+            (
+                is_nowhere,
+                *(
+                    f"array_contains({new}.{UNRESOLVED}, {literal(name)}) AND {old}.{quoted(name)} IS NULL"
+                    for name in latest.left_out
+                ),
+            )
+        )
         if changes.keeps_deleted:
             is_nowhere = f"NOT ({stays}) AND ({is_nowhere} OR {old}.{deleted})"
-        return unless_missing(value, is_nowhere)
+        return unless_missing(value, f"({is_nowhere})")
 
     def unless_missing(value: str, is_nowhere: str = "true") -> str:
         """Fails where a value is missing. Not in a condition: Delta asks those of all rows."""

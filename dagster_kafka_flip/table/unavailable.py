@@ -282,7 +282,11 @@ def _from_the_table(
         ),
     )
     known = [(name, at_) for name, at_ in zip(names, found, strict=True) if name.lower() in there]
-    values = [f.struct(table[there[name.lower()]].alias("value")).alias(at_) for name, at_ in known]
+    # A connector does not leave out a null: where the table has one, it does not know the value.
+    values = [
+        f.when(column.isNotNull(), f.struct(column.alias("value"))).alias(at_)
+        for column, at_ in ((table[there[name.lower()]], at_) for name, at_ in known)
+    ]
     seen = (
         asked.join(table, is_older, "left")
         .groupBy(_ASKED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.runtime.kept_rows import kept_rows
@@ -65,17 +67,22 @@ def versions(changes: Changes, rows: DataFrame, total: int, table: DataFrame) ->
     fresh = joined.where(before["offset"].isNull() | (offset > before["offset"]))
     in_order = Window.partitionBy(*keys).orderBy(offset)
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    since = f.greatest(f.max(timestamp).over(so_far), before["valid_from"], before["valid_to"])
-    fresh = fresh.select("*", since.alias(_SINCE), f.row_number().over(in_order).alias(_NUMBER))
+    fresh = fresh.select("*", f.row_number().over(in_order).alias(_NUMBER))
     is_first = f.col(_NUMBER) == 1
     was_there = f.coalesce(
         f.when(is_first, before["is_current"]).otherwise(~f.lag(deleted).over(in_order)), f.lit(False)
     )
-    fresh = fresh.select("*", f.lead(_SINCE).over(in_order).alias(_UNTIL), (~deleted | was_there).alias(_COUNTS))
+    fresh = fresh.select("*", (~deleted | was_there).alias(_COUNTS))
+    # A delete of what is not there leaves nothing, so that a later batch would not know its time.
+    counted_time = f.max(f.when(f.col(_COUNTS), timestamp)).over(so_far)
+    fresh = fresh.select("*", f.greatest(counted_time, before["valid_from"], before["valid_to"]).alias(_SINCE))
+    fresh = fresh.select("*", f.lead(_SINCE).over(in_order).alias(_UNTIL))
     left_out = {name: before[name] for name in changes.left_out}
     if left_out:
         goes_on = before["is_current"] & (f.col(BEGAN).isNull() | (before["offset"] >= f.col(BEGAN)))
-        lacks = ~deleted & (f.size(UNRESOLVED) > 0) & ~f.coalesce(goes_on, f.lit(False))
+        # A connector does not leave out a null: where the table has one, it does not know the value.
+        unknown = reduce(or_, (f.array_contains(UNRESOLVED, name) & before[name].isNull() for name in changes.left_out))
+        lacks = ~deleted & (f.size(UNRESOLVED) > 0) & (~f.coalesce(goes_on, f.lit(False)) | unknown)
         names = f.concat(changes.place, f.lit(": "), f.array_join(UNRESOLVED, ", "))
         fresh = fresh.where(unless(lacks, UNAVAILABLE, names))
     fresh = kept_rows(fresh)

@@ -98,8 +98,11 @@ def history(changelog):
     """The history that a loop writes: a row for each value, that ends with the next change of its key."""
     rows, last = {}, {}
     for number, name, seconds in changelog:
-        last[number] = max(seconds, last.get(number, 0))
         of_key = rows.setdefault(number, [])
+        if name is None and (not of_key or of_key[-1][3] is not None):
+            # It deletes what is not there, and a later batch would not know of it.
+            continue
+        last[number] = max(seconds, last.get(number, 0))
         if of_key and of_key[-1][3] is None:
             of_key[-1][3] = last[number]
         if name is not None:

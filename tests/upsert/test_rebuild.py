@@ -11,11 +11,13 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     ForeignRowsError,
     RetentionOvertookPositionError,
+    SchemaMismatchError,
     TableChangedError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.rebuild import rebuild
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -137,9 +139,13 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
     target = DeltaTarget(table=table, mode=Upsert(key=("id",)))
     decoder = Decoder.of(KEY, VALUE, None)
 
-    def build(staging=f"{table}-1", stop=None, into=target):
+    def build(staging=f"{table}-1", stop=None, into=target, transform=None):
         source = KafkaSource(topics=(topic,), **({} if stop is None else {"stopping_offsets": stop}))
-        return rebuild(source, into, staging, spark=spark, connection=connection, decoder=decoder)
+        # A limit of a run's batches does not hold here.
+        one = Limits(max_batches=1)
+        return rebuild(
+            source, into, staging, spark=spark, connection=connection, decoder=decoder, transform=transform, limits=one
+        )
 
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b")])
@@ -150,9 +156,14 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
         build(staging=f"{table}/../table")
     with pytest.raises(TableChangedError, match=rf"{topic}-0: .* before offset 1, but the stream of .* is at 2"):
         build(stop=OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 1}))
+    with pytest.raises(ConfigurationError, match="is inside the folder of"):
+        build(staging=f"{table}/new")
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN note STRING")
+    with pytest.raises(SchemaMismatchError, match="has the column note, which the rows that were built do not have"):
+        build()
     spark.sql(f"INSERT INTO delta.`{table}` (id, name) VALUES (7, 'first load')")
     with pytest.raises(ForeignRowsError, match=r"1 rows of .* have no offset"):
-        build()
+        build(staging=f"{table}-2", transform=lambda rows: rows.selectExpr("*", "'' AS note"))
     kafka.trim(topic, 0, 1)
     with pytest.raises(RetentionOvertookPositionError, match=rf"{topic}-0 begins at offset 1: retention has deleted"):
         build()

@@ -87,6 +87,16 @@ def test_each_change_ends_a_row_and_begins_another(kafka, follow, topic, table):
             follow(target={"mode": mode})
 
 
+def test_a_delete_of_what_is_not_there_leaves_no_time_however_it_is_cut(kafka, follow, topic, table):
+    kafka.create(topic)
+    records = [at(9, change(1)), at(1, change(1, "a")), at(5, change(1)), at(9, change(1)), at(7, change(1, "b"))]
+    produce(kafka, topic, records)
+    for cut in (None, 1, 2):
+        target = {**HISTORY, "table": f"{table}-{cut}"}
+        follow(target=target, limits=Limits(max_records_per_batch=cut))
+        assert history(target["table"]) == [(1, "a", 1, 5, False), (1, "b", 7, None, True)], cut
+
+
 def test_rows_of_others_and_keys_in_two_topic_partitions(kafka, follow, spark, topic, table):
     kafka.create(topic, partitions=2)
     produce(kafka, topic, [at(10, change(1, "a"))])

@@ -99,6 +99,16 @@ def test_a_column_orders_the_changes_of_a_key_across_topic_partitions(kafka, fol
     assert landed.rows(table, *columns)[0] == (1, 8, "c", True, 0)
 
 
+def test_a_row_of_a_first_load_counts_by_its_order(kafka, follow, spark, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [ranked(9, 1, "z")])
+    follow(**BY_RANK)
+    spark.sql(f"INSERT INTO delta.`{table}` (id, rank, name) VALUES (1, 100, 'first'), (2, 1, 'first'), (3, NULL, '')")
+    kafka.produce(topic, [ranked(1, 5, "a"), ranked(2, 5, "b"), ranked(3, 5, "c")])
+    follow(**BY_RANK)
+    assert landed.rows(table, "id", "name") == [(1, "first"), (2, "b"), (3, "c"), (9, "z")]
+
+
 @pytest.mark.parametrize(
     ("records", "told"),
     [
@@ -133,6 +143,10 @@ def test_order_by_needs_rows_that_stay_and_a_column_with_an_order(kafka, follow,
     ):
         with pytest.raises(ConfigurationError, match=told):
             follow(target=ORDERED, transform=lambda rows, column=column: rows.selectExpr("*", *_as_rank(column)))
+    for column in ("kafka_topic", "KAFKA_offset", "kafka_deleted"):
+        ordered = {"mode": Upsert(key=("id",), order_by=column, soft_delete=True)}
+        with pytest.raises(ConfigurationError, match=r"where a change is read from|no column kafka_deleted"):
+            follow(target=ordered)
     kafka.produce(topic, [row(1, "a")])
     ordered = {"mode": Upsert(key=("id",), order_by="name", soft_delete=True)}
     with pytest.raises(ConfigurationError, match="left out the value of bio, TAGS, and with order_by an older change"):

@@ -141,6 +141,19 @@ def test_a_previous_key_is_looked_for_in_one_batch_and_one_topic_partition(kafka
         follow(limits=Limits(max_records_per_batch=2), **OPTIONS)
 
 
+def test_a_null_in_the_table_is_not_the_value_that_was_left_out(kafka, follow, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")])
+    without = JsonFormat(schema="id BIGINT, name STRING")
+    follow(value_format=without, transform=lambda rows: rows.select("*"))
+    later = {"target": {"schema_evolution": True}, **OPTIONS}
+    for number, records in enumerate(([row(1, "c")], [row(2, "d", "zwei"), row(1, "e")])):
+        kafka.produce(topic, records)
+        with pytest.raises(UnavailableValueError, match=rf"{topic}-0 offset 2: bio, tags"):
+            follow(**later)
+        assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")], number
+
+
 def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [row(1, "a", "one")])

@@ -14,6 +14,7 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
 )
 from dagster_kafka_flip.formats.json import JsonFormat
+from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.mode import Upsert
@@ -113,12 +114,28 @@ def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused(kafka, foll
     kafka.produce(topic, [(None, '{"id": "a", "n": 1}')])
     follow(value_format=value, target=target)
     kafka.produce(topic, [(None, '{"id": "", "n": 1}')])
-    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has an empty text in a key column"):
+    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has an empty text"):
         follow(value_format=value, target=target)
     assert landed.rows(table, "id", "n") == [("a", 1)]
     # Elsewhere it is a key as any other.
     free = {"table": f"{table}-free", "mode": Upsert(key=("id", "n"))}
     assert follow(value_format=value, target=free).rows == 2
+
+
+def test_keys_that_the_table_would_not_find_again_are_refused(kafka, follow, spark, topic, table):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a")])
+    by_bytes = {"table": f"{table}-bytes", "mode": Upsert(key=("kafka_key",)), "partition_by": ("kafka_key",)}
+    with pytest.raises(SchemaMismatchError, match=r"kafka_key, by which .* is partitioned, is BINARY"):
+        follow(target=by_bytes, key_format=RawFormat())
+    # With schema evolution a column that was renamed would come back, without the keys that are there.
+    mapped = {"properties": {"delta.columnMapping.mode": "name"}, "schema_evolution": True}
+    follow(target=mapped)
+    spark.sql(f"ALTER TABLE delta.`{table}` RENAME COLUMN id TO number")
+    kafka.produce(topic, [change(1, "b")])
+    with pytest.raises(SchemaMismatchError, match="has no column id, by which its rows are followed"):
+        follow(target=mapped)
+    assert landed.operations(table)[-1] == "RENAME COLUMN"
 
 
 def test_the_fields_of_a_struct_key_keep_their_order(kafka, follow, topic, table):

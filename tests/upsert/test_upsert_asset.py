@@ -87,7 +87,7 @@ def test_the_checks_of_a_history_look_at_current_rows_and_at_overlaps(kafka, spa
 
     def run():
         done = materialize([asset, *checks], instance=instance, resources=resources, raise_on_error=False)
-        return {each.check_name: (each.passed, each.description) for each in done.get_asset_check_evaluations()}
+        return {each.check_name: (each.passed, each.description or "") for each in done.get_asset_check_evaluations()}
 
     before = run()
     assert all(before[name][0] for name in ("no_duplicate_key", "keys_not_null", "no_overlap"))
