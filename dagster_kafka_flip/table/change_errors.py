@@ -102,7 +102,8 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
         UnavailableValueError,
         (
             "the connector left out a value that did not change ({where}), and it is not known: the row of this key, "
-            "or of the key that it had before, is neither in {table} nor in the batch and the same topic partition. "
+            "or of the key that it had before, is not in the batch and the same topic partition, nor has {table} its "
+            "value. "
             "Nothing of the batch was written. Let the connector send the row again (an incremental snapshot), and "
             "the next run reads it in the same batch. If an earlier batch deleted the row, you can also RESTORE the "
             "table to the version before, and read both in one batch. To get all values from now on, set REPLICA "
