@@ -151,7 +151,8 @@ def test_a_mode_is_a_setting_of_the_table():
 
 
 def test_every_format_has_a_type():
-    names = {name.removesuffix("Format").lower() for name in dagster_kafka_flip.__all__ if name.endswith("Format")}
+    classes = (name.removesuffix("Format") for name in dagster_kafka_flip.__all__ if name.endswith("Format"))
+    names = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in classes}
     schemas = KafkaDeltaComponent.model().model_json_schema()["$defs"]
     types = {one["properties"]["type"]["const"] for name, one in schemas.items() if name.endswith("FormatAttributes")}
     assert types == names - {""}

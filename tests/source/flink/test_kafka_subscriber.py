@@ -62,7 +62,7 @@ def test_internal_topics_are_matched_by_no_pattern_and_read_when_they_are_named(
     assert internal not in every
     assert not [name for name, topic in every.items() if topic.is_internal]
     with pytest.raises(TopicNotFoundError):
-        TopicPatternSubscription("__.*").describe(cluster)
+        TopicPatternSubscription("__consumer_.*").describe(cluster)
     assert TopicListSubscription((internal,)).describe(cluster)[internal].is_internal
 
 
