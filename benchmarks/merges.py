@@ -250,21 +250,20 @@ class Merging:
 
 
 def _tell(console: Console, measured: Sequence[Measurement], rows: int) -> None:
+    """Prints what was measured of one share."""
     head = ("", "changes", "seconds", "times ingest()", "from to", "CPU")
-    for share in dict.fromkeys(each.share for each in measured):
-        shown = [
-            (
-                each.way,
-                f"{each.changes:,}",
-                f"{each.seconds:.2f}",
-                f"{each.ratio:.2f}",
-                f"{each.ratios[0]:.2f} {each.ratios[-1]:.2f}",
-                f"{each.cpu_seconds:.1f}",
-            )
-            for each in measured
-            if each.share == share
-        ]
-        print_table(console, f"{share:g} % of {rows:,} rows, medians", head, shown)
+    shown = [
+        (
+            each.way,
+            f"{each.changes:,}",
+            f"{each.seconds:.2f}",
+            f"{each.ratio:.2f}",
+            f"{each.ratios[0]:.2f} {each.ratios[-1]:.2f}",
+            f"{each.cpu_seconds:.1f}",
+        )
+        for each in measured
+    ]
+    print_table(console, f"{measured[0].share:g} % of {rows:,} rows, medians", head, shown)
 
 
 @click.command()
@@ -278,7 +277,7 @@ def _tell(console: Console, measured: Sequence[Measurement], rows: int) -> None:
     show_default=True,
     help="Percent of the keys that change.",
 )
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="How often each is timed.")
+@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="How often each is timed.")
 @click.option("--warm-up", type=click.IntRange(min=0), default=1, show_default=True, help="Rounds that don't count.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the measurements to this file too.")
 def main(rows: int, shares: tuple[float, ...], rounds: int, warm_up: int, json_path: Path | None) -> None:
@@ -305,10 +304,11 @@ def main(rows: int, shares: tuple[float, ...], rounds: int, warm_up: int, json_p
                         msg = f"{share:g} %: the tables differ, or don't have {rows} rows: {found}"
                         raise click.ClickException(msg)
                     measured += found
+                    # At once: the next share may take many minutes.
+                    _tell(console, found, rows)
+                    write_json(json_path, {"merges": measured})
             finally:
                 spark.stop()
-    _tell(console, measured, rows)
-    write_json(json_path, {"merges": measured})
 
 
 if __name__ == "__main__":

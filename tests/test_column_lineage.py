@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster import AssetKey, TableColumn, TableColumnDep, TableSchema
 
-from dagster_kafka_flip import KafkaColumns, KafkaSource, kafka_topic_asset, topic_asset_key
+from dagster_kafka_flip import Append, KafkaColumns, KafkaSource, Scd2, kafka_topic_asset, topic_asset_key
 from dagster_kafka_flip.assets.column_descriptions import column_lineage, described, record_schema
 from dagster_kafka_flip.reader.read import RECORD_SCHEMA
 
@@ -14,7 +14,7 @@ TOPIC = topic_asset_key("orders")
 def test_a_records_own_fields_are_told_from_those_of_its_value():
     names = ("amount", "k_offset", "k_key", "k_timestamp_type", "k_value", "k_rejected_value", "k_error")
     schema = TableSchema(columns=[TableColumn(name, "string") for name in names])
-    lineage = column_lineage(schema, KafkaColumns(prefix="k_"), [TOPIC])
+    lineage = column_lineage(schema, KafkaColumns(prefix="k_"), Append(), [TOPIC])
     fields = {name: [dep.column_name for dep in deps] for name, deps in lineage.deps_by_column.items()}
     assert fields == {
         "amount": ["value"],
@@ -29,15 +29,29 @@ def test_a_records_own_fields_are_told_from_those_of_its_value():
 
 def test_columns_of_a_records_own_fields_are_described_unless_they_are_already():
     columns = [TableColumn("amount", "int"), TableColumn("k_offset", "bigint"), TableColumn("k_key", "string", "mine")]
-    told = described(TableSchema(columns=columns), KafkaColumns(prefix="k_")).columns
+    told = described(TableSchema(columns=columns), KafkaColumns(prefix="k_"), Append()).columns
     assert [(each.name, each.type) for each in told] == [(each.name, each.type) for each in columns]
     assert [each.description for each in told] == [None, "The record's offset in its topic partition.", "mine"]
+
+
+def test_columns_of_a_history_come_from_the_records_time():
+    schema = TableSchema(columns=[TableColumn(name, "timestamp") for name in ("valid_from", "valid_to")])
+    columns, history = KafkaColumns(), Scd2(key=["id"])
+    lineage = column_lineage(schema, columns, history, [TOPIC]).deps_by_column
+    assert {name: [dep.column_name for dep in deps] for name, deps in lineage.items()} == {
+        "valid_from": ["timestamp"],
+        "valid_to": ["timestamp"],
+    }
+    assert all(each.description for each in described(schema, columns, history).columns)
+    assert not any(each.description for each in described(schema, columns, Append()).columns), (
+        "a column of the record's"
+    )
 
 
 def test_a_column_comes_from_every_topic_that_is_read():
     schema = TableSchema(columns=[TableColumn("amount", "int")])
     topics = [AssetKey(["kafka", name]) for name in ("eu", "us")]
-    deps = column_lineage(schema, KafkaColumns(), topics).deps_by_column["amount"]
+    deps = column_lineage(schema, KafkaColumns(), Append(), topics).deps_by_column["amount"]
     assert deps == [TableColumnDep(asset_key=topic, column_name="value") for topic in topics]
 
 

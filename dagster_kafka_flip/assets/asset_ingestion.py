@@ -277,10 +277,11 @@ class Ingestion:
         if schema is None:
             return metadata
         columns = self.decoder.columns
-        metadata = {**metadata, COLUMN_SCHEMA: described(schema, columns)}
+        metadata = {**metadata, COLUMN_SCHEMA: described(schema, columns, self.target.mode)}
         if self.transform is not None:
             return metadata
-        return {**metadata, COLUMN_LINEAGE: column_lineage(schema, columns, upstream_asset_keys(self.source))}
+        lineage = column_lineage(schema, columns, self.target.mode, upstream_asset_keys(self.source))
+        return {**metadata, COLUMN_LINEAGE: lineage}
 
     @property
     def transform_resources(self) -> tuple[str, ...]:

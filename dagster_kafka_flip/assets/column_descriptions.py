@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, get_args
 from dagster import TableColumn, TableColumnDep, TableColumnLineage, TableSchema
 
 from dagster_kafka_flip.formats.kafka_columns import KafkaField
+from dagster_kafka_flip.table.changes import IS_CURRENT, VALID_FROM, VALID_TO
+from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from dagster import AssetKey
 
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.table.mode import Mode
 
 COLUMN_LINEAGE = "dagster/column_lineage"
 
@@ -47,6 +50,12 @@ _DESCRIPTIONS: dict[str, str] = {
     "error": "Why the record can't be decoded.",
 }
 
+_OF_A_HISTORY: dict[str, str] = {
+    VALID_FROM: "When the row became valid: the timestamp of the record.",
+    VALID_TO: "When the next change ended it; null while it is current.",
+    IS_CURRENT: "Whether no later change ended it.",
+}
+
 
 def record_schema() -> TableSchema:
     """A topic's columns: the fields of a record."""
@@ -54,14 +63,17 @@ def record_schema() -> TableSchema:
     return TableSchema(columns=[TableColumn(field, _TYPES[field], _DESCRIPTIONS[field]) for field in fields])
 
 
-def described(schema: TableSchema, columns: KafkaColumns) -> TableSchema:
-    """Adds descriptions to the columns that come from a record's own fields.
+def described(schema: TableSchema, columns: KafkaColumns, mode: Mode) -> TableSchema:
+    """Adds descriptions to the columns that come from a record's own fields, or that the mode adds.
 
     Args:
         schema: The table's schema.
         columns: Names of the columns for these fields.
+        mode: How rows are written.
     """
     texts = {columns.prefix + field: text for field, text in _DESCRIPTIONS.items()}
+    if isinstance(mode, Scd2):
+        texts |= _OF_A_HISTORY
     return TableSchema(
         columns=[
             TableColumn(each.name, each.type, each.description or texts.get(each.name), each.constraints, each.tags)
@@ -71,12 +83,15 @@ def described(schema: TableSchema, columns: KafkaColumns) -> TableSchema:
     )
 
 
-def column_lineage(schema: TableSchema, columns: KafkaColumns, topics: Sequence[AssetKey]) -> TableColumnLineage:
+def column_lineage(
+    schema: TableSchema, columns: KafkaColumns, mode: Mode, topics: Sequence[AssetKey]
+) -> TableColumnLineage:
     """Returns the column lineage of a table.
 
     Args:
         schema: The table's schema.
         columns: The record fields in the table, and their column names.
+        mode: How rows are written.
         topics: Asset keys of the source's topics.
     """
     fields: dict[str, tuple[KafkaField, ...]] = {columns.name(field): (field,) for field in get_args(KafkaField)}
@@ -85,6 +100,8 @@ def column_lineage(schema: TableSchema, columns: KafkaColumns, topics: Sequence[
         columns.name("rejected_value"): ("value",),
         columns.name("error"): ("key", "value"),
     }
+    if isinstance(mode, Scd2):
+        fields |= dict.fromkeys((VALID_FROM, VALID_TO), ("timestamp",))
     return TableColumnLineage(
         {
             # All other columns are fields of the value.

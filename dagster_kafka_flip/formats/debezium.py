@@ -20,13 +20,13 @@ from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
 from dagster_kafka_flip.formats.json_parsing import (
-    MISFIT,
     OPTIONS,
     explained,
     is_corrupt,
     leaves,
     parsed_json,
     required,
+    unparsed,
 )
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.placeholder import PLACEHOLDER, is_placeholder
@@ -56,6 +56,7 @@ DebeziumMetadata = Literal[
 
 # What is in `source`, and its type.
 _OF_SOURCE = {
+    "source_timestamp": ("ts_ms", "timestamp"),
     "source_database": ("db", "string"),
     "source_schema": ("schema", "string"),
     "source_table": ("table", "string"),
@@ -131,7 +132,7 @@ class DebeziumEvents(TruncatingFormat):
 
         row, op = parsed.getField("row"), parsed.getField("op")
         needs = f.when(op == f.lit(DELETE), f.lit("before")).otherwise(f.lit("after"))
-        return (
+        problem = (
             problem.when(parsed.getField("event").isNotNull(), f.lit(None).cast("string"))
             .when(letter.isNull(), f.lit("not an event of Debezium: it has no op"))
             .when(op.isNull(), f.lit("not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)"))
@@ -140,6 +141,11 @@ class DebeziumEvents(TruncatingFormat):
                 f.concat(f.lit("the event of a row, "), op, f.lit(", has no "), needs),
             )
         )
+        for name in self.metadata:
+            if name not in {"before", "source_properties"}:
+                path, written, value = _metadata(name, parsed)
+                problem = problem.when(written.isNotNull() & value.isNull(), f.lit(f"{path} does not fit {name}"))
+        return problem
 
     def missing_values(self, fields: Sequence[tuple[str, DataType]], row: Column) -> Column:
         """The names of the columns whose value is the placeholder; null if there are none."""
@@ -179,20 +185,14 @@ class DebeziumEvents(TruncatingFormat):
         """
         from pyspark.sql import functions as f
 
-        source = parsed.getField("source")
         found: list[tuple[str, Column]] = []
         for name in self.metadata:
             if name == "before":
                 column = f.lit(None) if before is None else before
-            elif name == "ingestion_timestamp":
-                column = moment(parsed.getField("ts_ms"))
-            elif name == "source_timestamp":
-                column = moment(source.getItem("ts_ms").try_cast("bigint"))
             elif name == "source_properties":
-                column = source
+                column = parsed.getField("source")
             else:
-                key, data_type = _OF_SOURCE[name]
-                column = source.getItem(key).try_cast(data_type)
+                _, _, column = _metadata(name, parsed)
             found.append((name, column))
         return found
 
@@ -333,13 +333,7 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         from pyspark.sql.types import StructField, StructType
 
         struct, text, row = self.struct(), data.getField("text"), parsed.getField("row")
-        is_object = text.startswith("{") | text.rlike(r"\A[ \t\r\n]*\{")
-        problem = (
-            f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
-            .when(~is_object, f.lit("not a JSON object"))
-            .when(is_corrupt(data.getField("found")), f.lit(MISFIT))
-        )
-        problem = self.envelope_problem(problem, _picked(data, "op"), parsed)
+        problem = self.envelope_problem(unparsed(text, data.getField("found")), _picked(data, "op"), parsed)
         is_delete = parsed.getField("op") == f.lit(DELETE)
         for path, is_missing in required(struct, row):
             problem = problem.when(~is_delete & is_missing, f.lit(f"the required field {path} is missing or null"))
@@ -408,6 +402,18 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         """The declared columns that are in the key."""
         names = {name.lower() for name in key}
         return [field for field in self.struct().fields if field.name.lower() in names]
+
+
+def _metadata(name: str, parsed: Column) -> tuple[str, Column, Column]:
+    """Where a column of `metadata` is in an event, what is written there, and its value; null if it does not fit."""
+    if name == "ingestion_timestamp":
+        written = parsed.getField("ts_ms")
+        return "ts_ms", written, moment(written)
+    key, data_type = _OF_SOURCE[name]
+    written = parsed.getField("source").getItem(key)
+    if data_type == "timestamp":
+        return f"source.{key}", written, moment(written.try_cast("bigint"))
+    return f"source.{key}", written, written.try_cast(data_type)
 
 
 def _picked(data: Column, name: str) -> Column:

@@ -14,13 +14,12 @@ from dagster_kafka_flip.formats.frames import SchemaIdIn, content, without_frame
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
 from dagster_kafka_flip.formats.json_parsing import (
     CORRUPT,
-    MISFIT,
     OPTIONS,
     explained,
-    is_corrupt,
     leaves,
     parsed_json,
     required,
+    unparsed,
 )
 from dagster_kafka_flip.formats.json_schema import columns_of
 from dagster_kafka_flip.formats.json_types import check_json_types
@@ -183,17 +182,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         from pyspark.sql import functions as f
 
         text = data.cast("string")
-        # Spark accepts an empty text (as nulls) and an array (as one of its elements).
-        # The first character is almost always enough, and costs far less than a regular expression.
-        is_object = text.startswith("{") | text.rlike(r"\A[ \t\r\n]*\{")
-        problem = (
-            f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
-            .when(~is_object, f.lit("not a JSON object"))
-            .when(
-                is_corrupt(parsed),
-                f.lit(MISFIT),
-            )
-        )
+        problem = unparsed(text, parsed)
         # Each time, Spark parses the DDL.
         struct = self.struct()
         for path, is_missing in required(struct, parsed, ""):

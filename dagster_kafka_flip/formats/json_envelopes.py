@@ -25,13 +25,13 @@ from dagster_kafka_flip.formats.declared import DeclaredFormat
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.json_changes import as_declared, changes, doubt, exact, with_room
 from dagster_kafka_flip.formats.json_parsing import (
-    MISFIT,
     OPTIONS,
     explained,
     is_corrupt,
     leaves,
     parsed_json,
     required,
+    unparsed,
 )
 from dagster_kafka_flip.formats.json_types import check_json_types
 from dagster_kafka_flip.formats.times import moment
@@ -77,6 +77,9 @@ class JsonEnvelope(ChangelogFormat, DeclaredFormat):
 
     events: ClassVar[Mapping[str, str]]
     """Its values of records without a row."""
+
+    times: ClassVar[Mapping[str, str]]
+    """The metadata that are times, and the fields that they are in."""
 
     @property
     def row_names(self) -> Sequence[str]:
@@ -154,11 +157,8 @@ class JsonEnvelope(ChangelogFormat, DeclaredFormat):
 
         text, found = data.getField("text"), data.getField("found")
         kind, name = found.getField(self.kind_field), type(self).__name__.removesuffix("Format")
-        is_object = text.startswith("{") | text.rlike(r"\A[ \t\r\n]*\{")
         problem = (
-            f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
-            .when(~is_object, f.lit("not a JSON object"))
-            .when(is_corrupt(found), f.lit(MISFIT))
+            unparsed(text, found)
             .when(parsed.getField("event").isNotNull(), f.lit(None).cast("string"))
             .when(kind.isNull(), f.lit(f"not a change of {name}: it has no {self.kind_field}"))
             .when(
@@ -166,6 +166,11 @@ class JsonEnvelope(ChangelogFormat, DeclaredFormat):
                 f.lit(f"not a change of {name}: its {self.kind_field} is unknown (expected {', '.join(self.ops)})"),
             )
         )
+        about = self._about(found)
+        for column, field in self.times.items():
+            if column in self.metadata:
+                misfits = found.getField(field).isNotNull() & about[column].isNull()
+                problem = problem.when(misfits, f.lit(f"{field} does not fit {column}"))
         return f.when(data.isNotNull(), self._row_problem(data, parsed, problem))
 
     def rows(self, parsed: Column, key: Sequence[str]) -> Column:
@@ -333,6 +338,7 @@ class MaxwellFormat(_JsonValues):
             _SCHEMA_CHANGE,
         ),
     }
+    times = {"source_timestamp": "ts"}  # noqa: RUF012
     sides = ("data", "old")
 
     metadata: tuple[MaxwellMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -406,6 +412,7 @@ class OggFormat(TruncatingFormat, _JsonValues):
     kind_field = "op_type"
     ops = {"I": INSERT, "U": UPDATE, "D": DELETE, "T": TRUNCATE}  # noqa: RUF012
     events: ClassVar[Mapping[str, str]] = {}
+    times = {"source_timestamp": "op_ts", "ingestion_timestamp": "current_ts"}  # noqa: RUF012
     sides = ("after", "before")
 
     metadata: tuple[OggMetadata, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -476,6 +483,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     kind_field = "type"
     ops = {"INSERT": INSERT, "UPDATE": UPDATE, "DELETE": DELETE, "TRUNCATE": TRUNCATE}  # noqa: RUF012
     events: ClassVar[Mapping[str, str]] = {}
+    times = {"source_timestamp": "es", "ingestion_timestamp": "ts"}  # noqa: RUF012
 
     database: str | None = Field(default=None, min_length=1)
     table: str | None = Field(default=None, min_length=1)

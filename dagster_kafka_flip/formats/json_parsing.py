@@ -59,6 +59,25 @@ def is_corrupt(parsed: Column) -> Column:
     return parsed.isNull() | parsed.getField(CORRUPT).isNotNull()
 
 
+def unparsed(text: Column, parsed: Column) -> Column:
+    """Why a record is no JSON object with the declared fields; a CASE WHEN that more conditions can be added to.
+
+    Args:
+        text: The record's text.
+        parsed: From `parsed_json`.
+    """
+    from pyspark.sql import functions as f
+
+    # Spark accepts an empty text (as nulls) and an array (as one of its elements).
+    # The first character is almost always enough, and costs far less than a regular expression.
+    is_object = text.startswith("{") | text.rlike(r"\A[ \t\r\n]*\{")
+    return (
+        f.when(~f.is_valid_utf8(text), f.lit("not valid UTF-8"))
+        .when(~is_object, f.lit("not a JSON object"))
+        .when(is_corrupt(parsed), f.lit(MISFIT))
+    )
+
+
 def explained(
     data: Column,
     problem: Column,

@@ -248,7 +248,7 @@ def _canal_json(own: _Options, columns: Mapping[str, str], is_key: bool) -> Form
     database, table = own.text("database.include"), own.text("table.include")
     for name, text in (("database.include", database), ("table.include", table)):
         # Flink's is a regular expression.
-        if text is not None and not re.fullmatch(r"\w+", text):
+        if text is not None and not re.fullmatch(r"[\w-]+", text):
             raise refused(f"{own.prefix}{name}", f"expected one name, not a pattern such as {text!r}")
     try:
         return CanalFormat(_ddl(columns), database=database, table=table, on_error=own.on_error())

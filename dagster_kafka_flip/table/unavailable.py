@@ -63,6 +63,13 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     there = {name.lower(): name for name in changes.rows.columns}
     if columns.unavailable.lower() not in there:
         return changes
+    name = there[columns.unavailable.lower()]
+    if (data_type := changes.rows.schema[name].dataType.simpleString()) != "array<string>":
+        msg = (
+            f"the column {name} must be an ARRAY<STRING>, the names of columns whose value the connector left out, but "
+            f"the transform makes it {data_type.upper()}. Nothing was written. Keep it as it is"
+        )
+        raise ConfigurationError(msg)
     rows = kept_rows(changes.checked())
     left_out = f.col(quoted(columns.unavailable))
     told = {str(name).lower(): str(name) for (name,) in rows.select(f.explode(left_out)).distinct().collect() if name}

@@ -306,7 +306,7 @@ def test_a_left_out_value_is_null_and_named_in_each_type_that_can_tell(spark):
 def test_metadata_are_columns_that_were_asked_for(spark):
     source = {"ts_ms": 1767225600123, "db": "shop", "schema": "public", "table": "t", "snapshot": "last", "lsn": 2**40}
     value = event("r", {"id": 1}, None, source={**source, "txId": 728, "xmin": None, "sequence": '[null,"1"]'})
-    mysql = {"ts_ms": 10**17, "db": "shop", "table": "t", "pos": 154, "gtid": "a:1", "snapshot": "false"}
+    mysql = {"ts_ms": 10**12, "db": "shop", "table": "t", "pos": 154, "gtid": "a:1", "snapshot": "false"}
     form = DebeziumFormat(
         "id INT",
         metadata=(
@@ -340,7 +340,13 @@ def test_metadata_are_columns_that_were_asked_for(spark):
     assert postgres["source_properties"]["sequence"] == '[null,"1"]'
     assert (postgres["before"], other["before"]) == (None, {"id": 2})
     assert (other["source_pos"], other["source_gtid"], other["source_lsn"]) == (154, "a:1", None)
-    assert other["source_timestamp"] is None, "it is after the year 9999"
+    wrong = [{"ts_ms": 10**17}, {"ts_ms": "soon"}, {"lsn": "0/16B3748"}, {"pos": 2**63}]
+    assert reasons(spark, form, *(event("c", {"id": 1}, source=each) for each in wrong)) == [
+        "source.ts_ms does not fit source_timestamp",
+        "source.ts_ms does not fit source_timestamp",
+        "source.lsn does not fit source_lsn",
+        "source.pos does not fit source_pos",
+    ], "no null stands for what could not be read"
     assert list(appended(spark, DebeziumFormat("id INT"), value)[0]) == [
         "id",
         "kafka_op",

@@ -214,6 +214,11 @@ def test_metadata_are_columns_that_were_asked_for(spark):
     (found,) = appended(spark, form, ogg("I", {"id": 1})).values()
     assert (found["source_table"], found["source_timestamp"]) == ("OGG.TEST", dt.datetime(2020, 5, 13, 15, 40, 6))  # noqa: DTZ001
     assert (found["ingestion_timestamp"] - found["source_timestamp"]).total_seconds() == 1
+    wrong = [ogg("I", {"id": 1}, op_ts="soon"), ogg("I", {"id": 1}, current_ts="2020-13-01 00:00:00")]
+    assert reasons(spark, form, *wrong) == [
+        "op_ts does not fit source_timestamp",
+        "current_ts does not fit ingestion_timestamp",
+    ], "no null stands for what could not be read"
 
 
 @spark_test

@@ -89,8 +89,8 @@ def test_options_of_changes():
         MaxwellFormat("`n` INT", on_error="null"),
     )
     assert formats_of({"format": "ogg-json"}, "n INT") == (None, OggFormat("`n` INT"))
-    canal = {"format": "canal-json", "canal-json.database.include": "shop", "canal-json.table.include": "orders"}
-    assert formats_of(canal, "n INT") == (None, CanalFormat("`n` INT", database="shop", table="orders"))
+    canal = {"format": "canal-json", "canal-json.database.include": "web-shop", "canal-json.table.include": "orders"}
+    assert formats_of(canal, "n INT") == (None, CanalFormat("`n` INT", database="web-shop", table="orders"))
     with pytest.raises(ConfigurationError, match=r"'format'.*unsupported type BINARY in Canal's JSON"):
         formats_of({"format": "canal-json"}, "n BINARY")
     avro = {"format": "debezium-avro-confluent", "debezium-avro-confluent.url": "http://registry"}

@@ -158,6 +158,8 @@ def test_a_null_in_the_table_is_not_the_value_that_was_left_out(kafka, follow, t
 
 
 def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topic, table):
+    from pyspark.sql import functions as f
+
     kafka.create(topic)
     kafka.produce(topic, [row(1, "a", "one")])
     follow(**OPTIONS)
@@ -171,6 +173,11 @@ def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topi
     with pytest.raises(ConfigurationError, match=r"kafka_previous_key, the key that a row had before, is int and has"):
         follow(
             value_format=VALUE, transform=lambda rows: told(rows).withColumn("kafka_previous_key", rows.id.cast("int"))
+        )
+    with pytest.raises(ConfigurationError, match=r"kafka_unavailable must be an ARRAY<STRING>, .* makes it STRING"):
+        follow(
+            value_format=VALUE,
+            transform=lambda rows: told(rows).withColumn("kafka_unavailable", f.lit("bio")),
         )
     assert landed_rows(table) == expected((1, "a", "one"))
 
