@@ -36,7 +36,7 @@ def test_columns_of_a_records_own_fields_are_described_unless_they_are_already()
 
 def test_columns_of_a_history_come_from_the_records_time():
     schema = TableSchema(columns=[TableColumn(name, "timestamp") for name in ("valid_from", "valid_to")])
-    columns, history = KafkaColumns(), Scd2(key=["id"])
+    columns, history = KafkaColumns(), Scd2(key=("id",))
     lineage = column_lineage(schema, columns, history, [TOPIC]).deps_by_column
     assert {name: [dep.column_name for dep in deps] for name, deps in lineage.items()} == {
         "valid_from": ["timestamp"],
