@@ -286,3 +286,42 @@ class CommitUnknownError(KafkaFlipError):
 
 class WriteFailedError(KafkaFlipError):
     """The commit failed, and the table's history confirms that nothing was written."""
+
+
+# --- back to Kafka ------------------------------------------------------------------------------------------------
+
+
+class VersionOutOfRangeError(KafkaFlipError):
+    """A start or stop of a DeltaSource is beyond the table's newest version."""
+
+
+class VersionsGoneError(KafkaFlipError):
+    """VACUUM or log retention took table versions before they were published."""
+
+
+class ChangeDataFeedError(KafkaFlipError):
+    """A table has no change data feed, or had none in some of the versions to publish."""
+
+
+class NotAppendedError(KafkaFlipError):
+    """A sink publishes appended rows, but a commit updated or deleted rows."""
+
+
+class SinkProgressError(KafkaFlipError):
+    """A sink's progress does not fit it: another table, number of lanes or settings, or a topic that may lose it."""
+
+
+class SinkFencedError(KafkaFlipError):
+    """Another run of the same sink took over; this run's open transaction was aborted."""
+
+
+class TransactionTimedOutError(KafkaFlipError):
+    """A transaction was open longer than its timeout, so the brokers aborted it."""
+
+
+class UnpublishableRowError(KafkaFlipError):
+    """A row of the table can't be a record: too large, a tombstone without a key, an impossible time or partition."""
+
+
+class PublishFailedError(KafkaFlipError):
+    """A broker refused records or a transaction; readers of committed records see none of the transaction."""

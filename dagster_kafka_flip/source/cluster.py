@@ -14,6 +14,7 @@ import tenacity
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # as below
 from confluent_kafka.admin._listoffsets import OffsetSpec  # the public name is not exported to type checkers
+from confluent_kafka.cimpl import NewTopic
 
 from dagster_kafka_flip.errors import (
     ClusterRequestError,
@@ -315,6 +316,53 @@ class KafkaCluster:
                     is_compacted="compact" in values["cleanup.policy"],
                 )
         return found
+
+    @_until_answered
+    def cleanup_policy(self, topic: str) -> str:
+        """Returns a topic's `cleanup.policy`, such as `compact,delete`.
+
+        Args:
+            topic: The topic.
+
+        Raises:
+            ClusterAccessError: This client may not see the topic's settings.
+            ClusterUnreachableError: No broker answered.
+        """
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        (future,) = self._client.describe_configs([resource], request_timeout=self._connection.request_timeout).values()
+        asked = Asked(f"the settings of the topic {topic}", "DESCRIBE_CONFIGS", topic)
+        return ",".join(sorted(self._result(future, asked)["cleanup.policy"].value.replace(" ", "").split(",")))
+
+    @_until_answered
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Creates a topic with the brokers' default replication, and waits until it has leaders.
+
+        Args:
+            topic: The topic's name.
+            partitions: Number of topic partitions.
+            settings: The topic's settings.
+
+        Raises:
+            ClusterAccessError: This client may not create it.
+            ClusterUnreachableError: No broker answered.
+        """
+        asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
+        new = NewTopic(topic, partitions, config=dict(settings))
+        (future,) = self._client.create_topics([new], request_timeout=self._connection.request_timeout).values()
+        try:
+            future.result()
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise self._error(error.args[0], asked) from None
+        # Brokers answer before every one of them knows the topic.
+        try:
+            described = self.describe_topics([topic])[topic]
+            self.end_offsets(described.partitions, READ_UNCOMMITTED)
+        except (TopicNotFoundError, ClusterRequestError) as error:
+            raise TransientError(error) from None
+        if len(described.partitions) < partitions:
+            msg = f"the topic {topic} has only {len(described.partitions)} of {partitions} topic partitions yet"
+            raise TransientError(ClusterRequestError(msg))
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         """Returns the highest timestamp of each and its offset (KIP-734), including open and aborted transactions.

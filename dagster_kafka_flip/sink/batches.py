@@ -1,0 +1,119 @@
+"""Batches: gives each row to its lane, and says where each lane is in the table's versions. No Kafka, no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.sink.table_rows import INSERT, UPDATED, TableRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dagster_kafka_flip.sink.progress import Progress
+
+
+@dataclass
+class _Place:
+    """Where a lane is.
+
+    Attributes:
+        progress: What is published of the lane, apart from the version that is read.
+        seen: The lane's rows of the version that is read.
+    """
+
+    progress: Progress
+    seen: int = 0
+
+
+class Batches:
+    """Takes the rows of all lanes in order, and yields those that are to be published.
+
+    Args:
+        found: Progress of all lanes, by lane.
+        folds: Whether a tombstone gives way to a later row of the same key and version.
+
+    Attributes:
+        version: The version that is read; None before the first row.
+    """
+
+    def __init__(self, found: Sequence[Progress], *, folds: bool) -> None:
+        self._places = [_Place(progress) for progress in found]
+        self._folds = folds
+        self.version: int | None = None
+        # A tombstone whose key may follow with a value.
+        self._held: TableRow | None = None
+
+    def take(self, row: TableRow) -> Iterator[TableRow]:
+        """Takes the next row of `version`; the rows come in the order of SegmentRows.
+
+        Args:
+            row: The row.
+
+        Returns:
+            The rows that are to be published now: none, the held one, this one, or both.
+        """
+        held, self._held = self._held, None
+        is_followed = held is not None and row.key is not None and held.key == row.key
+        # One tombstone of several is enough, too.
+        if held is not None and not (is_followed and (row.rank in _VALUES or row.value is None)):
+            yield held
+        place = self._places[row.lane]
+        place.seen += 1
+        progress = place.progress
+        if progress.version >= row.version or place.seen <= progress.rows:
+            return
+        if self._folds and row.rank not in _VALUES:
+            self._held = row
+        else:
+            yield row
+
+    def turn_to(self, version: int) -> Iterator[TableRow]:
+        """Ends the version that is read, and those without rows behind it.
+
+        Args:
+            version: The next version with rows.
+
+        Returns:
+            The held row, if there is one.
+
+        Raises:
+            SinkProgressError: A version has fewer rows than were published of it.
+        """
+        held, self._held = self._held, None
+        if held is not None:
+            yield held
+        for place in self._places:
+            progress = place.progress
+            if progress.version < version - 1:
+                rows = place.seen if self.version == progress.version + 1 else 0
+                if rows < progress.rows:
+                    msg = (
+                        f"lane {progress.lane}: {progress.rows} rows of table version {progress.version + 1} were "
+                        f"published, but {progress.table} now has only {rows} rows of it: the rest is unknown. Nothing "
+                        "more was published. Publish the table under another transactional_id_prefix"
+                    )
+                    raise SinkProgressError(msg)
+                place.progress = replace(progress, version=version - 1, rows=0)
+            place.seen = 0
+        self.version = version
+
+    def progress(self, columns: tuple[str, ...], settings: str) -> list[Progress]:
+        """Returns the progress of each lane with all rows that were yielded.
+
+        Args:
+            columns: The table's columns that they were serialized with.
+            settings: The sink's settings that decide lane and order.
+        """
+        return [replace(self._reached(place), columns=columns, settings=settings) for place in self._places]
+
+    def _reached(self, place: _Place) -> Progress:
+        progress = place.progress
+        if self.version != progress.version + 1:
+            return progress
+        is_held = self._held is not None and self._held.lane == progress.lane
+        return replace(progress, rows=max(progress.rows, place.seen - is_held))
+
+
+_VALUES = (UPDATED, INSERT)

@@ -1,0 +1,75 @@
+"""DeltaSource: describes what to publish of a Delta table."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from os import PathLike
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.table.target import DeltaTarget
+
+Content = Literal["changes", "all_images", "appended_rows"]
+
+
+class DeltaSource(Settings):
+    """What a sink publishes of a Delta table, from which version to which.
+
+    Attributes:
+        table: A path or a catalog name, as of a DeltaTarget.
+        start: Where a sink without progress starts: `"snapshot"`, all rows of the newest version and then its changes
+            (default); `"latest"`, only changes after the newest version; a number, that version's changes and all
+            later ones; a time with a UTC offset, the changes of the first version committed at or after it, or, if
+            there is none, only later ones.
+        content: `"changes"`, what inserts, updates and deletes lead to (default); `"all_images"`, also the previous
+            values of updated rows; `"appended_rows"`, only rows that commits append, and any other change is an error.
+        stop: The last version to publish. Default: the newest version when the run plans.
+        skip_change_commits: Whether `"appended_rows"` leaves out commits that update or delete rows. Default: no; they
+            are an error.
+    """
+
+    table: str = Field(min_length=1)
+    start: Literal["snapshot", "latest"] | int | datetime = "snapshot"
+    content: Content = "changes"
+    stop: int | None = Field(default=None, ge=0)
+    skip_change_commits: bool = False
+
+    @field_validator("table", mode="before")
+    @classmethod
+    def _take_paths(cls, table: Any) -> Any:
+        return os.fspath(table) if isinstance(table, PathLike) else table
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _check_start(cls, start: Any) -> Any:
+        if start in ("snapshot", "latest"):
+            return start
+        if isinstance(start, datetime):
+            if start.tzinfo is None:
+                msg = "start: the time has no UTC offset; add one, such as datetime(2026, 1, 1, tzinfo=timezone.utc)"
+                raise ValueError(msg)
+            return start
+        if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+            return start
+        msg = 'start: expected "snapshot", "latest", a version (0 or more) or a datetime'
+        raise ValueError(msg)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Checks the table as a DeltaTarget does.
+
+        Raises:
+            ConfigurationError: The table is neither a path nor a catalog name.
+        """
+        del context
+        self.target  # noqa: B018 - for its checks
+
+    @property
+    def target(self) -> DeltaTarget:
+        """The table, for reading it."""
+        return DeltaTarget(table=self.table)
+
+    def __str__(self) -> str:
+        return str(self.target)

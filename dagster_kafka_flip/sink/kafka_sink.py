@@ -1,0 +1,171 @@
+"""KafkaSink: describes the topic of a sink, its guarantee and its records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+
+DeliveryGuarantee = Literal["exactly_once", "at_least_once", "none"]
+Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
+Serializer = JsonSerializer | StringSerializer | RawSerializer
+
+_TOPIC = re.compile(r"[A-Za-z0-9_.-]{1,249}")
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+# Producer settings that the sink itself decides, and what decides them.
+_OWNED: Mapping[str, str] = {
+    "transactional.id": "use transactional_id_prefix",
+    "transaction.timeout.ms": "use transaction_timeout",
+    "enable.idempotence": "use delivery_guarantee",
+    "acks": "use delivery_guarantee",
+    "request.required.acks": "use delivery_guarantee",
+    "delivery.timeout.ms": "a transaction's records have the time that is left of transaction_timeout",
+    "message.timeout.ms": "a transaction's records have the time that is left of transaction_timeout",
+    "partitioner": "use partitioner",
+    "bootstrap.servers": "use the connection's bootstrap_servers",
+    "metadata.broker.list": "use the connection's bootstrap_servers",
+    "client.id": "use the connection's client_id",
+    "key.serializer": "use key",
+    "value.serializer": "use value",
+}
+_CONNECTION = ("sasl.", "ssl.", "security.", "enable.sasl.", "enable.ssl.", "https.")
+
+
+class KafkaSink(Settings):
+    """A topic that a Delta table is published to, with Flink's guarantees.
+
+    Attributes:
+        topic: The topic of the records. It must exist.
+        transactional_id_prefix: Names the sink for good: its transactional ids are `<prefix>-<lane>`, and its progress
+            is kept under it. Each sink of a cluster needs its own. 1 to 100 letters, digits, `.`, `_` and `-`.
+        delivery_guarantee: `"exactly_once"` for readers of committed records (default), `"at_least_once"`: records may
+            be doubled after a failure, or `"none"`: records may also be lost.
+        key: Serializes keys. Default: no keys.
+        value: Serializes values. Default: all columns as JSON.
+        deletes: A deleted row becomes a `"tombstone"` of its key (default), or a `"row"`, which shows `_change_type`.
+        lanes: Number of producers, each with a transactional id and progress of its own. A key always has the same
+            lane. Can't be changed under the same prefix. Default: 1.
+        headers: Column with the records' headers, as the source reads them: an array of key and value, or a map.
+        timestamp: Timestamp column with the records' times. Default: the time of publication.
+        topic_column: String column with the topic of each record, instead of `topic`.
+        partition_column: Integer column with the topic partition of each record, instead of a partitioner.
+        partitioner: `"default"`: Kafka's, by the key's hash, without a key at random (default); `"fixed"`: each lane
+            writes to one topic partition; `"round_robin"`; or a function of topic, key, value and the number of topic
+            partitions.
+        transaction_timeout: How long a transaction may stay open, at most the brokers' `transaction.max.timeout.ms`.
+            Half of it bounds a batch. After a crash, readers of committed records wait as long, or until the next run.
+            Default: 5 minutes.
+        progress_topic: The compacted topic of the progress, of this sink alone. Created if it is missing. Default:
+            `<prefix>-progress`.
+        properties: More settings of the producer, by librdkafka's names, such as `compression.type`.
+    """
+
+    topic: str
+    transactional_id_prefix: str
+    delivery_guarantee: DeliveryGuarantee = "exactly_once"
+    key: Serializer | None = None
+    value: Serializer = JsonSerializer()
+    deletes: Literal["tombstone", "row"] = "tombstone"
+    lanes: int = Field(default=1, ge=1, le=1000)
+    headers: str | None = None
+    timestamp: str | None = None
+    topic_column: str | None = None
+    partition_column: str | None = None
+    partitioner: Literal["default", "fixed", "round_robin"] | Partitioner = "default"
+    transaction_timeout: timedelta = timedelta(minutes=5)
+    progress_topic: str = ""
+    properties: Mapping[str, str] = Field(default_factory=dict[str, str])
+
+    @field_validator("topic", "progress_topic")
+    @classmethod
+    def _check_topic(cls, topic: str) -> str:
+        if topic in (".", "..") or (topic and not _TOPIC.fullmatch(topic)):
+            msg = f"invalid topic {topic!r}: use 1 to 249 letters, digits, '.', '_' and '-'"
+            raise ValueError(msg)
+        return topic
+
+    @field_validator("transactional_id_prefix")
+    @classmethod
+    def _check_prefix(cls, prefix: str) -> str:
+        if not _PREFIX.fullmatch(prefix):
+            msg = f"invalid transactional_id_prefix {prefix!r}: use 1 to 100 letters, digits, '.', '_' and '-'"
+            raise ValueError(msg)
+        return prefix
+
+    @field_validator("key", "value", mode="before")
+    @classmethod
+    def _check_serializer(cls, serializer: Any) -> Any:
+        if serializer is not None and not isinstance(serializer, Serializer):
+            msg = 'expected a serializer, such as JsonSerializer() or StringSerializer(column="id")'
+            raise ValueError(msg)
+        return serializer
+
+    @field_validator("transaction_timeout")
+    @classmethod
+    def _check_timeout(cls, timeout: timedelta) -> timedelta:
+        if not timedelta(seconds=1) <= timeout <= timedelta(days=1):
+            msg = "transaction_timeout must be between one second and one day"
+            raise ValueError(msg)
+        return timeout
+
+    @field_validator("properties")
+    @classmethod
+    def _check_properties(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
+        for name in properties:
+            if name in _OWNED:
+                msg = f"the property {name} belongs to the sink: {_OWNED[name]}"
+                raise ValueError(msg)
+            if name.startswith(_CONNECTION):
+                msg = f"the property {name} belongs to the connection: use the fields of KafkaConnection"
+                raise ValueError(msg)
+        return dict(properties)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> KafkaSink:
+        if not self.topic:
+            msg = "topic: empty"
+            raise ValueError(msg)
+        if self.partition_column is not None and self.partitioner != "default":
+            msg = "partition_column and partitioner both choose the topic partition; set one of the two"
+            raise ValueError(msg)
+        if self.progress_name == self.topic:
+            msg = f"progress_topic {self.topic!r} is the records' topic; the progress needs a topic of its own"
+            raise ValueError(msg)
+        return self
+
+    def check_content(self, content: str) -> None:
+        """Checks that deleted rows have a form.
+
+        Args:
+            content: The content of the DeltaSource.
+
+        Raises:
+            ConfigurationError: Tombstones are wanted, but there is no key.
+        """
+        if content != "appended_rows" and self.deletes == "tombstone" and self.key is None:
+            msg = (
+                'deletes="tombstone" needs a key: set key=JsonSerializer(columns=["id"]) with the columns that '
+                'identify a row, or set deletes="row", or content="appended_rows" of the DeltaSource'
+            )
+            raise ConfigurationError(msg)
+
+    @property
+    def progress_name(self) -> str:
+        """The name of the progress topic."""
+        return self.progress_topic or f"{self.transactional_id_prefix}-progress"
+
+    def transactional_id(self, lane: int) -> str:
+        """The transactional id of a lane.
+
+        Args:
+            lane: The lane's number.
+        """
+        return f"{self.transactional_id_prefix}-{lane}"

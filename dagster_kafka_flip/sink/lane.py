@@ -1,0 +1,247 @@
+"""Lane: one producer of a sink, with its transactional id, its transactions and its progress."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+
+from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
+from dagster_kafka_flip.source.broker_errors import BrokerErrors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.progress import Progress
+    from dagster_kafka_flip.source.connection import KafkaConnection
+
+_logger = logging.getLogger(__name__)
+# Else librdkafka writes what is fatal to stderr, which is raised as an error already.
+_librdkafka = logging.getLogger(f"{__name__}.librdkafka")
+
+# Seconds that one call of the client may block, so that interrupts and refusals are seen.
+_STEP_SECONDS = 1.0
+# Seconds that an abort may take. If it fails, the next run's init_transactions aborts.
+_ABORT_SECONDS = 10.0
+
+# Of librdkafka: partition by the partitioner.
+_ANY_PARTITION = -1
+
+
+class Lane:
+    """One lane of a sink. Call `open` before the progress is read: only then no earlier producer can write.
+
+    Args:
+        connection: How to reach the brokers.
+        sink: The sink.
+        number: The lane's number.
+    """
+
+    def __init__(self, connection: KafkaConnection, sink: KafkaSink, number: int) -> None:
+        self._connection, self._sink, self.number = connection, sink, number
+        self._is_exact = sink.delivery_guarantee == "exactly_once"
+        self._broker_errors = BrokerErrors(connection)
+        self._failures = LaneFailures(connection, sink, number, self._broker_errors)
+        self._failed: confluent_kafka.KafkaError | None = None
+        self._begun: float | None = None
+        self._producer: Any = None
+        self.undelivered = 0
+
+    def open(self) -> None:
+        """Creates the producer. Under exactly once it fences earlier producers of this lane, and ends what they left.
+
+        Raises:
+            ConfigurationError: librdkafka or the brokers reject a setting.
+            ClusterAccessError: This client may not use the transactional id.
+            ClusterUnreachableError: No broker answered.
+        """
+        try:
+            self._producer = confluent_kafka.Producer(self._config(), logger=_librdkafka)
+        except confluent_kafka.KafkaException as error:
+            raise self._failures.rejected(error.args[0]) from None
+        if self._is_exact:
+            self._until(self._connection.request_timeout, "init_transactions", self._producer.init_transactions)
+
+    def _config(self) -> dict[str, Any]:
+        sink = self._sink
+        timeout_ms = int(sink.transaction_timeout.total_seconds() * 1000)
+        config: dict[str, Any] = {
+            "log_level": 0,
+            # Whole batches, also where Spark sends rows slowly: a run ends with a flush anyway.
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 500_000,
+            # Kafka's own partitioner of Java producers, so that all producers of a topic agree.
+            "partitioner": "murmur2_random",
+            **self._connection.librdkafka_config(),
+            **sink.properties,
+            "error_cb": self._on_error,
+            "on_delivery": self._on_delivery,
+        }
+        if self._is_exact:
+            return config | {
+                "transactional.id": sink.transactional_id(self.number),
+                "transaction.timeout.ms": timeout_ms,
+                # librdkafka refuses a request that may take longer than the transaction.
+                "socket.timeout.ms": min(timeout_ms, int(self._connection.request_timeout * 1000)),
+            }
+        if sink.delivery_guarantee == "at_least_once":
+            return config | {"enable.idempotence": True, "message.timeout.ms": timeout_ms}
+        return config | {"message.timeout.ms": timeout_ms}
+
+    @property
+    def age(self) -> float:
+        """Seconds since the first record of the open transaction; 0 if there is none."""
+        return 0.0 if self._begun is None else time.monotonic() - self._begun
+
+    def write(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        *,
+        row: str = "",
+    ) -> None:
+        """Adds a record to the lane's open transaction; begins one if there is none.
+
+        Args:
+            topic: The topic.
+            key: The key.
+            value: The value.
+            partition: The topic partition; None for the partitioner's.
+            timestamp_ms: The record's time in milliseconds since the epoch; None for now.
+            headers: Names and values.
+            row: The row, for messages.
+
+        Raises:
+            UnpublishableRowError: The record is larger than the producer allows.
+            KafkaFlipError: An earlier record failed, or the transaction can't go on.
+        """
+        self._begin()
+        where = _ANY_PARTITION if partition is None else partition
+        while True:
+            try:
+                self._producer.produce(topic, value, key, where, timestamp=timestamp_ms or 0, headers=list(headers))
+            except BufferError:  # noqa: PERF203 - the queue is full at times
+                self._producer.poll(0.1)
+                self._check(f"records to {topic}")
+            except confluent_kafka.KafkaException as error:
+                if is_too_large(error.args[0]):
+                    raise self._failures.too_large(row, topic, len(key or b"") + len(value or b"")) from None
+                raise self._failure(error.args[0], f"records to {topic}") from None
+            else:
+                return
+
+    def serve(self) -> None:
+        """Takes what brokers answered.
+
+        Raises:
+            KafkaFlipError: A record was not delivered.
+        """
+        self._producer.poll(0)
+        self._check("records")
+
+    def commit(self, progress: Progress) -> None:
+        """Commits the open transaction together with the progress; both are there, or neither is.
+
+        With a weaker guarantee than exactly once, the records are delivered before the progress.
+
+        Args:
+            progress: The lane's progress with these records.
+
+        Raises:
+            KafkaFlipError: Nothing was committed, or that is unknown: the progress topic tells.
+        """
+        key = self._sink.transactional_id(self.number).encode()
+        if not self._is_exact:
+            self._flush()
+        self.write(self._sink.progress_name, key, progress.to_bytes(), partition=progress.lane)
+        if self._is_exact:
+            left = self._sink.transaction_timeout.total_seconds() - self.age
+            self._until(max(_STEP_SECONDS, left), "commit_transaction", self._producer.commit_transaction)
+            self._check("records")
+        else:
+            self._flush()
+        self._begun = None
+
+    def close(self) -> None:
+        """Aborts the open transaction, if there is one, and ends the producer. Safe to call twice."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        if self._is_exact and self._begun is not None:
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                producer.abort_transaction(_ABORT_SECONDS)
+                _logger.info("lane %d: the open transaction was aborted", self.number)
+        self._begun = None
+        # Else the producer would wait for what was not sent.
+        producer.purge()
+
+    def _begin(self) -> None:
+        if self._begun is not None:
+            return
+        if self._is_exact:
+            try:
+                self._producer.begin_transaction()
+            except confluent_kafka.KafkaException as error:
+                raise self._failure(error.args[0], "a transaction") from None
+        self._begun = time.monotonic()
+
+    def _flush(self) -> None:
+        deadline = time.monotonic() + self._sink.transaction_timeout.total_seconds()
+        while self._producer.flush(_STEP_SECONDS):
+            if time.monotonic() > deadline:
+                raise self._failures.unreachable("records", "timed out")
+        self._check("records")
+
+    def _until(self, seconds: float, what: str, call: Callable[[float], None]) -> None:
+        """Repeats a call of the transactional client until it has ended; each continues the one before."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                call(_STEP_SECONDS)
+            except confluent_kafka.KafkaException as error:  # noqa: PERF203 - each call waits
+                failed = error.args[0]
+                self._producer.poll(0)
+                if what == "init_transactions":
+                    self._broker_errors.raise_if_hopeless()
+                if failed.retriable() and not failed.txn_requires_abort() and time.monotonic() < deadline:
+                    continue
+                raise self._failure(failed, what) from None
+            else:
+                self._broker_errors.forget()
+                return
+
+    def _check(self, what: str) -> None:
+        if self._failed is None:
+            return
+        if self._sink.delivery_guarantee == "none" and not self._failed.fatal():
+            self._failed = None
+            return
+        raise self._failure(self._failed, what)
+
+    def _failure(self, error: confluent_kafka.KafkaError, what: str) -> Exception:
+        self._producer.poll(0)
+        # A later error often only says that an earlier one was fatal, or that a record of the transaction failed.
+        return self._failures.error(error if self._failed is None else self._failed, what, self.age)
+
+    def _on_error(self, error: confluent_kafka.KafkaError) -> None:
+        if error.fatal():
+            self._failed = error
+        else:
+            self._broker_errors.add(error)
+
+    def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is None:
+            return
+        self.undelivered += 1
+        # What is purged failed with the transaction, not the other way round.
+        if self._failed is None and error.name() not in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+            self._failed = error
+            self._failures.note(message)

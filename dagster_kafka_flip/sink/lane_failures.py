@@ -1,0 +1,181 @@
+"""Errors of a lane's producer: what failed, what is visible of it, and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import (
+    ClusterAccessError,
+    ClusterUnreachableError,
+    ConfigurationError,
+    PublishFailedError,
+    SinkFencedError,
+    TopicNotFoundError,
+    TransactionTimedOutError,
+    UnpublishableRowError,
+)
+
+if TYPE_CHECKING:
+    import confluent_kafka
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.source.broker_errors import BrokerErrors
+    from dagster_kafka_flip.source.connection import KafkaConnection
+
+_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"})
+_TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"})
+_UNREACHABLE = frozenset(
+    {
+        "_TRANSPORT",
+        "_TIMED_OUT",
+        "_MSG_TIMED_OUT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT_QUEUE",
+        "REQUEST_TIMED_OUT",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
+        "NOT_ENOUGH_REPLICAS",
+    }
+)
+_RIGHTS = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "WRITE and DESCRIBE on the transactional id {id}",
+    "TOPIC_AUTHORIZATION_FAILED": "WRITE on the topics {topic} and {progress}",
+    "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE on the cluster",
+}
+
+
+def is_too_large(error: confluent_kafka.KafkaError) -> bool:
+    """Whether a record is larger than the producer or the topic allows."""
+    return error.name() in _TOO_LARGE
+
+
+class LaneFailures:
+    """Creates the errors of one lane.
+
+    Args:
+        connection: How the brokers are reached.
+        sink: The sink.
+        lane: The lane's number.
+        broker_errors: Errors about brokers since the last answer.
+    """
+
+    def __init__(self, connection: KafkaConnection, sink: KafkaSink, lane: int, broker_errors: BrokerErrors) -> None:
+        self._connection, self._sink = connection, sink
+        self._id = sink.transactional_id(lane)
+        self._broker_errors = broker_errors
+        self._record = ""
+        self._invisible = (
+            "Readers of committed records see nothing of the open transaction"
+            if sink.delivery_guarantee == "exactly_once"
+            else "Records since the last progress may be there, and are published again by the next run"
+        )
+
+    def note(self, message: confluent_kafka.Message) -> None:
+        """Takes the first record that was not delivered, for the message."""
+        size = len(message.key() or b"") + len(message.value() or b"")
+        self._record = f"{message.topic()}-{message.partition()}, key {shown(message.key())}, {size} bytes"
+
+    def error(self, error: confluent_kafka.KafkaError, what: str, age: float) -> KafkaFlipError:  # noqa: PLR0911
+        """Creates the error about a failed call or delivery.
+
+        Args:
+            error: librdkafka's error.
+            what: What failed.
+            age: Seconds since the transaction began.
+        """
+        name, limit = error.name(), self._sink.transaction_timeout.total_seconds()
+        where = f"Kafka at {self._connection.bootstrap_servers}"
+        if name in _FENCED:
+            # The brokers fence a producer whose transaction they timed out, too.
+            if age >= limit:
+                return self._timed_out(age)
+            return SinkFencedError(
+                f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
+                f"{self._id} ({name}). {self._invisible}. The other run publishes on; if there should be none, find "
+                "who else uses this transactional_id_prefix"
+            )
+        if name in _RIGHTS:
+            right = _RIGHTS[name].format(id=self._id, topic=self._sink.topic, progress=self._sink.progress_name)
+            return ClusterAccessError(
+                f"{where} refuses {self._connection.user} {what} ({name}). {self._invisible}. Grant {right}, then run "
+                "again"
+            )
+        if name == "INVALID_TRANSACTION_TIMEOUT":
+            return ConfigurationError(
+                f"transaction_timeout is {limit:g} s, which is more than {where} allows (transaction.max.timeout.ms, "
+                "15 minutes by default). Nothing was published. Shorten it, or raise the brokers' setting"
+            )
+        if name in _TOO_LARGE:
+            return UnpublishableRowError(
+                f"a record is larger than the topic allows: {self._record or self._sink.topic}. {self._invisible}. "
+                "Raise max.message.bytes of the topic, or leave out columns of the value"
+            )
+        if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+            return TopicNotFoundError(
+                f"{what}: the topic or topic partition does not exist on {where} "
+                f"({self._record or self._sink.topic}). {self._invisible}. Create the topic, or correct it"
+            )
+        if name == "_TIMED_OUT" and age >= limit and self._broker_errors.last is None:
+            return self._timed_out(age)
+        if name in _UNREACHABLE:
+            return self.unreachable(what, error.str())
+        return PublishFailedError(
+            f"{where} failed {what} of the lane {self._id}: {name}: {error.str()}. {self._invisible}. Run again; if "
+            "that fails too, the brokers' logs tell more"
+        )
+
+    def unreachable(self, what: str, said: str) -> ClusterUnreachableError:
+        """Creates the error about brokers that do not answer.
+
+        Args:
+            what: What failed.
+            said: librdkafka's reason, unless a broker had an error.
+        """
+        return ClusterUnreachableError(
+            f"Kafka at {self._connection.bootstrap_servers} did not take {what} of the lane {self._id} in time: "
+            f"{self._broker_errors.reason(said)}. {self._invisible}. Check the brokers and the network, then run again"
+        )
+
+    def too_large(self, row: str, topic: str, size: int) -> UnpublishableRowError:
+        """Creates the error about a record that the producer does not take.
+
+        Args:
+            row: The row.
+            topic: The topic.
+            size: Bytes of key and value.
+        """
+        return UnpublishableRowError(
+            f"{row}: the record of {size} bytes for the topic {topic} is larger than message.max.bytes of the producer "
+            f'(1000000 by default). {self._invisible}. Set properties={{"message.max.bytes": "..."}} of the KafkaSink, '
+            "and max.message.bytes of the topic, or leave out columns of the value"
+        )
+
+    def rejected(self, error: confluent_kafka.KafkaError) -> ConfigurationError:
+        """Creates the error about settings that librdkafka does not take; it does not show values."""
+        text = re.sub(r'value "[^"]*"', 'value "..."', error.str())
+        return ConfigurationError(f"librdkafka rejects the settings of the sink's producer: {text}")
+
+    def _timed_out(self, age: float) -> TransactionTimedOutError:
+        limit = self._sink.transaction_timeout.total_seconds()
+        return TransactionTimedOutError(
+            f"the transaction of {self._id} was open for {age:.0f} s, and transaction_timeout is {limit:g} s, so the "
+            f"brokers aborted it. {self._invisible}. Run again; raise transaction_timeout, or lower "
+            "max_records_per_batch or max_bytes_per_batch of the limits"
+        )
+
+
+def shown(key: bytes | str | None) -> str:
+    """A record's key for messages, shortened.
+
+    Args:
+        key: The key.
+    """
+    if key is None:
+        return "null"
+    text = key if isinstance(key, str) else bytes(key).decode(errors="backslashreplace")
+    return repr(text if len(text) <= 100 else f"{text[:100]}...")  # noqa: PLR2004

@@ -1,0 +1,187 @@
+"""Progress: what one lane of a sink has published, as its record in the progress topic says it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import SinkProgressError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MARK = "dagster-kafka-flip-sink"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a sink started.
+
+    Attributes:
+        version: The last table version that is not published, or the version of the snapshot.
+        snapshot: Whether all rows of this version are published, before the changes of later ones.
+    """
+
+    version: int
+    snapshot: bool
+
+    @property
+    def before(self) -> int:
+        """The version that counts as published before the first record."""
+        return self.version - 1 if self.snapshot else self.version
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one lane has published.
+
+    Attributes:
+        lane: The lane's number.
+        lanes: The number of lanes.
+        table: The table, for messages.
+        table_id: Delta's id of the table.
+        origin: Where the sink started.
+        version: All of the lane's rows up to this table version are published.
+        rows: Number of rows published of the next version, in the sink's order.
+        columns: The table's columns that the last rows were serialized with.
+        settings: The sink's settings that decide lane and order of a row.
+    """
+
+    lane: int
+    lanes: int
+    table: str
+    table_id: str
+    origin: Origin
+    version: int
+    rows: int
+    columns: tuple[str, ...]
+    settings: str
+
+    def to_bytes(self) -> bytes:
+        """Serializes the progress for the progress topic."""
+        return json.dumps(
+            {
+                _MARK: _VERSION,
+                "lane": self.lane,
+                "lanes": self.lanes,
+                "table": self.table,
+                "table_id": self.table_id,
+                "origin": {"version": self.origin.version, "snapshot": self.origin.snapshot},
+                "version": self.version,
+                "rows": self.rows,
+                "columns": self.columns,
+                "settings": self.settings,
+            },
+            ensure_ascii=False,
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, record: bytes, where: str) -> Progress:
+        """Reads the result of `to_bytes`.
+
+        Args:
+            record: The record's value.
+            where: Its topic partition and offset, for messages.
+
+        Raises:
+            SinkProgressError: Another program, or another version of this one, wrote the record.
+        """
+        try:
+            document: dict[str, Any] = json.loads(record)
+            if document[_MARK] != _VERSION:
+                msg = (
+                    f"{where}: the progress has version {document[_MARK]}, but this package knows version {_VERSION}. "
+                    "Nothing was published. Update dagster-kafka-flip"
+                )
+                raise SinkProgressError(msg)
+            origin = document["origin"]
+            return cls(
+                lane=int(document["lane"]),
+                lanes=int(document["lanes"]),
+                table=str(document["table"]),
+                table_id=str(document["table_id"]),
+                origin=Origin(int(origin["version"]), bool(origin["snapshot"])),
+                version=int(document["version"]),
+                rows=int(document["rows"]),
+                columns=tuple(document["columns"]),
+                settings=str(document["settings"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            msg = (
+                f"{where}: the record is not a sink's progress. Nothing was published. The progress topic must belong "
+                "to one sink alone: set another progress_topic"
+            )
+            raise SinkProgressError(msg) from error
+
+
+def check_lanes(found: Mapping[int, Progress], prefix: str, lanes: int) -> None:
+    """Checks that a sink still has the number of lanes that it had.
+
+    Args:
+        found: Progress by lane.
+        prefix: The transactional id prefix.
+        lanes: The sink's number of lanes.
+
+    Raises:
+        SinkProgressError: It had another number.
+    """
+    for progress in found.values():
+        if progress.lanes != lanes:
+            msg = (
+                f"the sink {prefix} has published with {progress.lanes} lanes up to table version {progress.version}, "
+                f"but lanes is {lanes} now: keys would change lanes, and rows would be lost or doubled. Nothing was "
+                f"published. Set lanes={progress.lanes}; or publish under another transactional_id_prefix, whose "
+                "DeltaSource starts where this sink ends"
+            )
+            raise SinkProgressError(msg)
+
+
+def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id: str) -> None:
+    """Checks that a sink still publishes the table that it published.
+
+    Args:
+        found: Progress by lane.
+        prefix: The transactional id prefix.
+        table: The table.
+        table_id: Delta's id of it.
+
+    Raises:
+        SinkProgressError: It published another table.
+    """
+    for progress in found.values():
+        if progress.table_id != table_id:
+            msg = (
+                f"the sink {prefix} has published the table {progress.table} (id {progress.table_id}) up to version "
+                f"{progress.version}, but {table} has the id {table_id}: it is another table, or was created again. "
+                "Nothing was published. Correct the table; or publish it under another transactional_id_prefix"
+            )
+            raise SinkProgressError(msg)
+
+
+def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> None:
+    """Checks, in the middle of a version, that the rest would be published in the same order and lanes.
+
+    Args:
+        found: Progress of all lanes.
+        prefix: The transactional id prefix.
+        settings: The sink's settings that decide lane and order of a row.
+
+    Raises:
+        SinkProgressError: The settings have changed.
+    """
+    for progress in found:
+        if progress.settings != settings:
+            msg = (
+                f"the sink {prefix} has published table version {progress.version + 1} in part (lane {progress.lane}: "
+                f"{progress.rows} rows) with other settings of key, value, headers, timestamp, topic, partition, "
+                "deletes or content: the rest would not follow in the same order. Nothing was published. Set them back "
+                "for one run, which publishes the version to its end; then change them"
+            )
+            raise SinkProgressError(msg)
+
+
+def are_even(found: Sequence[Progress]) -> bool:
+    """Whether all lanes are at the end of the same version."""
+    return len({progress.version for progress in found}) == 1 and not any(progress.rows for progress in found)

@@ -1,0 +1,280 @@
+"""Publication: the lanes of one run, its batches, and their commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dagster_kafka_flip.errors import SinkProgressError, UnpublishableRowError
+from dagster_kafka_flip.sink.batches import Batches
+from dagster_kafka_flip.sink.lane import Lane
+from dagster_kafka_flip.sink.lane_failures import shown
+from dagster_kafka_flip.sink.progress import Progress, are_even, check_lanes, check_settings, check_table
+from dagster_kafka_flip.sink.read_failures import reading
+from dagster_kafka_flip.sink.record_places import RecordPlaces
+from dagster_kafka_flip.sink.result import PublishResult
+from dagster_kafka_flip.sink.row_stream import RowStream
+from dagster_kafka_flip.sink.segments import Segment, plan_segments
+from dagster_kafka_flip.sink.table_rows import SegmentRows, TableRow, settings_text
+
+if TYPE_CHECKING:
+    import logging
+
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.sink.delta_source import DeltaSource
+    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.progress_topic import ProgressTopic
+    from dagster_kafka_flip.sink.table_versions import TableVersions
+    from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.limits import Limits
+
+# Longest wait for rows before the clock of the open transaction is looked at.
+_LOOK_SECONDS = 1.0
+
+
+class Publication:
+    """One run's way from progress to progress. `run` may be repeated after a failure: it begins with what is committed.
+
+    Args:
+        spark: The session to read with.
+        source: What to publish.
+        sink: Where to.
+        connection: Kafka connection.
+        topic: The progress topic.
+        versions: The table's versions, as the run planned with.
+        limits: Limits of batches and of the run.
+        log: The log.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: DeltaSource,
+        sink: KafkaSink,
+        connection: KafkaConnection,
+        topic: ProgressTopic,
+        versions: TableVersions,
+        limits: Limits,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self._spark, self._source, self._sink, self._connection = spark, source, sink, connection
+        self._topic, self._versions, self._limits, self._log = topic, versions, limits, log
+        self._settings = settings_text(source, sink)
+        self._folds = source.content == "changes" and sink.deletes == "tombstone"
+        # Half of the time is left for the commit.
+        self._longest = sink.transaction_timeout.total_seconds() / 2
+        self._lanes: list[Lane] = []
+        self._committed: list[Progress] = []
+        # Of each lane: what its open transaction holds, and the progress that a commit without an answer had.
+        self._open: list[_Tally] = []
+        self._tried: dict[int, Progress] = {}
+        self._done = _Tally()
+        self._batches = 0
+        self._first: int | None = None
+        self._undelivered = 0
+
+    def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
+        """Publishes all rows up to a version, or up to the limits of the run.
+
+        Args:
+            last: The last version.
+            cluster: The cluster.
+            tag: Tag of the run's Spark jobs.
+
+        Raises:
+            KafkaFlipError: Something failed; what is committed stays.
+        """
+        self._lanes = [Lane(self._connection, self._sink, number) for number in range(self._sink.lanes)]
+        try:
+            for lane in self._lanes:
+                lane.open()
+            self._committed = self._owned_progress()
+            self._settle()
+            origin = self._committed[0].origin
+            segments = plan_segments(self._committed, origin, last)
+            self._check(segments)
+            places = RecordPlaces(cluster, self._sink)
+            for segment in segments:
+                self._log.info("publishing %s of %s", segment, self._source)
+                if not self._publish(segment, places, tag):
+                    return
+        finally:
+            for lane in self._lanes:
+                self._undelivered += lane.undelivered
+                lane.close()
+
+    def result(self, planned: int, spark_seconds: float, seconds: float) -> PublishResult:
+        """What all calls of `run` published together.
+
+        Args:
+            planned: The last version of the plan.
+            spark_seconds: Seconds until Spark was there.
+            seconds: Seconds of the run so far.
+        """
+        last = min(progress.version for progress in self._committed)
+        return PublishResult(
+            table=str(self._source),
+            table_id=self._versions.table_id,
+            topic=self._sink.topic,
+            first_version=self._first,
+            last_version=last,
+            newest_version=self._versions.newest,
+            rows_left=last < planned,
+            batches=self._batches,
+            records=self._done.records,
+            tombstones=self._done.tombstones,
+            bytes=self._done.bytes,
+            undelivered=self._undelivered,
+            spark_seconds=spark_seconds,
+            seconds=seconds,
+        )
+
+    def _owned_progress(self) -> list[Progress]:
+        """The progress of all lanes, which only this run can change now; lanes without one get it."""
+        sink, versions = self._sink, self._versions
+        found = self._topic.read(is_owner=sink.delivery_guarantee == "exactly_once")
+        check_lanes(found, sink.transactional_id_prefix, sink.lanes)
+        check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
+        for progress in found.values():
+            if progress.version > versions.newest:
+                msg = (
+                    f"the sink {sink.transactional_id_prefix} has published {self._source} up to version "
+                    f"{progress.version}, but its newest version is {versions.newest}: an older copy of the table was "
+                    "put back. Nothing was published. Publish it under another transactional_id_prefix"
+                )
+                raise SinkProgressError(msg)
+        # A run may have died between the first commits of two lanes: all start where the first one did.
+        origin = next(iter(found.values())).origin if found else versions.origin()
+        for lane in self._lanes:
+            if lane.number not in found:
+                begun = Progress(
+                    lane=lane.number,
+                    lanes=sink.lanes,
+                    table=str(self._source),
+                    table_id=versions.table_id,
+                    origin=origin,
+                    version=origin.before,
+                    rows=0,
+                    columns=(),
+                    settings=self._settings,
+                )
+                lane.commit(begun)
+                found[lane.number] = begun
+        lanes = [found[number] for number in range(sink.lanes)]
+        if not are_even(lanes):
+            check_settings(lanes, sink.transactional_id_prefix, self._settings)
+        return lanes
+
+    def _settle(self) -> None:
+        """Counts what was committed although the answer did not come, and forgets what was not."""
+        for number, tried in self._tried.items():
+            if self._committed[number] == tried:
+                self._done = self._done.plus(self._open[number])
+        self._tried.clear()
+        self._open = [_Tally() for _ in self._lanes]
+
+    def _check(self, segments: list[Segment]) -> None:
+        changes = [segment for segment in segments if not segment.is_snapshot]
+        if changes:
+            self._versions.check_there(changes[0].first, changes[-1].last)
+            self._versions.check_feed()
+
+    def _publish(self, segment: Segment, places: RecordPlaces, tag: str) -> bool:
+        """Publishes a segment; whether the run goes on."""
+        with reading(self._versions, segment):
+            read = SegmentRows(self._spark, self._source, self._sink, segment)
+            batches = Batches(self._committed, folds=self._folds)
+            step = _Step(batches, read.columns, places)
+            with RowStream(self._spark, read.rows, tag) as stream:
+                for chunk in stream.chunks(_LOOK_SECONDS):
+                    if not all(self._take(TableRow(*each), step) for each in chunk) or not self._look(step):
+                        return False
+        self._end_version(segment.last + 1, step)
+        return self._commit(step)
+
+    def _take(self, row: TableRow, step: _Step) -> bool:
+        """Publishes a row; whether the run goes on."""
+        if row.version != step.batches.version:
+            self._end_version(row.version, step)
+            # A small version is not torn apart: it waits for the next batch if this one is half full.
+            if self._is_full(0.5) and not self._commit(step):
+                return False
+        for taken in step.batches.take(row):
+            self._write(taken, step.places)
+        return not self._is_full(1.0) or self._commit(step)
+
+    def _is_full(self, share: float) -> bool:
+        most, size = self._limits.max_records_per_batch, self._limits.max_bytes_per_batch
+        return (most is not None and sum(each.records for each in self._open) >= most * share) or (
+            size is not None and sum(each.bytes for each in self._open) >= size * share
+        )
+
+    def _end_version(self, following: int, step: _Step) -> None:
+        for held in step.batches.turn_to(following):
+            self._write(held, step.places)
+
+    def _look(self, step: _Step) -> bool:
+        """Takes the brokers' answers, and commits what has been open long enough; whether the run goes on."""
+        for lane in self._lanes:
+            lane.serve()
+        return max(lane.age for lane in self._lanes) < self._longest or self._commit(step)
+
+    def _write(self, row: TableRow, places: RecordPlaces) -> None:
+        key = None if row.key is None else bytes(row.key)
+        value = None if row.value is None else bytes(row.value)
+        where = f"version {row.version} of {self._source}, key {shown(key)}"
+        if row.value is None and self._sink.deletes == "tombstone" and key is None:
+            msg = (
+                f"{where}: a deleted row has a null key, and Kafka can't delete a record without a key. Readers of "
+                "committed records see nothing of the open transaction. Use a key that is never null, or "
+                'deletes="row"'
+            )
+            raise UnpublishableRowError(msg)
+        topic, partition = places.of(row, key, value, where)
+        self._lanes[row.lane].write(
+            topic, key, value, partition, places.time(row, where), places.headers(row, where), row=where
+        )
+        self._open[row.lane].add(key, value)
+        if self._first is None or row.version < self._first:
+            self._first = row.version
+
+    def _commit(self, step: _Step) -> bool:
+        """Commits each lane's transaction with its progress; whether the run may do another batch."""
+        now = step.batches.progress(step.columns, self._settings)
+        moved = False
+        for lane, progress in zip(self._lanes, now, strict=True):
+            before = self._committed[lane.number]
+            if (progress.version, progress.rows) != (before.version, before.rows):
+                self._tried[lane.number] = progress
+                lane.commit(progress)
+                del self._tried[lane.number]
+                self._committed[lane.number] = progress
+                self._done, self._open[lane.number] = self._done.plus(self._open[lane.number]), _Tally()
+                moved = True
+        self._batches += moved
+        self._log.info("committed: version %d", min(progress.version for progress in self._committed))
+        return self._limits.max_batches is None or self._batches < self._limits.max_batches
+
+
+class _Step(NamedTuple):
+    """What is done with the rows of one segment."""
+
+    batches: Batches
+    columns: tuple[str, ...]
+    places: RecordPlaces
+
+
+class _Tally:
+    """Numbers of records."""
+
+    def __init__(self, records: int = 0, tombstones: int = 0, size: int = 0) -> None:
+        self.records, self.tombstones, self.bytes = records, tombstones, size
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        self.records += 1
+        self.tombstones += value is None
+        self.bytes += len(key or b"") + len(value or b"")
+
+    def plus(self, other: _Tally) -> _Tally:
+        return _Tally(self.records + other.records, self.tombstones + other.tombstones, self.bytes + other.bytes)

@@ -1,0 +1,158 @@
+"""publish(): one bounded run of one sink, from its progress to the table's newest version. Independent of Dagster."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.interrupts import keep_interrupts
+from dagster_kafka_flip.settings.arguments import check_options, expect
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.progress import are_even, check_lanes, check_table
+from dagster_kafka_flip.sink.progress_topic import ProgressTopic
+from dagster_kafka_flip.sink.publication import Publication
+from dagster_kafka_flip.sink.result import PublishResult
+from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.log_line import facts
+from dagster_kafka_flip.table.retries import retries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.sink.progress import Progress
+
+_logger = logging.getLogger(__name__)
+
+
+@check_options(inside={"source": DeltaSource, "sink": KafkaSink, "limits": Limits})
+def publish(
+    source: DeltaSource,
+    sink: KafkaSink,
+    *,
+    spark: Callable[[], SparkSession],
+    connection: KafkaConnection,
+    limits: Limits | None = None,
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
+) -> PublishResult:
+    """Publishes a Delta table's changes to a topic, from the sink's progress to the newest version, exactly once.
+
+    Args:
+        source: The table, and what to publish of it.
+        sink: The topic, the guarantee, and how a row becomes a record.
+        spark: Returns a Spark session; only called if something may be new.
+        connection: Kafka connection.
+        limits: Limits of transactions and runs, in rows and bytes. `spread` has no effect. Default: half of the sink's
+            transaction_timeout limits a transaction.
+        logger: Logger for each step. Default: this module's.
+
+    Returns:
+        The run's result.
+
+    Raises:
+        KafkaFlipError: The run failed; see the classes in `dagster_kafka_flip.errors`.
+    """
+    expect("source", source, DeltaSource, 'DeltaSource(table="lake/orders")')
+    expect("sink", sink, KafkaSink, 'KafkaSink(topic="orders", transactional_id_prefix="orders")')
+    expect("connection", connection, KafkaConnection, 'KafkaConnection(bootstrap_servers="localhost:9092")')
+    if limits is not None:
+        expect("limits", limits, Limits, "Limits(max_records_per_batch=100_000)")
+    if not callable(spark):
+        msg = "spark: expected a function that returns a Spark session, such as spark=lambda: session"
+        raise ConfigurationError(msg)
+    sink.check_content(source.content)
+    with contextlib.closing(KafkaCluster(connection)) as cluster:
+        return _Run(source, sink, connection, cluster, limits or Limits(), logger or _logger).run(spark)
+
+
+class _Run:
+    def __init__(
+        self,
+        source: DeltaSource,
+        sink: KafkaSink,
+        connection: KafkaConnection,
+        cluster: KafkaCluster,
+        limits: Limits,
+        log: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        self._source, self._sink, self._connection = source, sink, connection
+        self._cluster, self._limits, self._log = cluster, limits, log
+        self._topic = ProgressTopic(cluster, sink)
+        self._begun = time.monotonic()
+
+    def run(self, spark: Callable[[], SparkSession]) -> PublishResult:
+        source, sink = self._source, self._sink
+        self._cluster.describe_topics([sink.topic])
+        self._topic.prepare()
+        # Not yet the owner, so this may be outdated. It only tells that there is nothing to do: progress never goes
+        # back.
+        found = self._topic.read(is_owner=False)
+        check_lanes(found, sink.transactional_id_prefix, sink.lanes)
+        idle = self._idle(found)
+        if idle is not None:
+            return idle
+        keep_interrupts()
+        self._log.info("starting Spark")
+        begun = time.monotonic()
+        session = spark()
+        spark_seconds = time.monotonic() - begun
+        versions = TableVersions(session, source)
+        check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
+        last = versions.last()
+        publication = Publication(
+            session, source, sink, self._connection, self._topic, versions, self._limits, self._log
+        )
+        tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
+        for attempt in retries(self._log, "publishing"):
+            with attempt:
+                publication.run(last, self._cluster, tag)
+        result = publication.result(last, spark_seconds, time.monotonic() - self._begun)
+        self._log.info(
+            "published: %s",
+            facts(
+                table=str(source),
+                topic=sink.topic,
+                first_version=result.first_version,
+                last_version=result.last_version,
+                lag_versions=result.lag_versions,
+                records=result.records,
+                bytes=result.bytes,
+                batches=result.batches,
+                seconds=result.seconds,
+            ),
+        )
+        return result
+
+    def _idle(self, found: dict[int, Progress]) -> PublishResult | None:
+        """The result, if all lanes have published all that there is, as far as that can be told without Spark."""
+        lanes = list(found.values())
+        local = local_version(self._source)
+        if local is None or len(lanes) < self._sink.lanes or not are_even(lanes):
+            return None
+        newest, table_id = local
+        if any(progress.table_id != table_id for progress in lanes):
+            return None
+        stop = self._source.stop
+        wanted = newest if stop is None else stop
+        # A progress beyond the table, or a stop beyond it, is an error that is found with Spark.
+        if not wanted <= lanes[0].version <= newest:
+            return None
+        self._log.info("nothing new in %s: version %d is published", self._source, newest)
+        return PublishResult(
+            table=str(self._source),
+            table_id=table_id,
+            topic=self._sink.topic,
+            first_version=None,
+            last_version=lanes[0].version,
+            newest_version=newest,
+            seconds=time.monotonic() - self._begun,
+        )

@@ -1,0 +1,46 @@
+"""Errors of reading a table's versions: what Spark says when they are gone or have no change data."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.table.spark_error import is_sparks_own
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from dagster_kafka_flip.sink.segments import Segment
+    from dagster_kafka_flip.sink.table_versions import TableVersions
+
+_NO_FEED = re.compile(r"DELTA_MISSING_CHANGE_DATA|DELTA_CHANGE_TABLE_FEED_DISABLED|change data was not recorded")
+_GONE = re.compile(
+    r"DELTA_CHANGE_DATA_FILE_NOT_FOUND|DELTA_FILE_NOT_FOUND|FILE_NOT_EXIST|FileNotFoundException"
+    r"|DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_NO_RECREATABLE_HISTORY_FOUND|VersionNotFound"
+    r"|DELTA_CANNOT_FIND_VERSION|DELTA_VERSION_NOT_FOUND|Cannot time travel"
+)
+
+
+@contextlib.contextmanager
+def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
+    """Translates errors of Spark that mean that versions are gone, or have no change data.
+
+    Args:
+        versions: The table's versions.
+        segment: What is read.
+
+    Raises:
+        VersionsGoneError: Files of the versions are gone.
+        ChangeDataFeedError: The table recorded no changes in them.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_sparks_own(error):
+            raise
+        if _NO_FEED.search(str(error)):
+            raise versions.no_feed(f"had no change data feed in {segment}") from error
+        if _GONE.search(str(error)):
+            raise versions.gone(segment.first, segment.last, "files of them are gone (VACUUM)") from error
+        raise

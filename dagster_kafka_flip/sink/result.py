@@ -1,0 +1,47 @@
+"""PublishResult: what a run published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """What a run published.
+
+    Attributes:
+        table: The table.
+        table_id: Delta's id of the table.
+        topic: The topic.
+        first_version: The first table version that the run published, or the rest of it; None if there was nothing new.
+        last_version: All versions up to this one are published.
+        newest_version: The table's newest version when the run planned.
+        rows_left: Whether a limit ended the run before the planned version.
+        batches: Number of batches: on each lane a transaction with its progress.
+        records: Number of records, without progress records.
+        tombstones: How many of them are tombstones.
+        bytes: Bytes of their keys and values.
+        undelivered: Records that no broker took, under the guarantee `"none"`.
+        spark_seconds: Seconds until Spark was there; None if it was not needed.
+        seconds: Seconds of the whole run.
+    """
+
+    table: str
+    table_id: str
+    topic: str
+    first_version: int | None
+    last_version: int
+    newest_version: int
+    rows_left: bool = False
+    batches: int = 0
+    records: int = 0
+    tombstones: int = 0
+    bytes: int = 0
+    undelivered: int = 0
+    spark_seconds: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def lag_versions(self) -> int:
+        """Number of table versions, up to the newest, that are not published yet."""
+        return max(0, self.newest_version - self.last_version)

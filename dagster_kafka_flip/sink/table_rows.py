@@ -1,0 +1,227 @@
+"""Table rows as records: one query for a segment, in an order that each run repeats."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
+from dagster_kafka_flip.sink.serializers import type_of
+from dagster_kafka_flip.table.sql import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.sink.delta_source import DeltaSource
+    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.segments import Segment
+
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+_FEED_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+# What becomes of a key comes behind what becomes of its earlier row. In an overwrite one version deletes and inserts
+# a key; in an update one row may take over the key that another leaves.
+DELETE, PREVIOUS, UPDATED, INSERT = range(4)
+_RANKS = {"delete": DELETE, "update_preimage": PREVIOUS, "update_postimage": UPDATED, "insert": INSERT}
+
+
+class TableRow(NamedTuple):
+    """One row of a segment, serialized.
+
+    Attributes:
+        version: The table version of the change.
+        rank: What the change is: DELETE, PREVIOUS, UPDATED or INSERT.
+        key: The record's key.
+        value: The record's value.
+        lane: The lane.
+        topic: The record's topic; None for the sink's.
+        partition: The record's topic partition; None for the partitioner's.
+        timestamp_ms: The record's time; None for the time of publication.
+        headers: Names and values.
+    """
+
+    version: int
+    rank: int
+    key: bytes | None
+    value: bytes | None
+    lane: int
+    topic: str | None
+    partition: int | None
+    timestamp_ms: int | None
+    headers: list[tuple[str, bytes | None]] | None
+
+
+def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
+    """The settings that decide lane and order of rows, for comparison with another run's.
+
+    Args:
+        source: What is published.
+        sink: Where to.
+    """
+    serializers = {
+        name: None if each is None else [type(each).__name__, each.model_dump(mode="json")]
+        for name, each in (("key", sink.key), ("value", sink.value))
+    }
+    columns = [sink.headers, sink.timestamp, sink.topic_column, sink.partition_column]
+    return json.dumps([serializers, columns, sink.deletes, source.content, source.skip_change_commits])
+
+
+class SegmentRows:
+    """The rows of one segment, as a lazy DataFrame of `TableRow`.
+
+    Args:
+        spark: The session to read with.
+        source: What to publish.
+        sink: Where to.
+        segment: The versions.
+
+    Attributes:
+        columns: The table's columns that the rows are serialized with.
+        rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
+
+    Raises:
+        ConfigurationError: A column of the sink does not exist, or has a wrong type.
+        NotAppendedError: A commit of the segment updated or deleted rows, but appended rows are wanted.
+        SinkProgressError: A column that a version was published with in part is gone.
+    """
+
+    def __init__(self, spark: SparkSession, source: DeltaSource, sink: KafkaSink, segment: Segment) -> None:
+        self._spark, self._source, self._sink, self._segment = spark, source, sink, segment
+        changes = self._changes()
+        self.columns = tuple(name for name in changes.columns if name not in _FEED_COLUMNS)
+        if segment.columns is not None:
+            gone = [name for name in segment.columns if name not in self.columns]
+            if gone:
+                msg = (
+                    f"the sink {sink.transactional_id_prefix} has published {segment} of {source} in part, with the "
+                    f"column {gone[0]}, which the table no longer has. Nothing was published. Add the column again, or "
+                    "publish under another transactional_id_prefix"
+                )
+                raise SinkProgressError(msg)
+            self.columns = segment.columns
+        self.rows = self._serialized(changes)
+
+    def _changes(self) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        segment, target = self._segment, self._source.target
+        reader = self._spark.read.format("delta")
+        if segment.is_snapshot:
+            reader = reader.option("versionAsOf", segment.last)
+        else:
+            reader = (
+                reader.option("readChangeFeed", "true")
+                .option("startingVersion", segment.first)
+                .option("endingVersion", segment.last)
+            )
+        found = reader.load(target.location) if target.is_path else reader.table(target.identifier)
+        if segment.is_snapshot:
+            return found.select(
+                "*",
+                f.lit("insert").alias(CHANGE_TYPE),
+                f.lit(segment.last).cast("long").alias(COMMIT_VERSION),
+                f.lit(None).cast("timestamp").alias(COMMIT_TIMESTAMP),
+            )
+        return self._wanted(found)
+
+    def _wanted(self, changes: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        kind = f.col(CHANGE_TYPE)
+        content = self._source.content
+        if content == "all_images":
+            return changes
+        if content == "changes":
+            # Tombstones need the previous keys: an update may change the key.
+            return changes if self._sink.deletes == "tombstone" else changes.where(kind != "update_preimage")
+        changed = [row[0] for row in changes.where(kind != "insert").select(COMMIT_VERSION).distinct().collect()]
+        if changed and not self._source.skip_change_commits:
+            which = ", ".join(map(str, sorted(changed)[:5])) + (" ..." if len(changed) > 5 else "")  # noqa: PLR2004
+            msg = (
+                f"version {which} of the table {self._source} updated or deleted rows, which appended rows can't "
+                'tell. Nothing of the versions was published. Set content="changes" of the DeltaSource to publish '
+                "updates and deletes, or skip_change_commits=True to leave out these commits"
+            )
+            raise NotAppendedError(msg)
+        return changes.where(~f.col(COMMIT_VERSION).isin(changed)) if changed else changes
+
+    def _serialized(self, changes: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        sink, schema = self._sink, changes.schema
+        kind = f.col(CHANGE_TYPE)
+        rank = f.lit(None).cast("int")
+        for name, number in _RANKS.items():
+            rank = f.when(kind == name, f.lit(number)).otherwise(rank)
+        key = f.lit(None).cast("binary") if sink.key is None else sink.key.encode(schema, self.columns)
+        shows_kind = self._source.content == "all_images" or (
+            self._source.content == "changes" and sink.deletes == "row"
+        )
+        value = sink.value.encode(schema, (*self.columns, CHANGE_TYPE) if shows_kind else self.columns)
+        if self._source.content != "appended_rows" and sink.deletes == "tombstone":
+            no_value = ["delete"] if self._source.content == "all_images" else ["delete", "update_preimage"]
+            value = f.when(kind.isin(no_value), f.lit(None).cast("binary")).otherwise(value)
+        rows = changes.select(
+            f.col(COMMIT_VERSION).alias("version"),
+            rank.alias("rank"),
+            key.alias("key"),
+            value.alias("value"),
+            *self._places(schema),
+        )
+        # Without a key, equal values share a lane.
+        lane = f.pmod(f.xxhash64(f.coalesce("key", "value")), f.lit(sink.lanes)).cast("int")
+        return rows.withColumn("lane", lane).select(*TableRow._fields).orderBy("version", "key", "rank", *_REST)
+
+    def _places(self, schema: StructType) -> list[Column]:
+        from pyspark.sql import functions as f
+        from pyspark.sql import types as t
+
+        def column(option: str, name: str | None, kinds: Any, cast: str, otherwise: str) -> Column:
+            if name is None:
+                return f.lit(None).cast(cast)
+            kind = type_of(schema, name)
+            if not isinstance(kind, kinds):
+                msg = f"{option}: the column {name} is {kind.simpleString()}; {otherwise}"
+                raise ConfigurationError(msg)
+            return f.col(quoted(name))
+
+        sink = self._sink
+        topic = column("topic_column", sink.topic_column, t.StringType, "string", "use a string column")
+        number = column("partition_column", sink.partition_column, t.IntegralType, "int", "use an integer column")
+        time = column("timestamp", sink.timestamp, t.TimestampType, "timestamp", "use a timestamp column")
+        return [
+            topic.alias("topic"),
+            number.cast("long").alias("partition"),
+            f.unix_millis(time).alias("timestamp_ms"),
+            self._headers(schema).alias("headers"),
+        ]
+
+    def _headers(self, schema: StructType) -> Column:
+        from pyspark.sql import functions as f
+        from pyspark.sql import types as t
+
+        name = self._sink.headers
+        empty = "array<struct<key:string,value:binary>>"
+        if name is None:
+            return f.lit(None).cast(empty)
+        kind = type_of(schema, name)
+        of_text = (t.StringType, t.BinaryType)
+        if (
+            isinstance(kind, t.MapType)
+            and isinstance(kind.keyType, t.StringType)
+            and isinstance(kind.valueType, of_text)
+        ):
+            return f.map_entries(quoted(name)).cast(empty)
+        if isinstance(kind, t.ArrayType) and isinstance(kind.elementType, t.StructType):
+            parts = [field.dataType for field in kind.elementType.fields]
+            if len(parts) == 2 and isinstance(parts[0], t.StringType) and isinstance(parts[1], of_text):  # noqa: PLR2004
+                return f.col(quoted(name)).cast(empty)
+        msg = (
+            f"headers: the column {name} is {kind.simpleString()}; use array<struct<key:string,value:binary>>, as the "
+            "source reads headers, or map<string,binary>"
+        )
+        raise ConfigurationError(msg)
+
+
+_REST = ("value", "topic", "partition", "timestamp_ms", "headers")

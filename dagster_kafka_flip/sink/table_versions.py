@@ -1,0 +1,195 @@
+"""TableVersions: which versions a table has, and which of them can be published."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import (
+    ChangeDataFeedError,
+    ConfigurationError,
+    TableError,
+    VersionOutOfRangeError,
+    VersionsGoneError,
+)
+from dagster_kafka_flip.sink.progress import Origin
+from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
+from dagster_kafka_flip.table.spark_error import is_not_there
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.sink.delta_source import DeltaSource
+
+_FEED = "delta.enableChangeDataFeed"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# With these, Spark leaves out rows whose files are gone or broken, in silence.
+_SILENT = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+
+
+class TableVersions:
+    """The versions of a source's table, as of one moment.
+
+    Args:
+        spark: The session to read with.
+        source: What to publish.
+
+    Attributes:
+        newest: The newest version.
+        table_id: Delta's id of the table.
+
+    Raises:
+        TableError: The table does not exist, or its log can't be read.
+        ConfigurationError: The session leaves out missing or corrupt files.
+    """
+
+    def __init__(self, spark: SparkSession, source: DeltaSource) -> None:
+        self._spark, self._source = spark, source
+        for name in _SILENT:
+            if str(spark.conf.get(name, "false")).lower() == "true":
+                msg = f"{name} is true: Spark would leave out rows without a word. Set it to false for this session"
+                raise ConfigurationError(msg)
+        try:
+            self.newest = next(iter(commits_of(spark, source.target))).version
+            (detail,) = spark.sql(f"DESCRIBE DETAIL {source.target.identifier}").select("id", "properties").collect()
+        except (TableNotThereError, StopIteration):
+            raise self._not_there() from None
+        except Exception as error:
+            if is_not_there(error):
+                raise self._not_there() from None
+            raise
+        self.table_id = str(detail["id"])
+        self._properties: dict[str, str] = dict(detail["properties"] or {})
+
+    def _not_there(self) -> TableError:
+        return TableError(
+            f"the Delta table {self._source} does not exist. Nothing was published. Correct the table, or create it "
+            "first"
+        )
+
+    def origin(self) -> Origin:
+        """Where a sink without progress starts.
+
+        Raises:
+            VersionOutOfRangeError: The start is beyond the table.
+        """
+        start = self._source.start
+        if start == "snapshot":
+            return Origin(self.newest, snapshot=True)
+        if start == "latest":
+            return Origin(self.newest, snapshot=False)
+        if isinstance(start, datetime):
+            return Origin(self._before(start), snapshot=False)
+        # The version after the newest is where the next commit will be.
+        if start > self.newest + 1:
+            msg = (
+                f"the start, version {start}, is beyond the table {self._source}, whose newest version is "
+                f"{self.newest}. Nothing was published. Correct start of the DeltaSource"
+            )
+            raise VersionOutOfRangeError(msg)
+        return Origin(start - 1, snapshot=False)
+
+    def _before(self, time: datetime) -> int:
+        """The version before the first one that was committed at or after a time."""
+        wanted_ms = -((_EPOCH - time) // timedelta(milliseconds=1))
+        before = self.newest
+        for commit in commits_of(self._spark, self._source.target):
+            if commit.timestamp_ms is None or commit.timestamp_ms < wanted_ms:
+                break
+            before = commit.version - 1
+        return before
+
+    def last(self) -> int:
+        """The last version to publish.
+
+        Raises:
+            VersionOutOfRangeError: The stop is beyond the table.
+        """
+        stop = self._source.stop
+        if stop is not None and stop > self.newest:
+            msg = (
+                f"the stop, version {stop}, is beyond the table {self._source}, whose newest version is {self.newest}. "
+                "Nothing was published. Correct stop of the DeltaSource, or wait for the version"
+            )
+            raise VersionOutOfRangeError(msg)
+        return self.newest if stop is None else stop
+
+    def check_feed(self) -> None:
+        """Checks that the table records changes.
+
+        Raises:
+            ChangeDataFeedError: It does not.
+        """
+        if self._properties.get(_FEED, "false").lower() != "true":
+            raise self.no_feed("has no change data feed")
+
+    def no_feed(self, what: str) -> ChangeDataFeedError:
+        """Creates the error about changes that were not recorded.
+
+        Args:
+            what: What is wrong with the table.
+        """
+        return ChangeDataFeedError(
+            f"the table {self._source} {what}, which tells the changes of a version. Nothing was published. Run "
+            f"ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true): it applies to later "
+            'versions. What is there already is published by start="snapshot" under a new transactional_id_prefix'
+        )
+
+    def check_there(self, first: int, last: int) -> None:
+        """Checks that the log still has versions.
+
+        Args:
+            first: The first version.
+            last: The last version.
+
+        Raises:
+            VersionsGoneError: Log retention deleted some.
+        """
+        wanted = last
+        for commit in commits_of(self._spark, self._source.target):
+            if commit.version > wanted:
+                continue
+            if commit.version < wanted:
+                break
+            wanted -= 1
+            if wanted < first:
+                return
+        raise self.gone(first, wanted, "the table's log no longer has them (delta.logRetentionDuration)")
+
+    def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
+        """Creates the error about versions that can't be read any more.
+
+        Args:
+            first: The first of them.
+            last: The last of them.
+            why: What took them.
+        """
+        which = f"version {first}" if first == last else f"versions {first} to {last}"
+        return VersionsGoneError(
+            f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
+            'changed would be lost. Publish the table under another transactional_id_prefix with start="snapshot", and '
+            "run more often than VACUUM and log retention take versions"
+        )
+
+
+def local_version(source: DeltaSource) -> tuple[int, str] | None:
+    """The newest version and the id of a table, without Spark; None if its log can't be seen or does not say so.
+
+    Args:
+        source: What to publish.
+    """
+    path = source.target.local_path
+    if path is None:
+        return None
+    log = path / "_delta_log"
+    try:
+        versions = [int(found[1]) for each in log.iterdir() if (found := _COMMIT.fullmatch(each.name))]
+        with (log / f"{0:020}.json").open(encoding="utf-8") as lines:
+            made: Any = next((each for line in lines if (each := json.loads(line).get("metaData"))), None)
+    except (OSError, ValueError):
+        return None
+    return None if made is None else (max(versions), str(made["id"]))

@@ -1,0 +1,241 @@
+"""What ends a run of a sink, and that nothing is published then."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from dagster_kafka_flip.errors import (
+    ChangeDataFeedError,
+    ConfigurationError,
+    KafkaFlipError,
+    NotAppendedError,
+    SinkProgressError,
+    TableError,
+    TopicNotFoundError,
+    UnpublishableRowError,
+    VersionOutOfRangeError,
+    VersionsGoneError,
+)
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+from tests.kafka_topic import QUIET
+
+KEY = JsonSerializer(columns=("id",))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"topic": "a b"}, "invalid topic 'a b'"),
+        ({"transactional_id_prefix": ""}, "invalid transactional_id_prefix"),
+        ({"key": "json"}, "expected a serializer"),
+        ({"lanes": 0}, "lanes"),
+        ({"delivery_guarantee": "exactly-once"}, "delivery_guarantee"),
+        ({"transaction_timeout": timedelta(0)}, "between one second and one day"),
+        ({"properties": {"transactional.id": "x"}}, "use transactional_id_prefix"),
+        ({"properties": {"sasl.password": "x"}}, "belongs to the connection"),
+        ({"partition_column": "p", "partitioner": "fixed"}, "set one of the two"),
+        ({"progress_topic": "t"}, "a topic of its own"),
+        ({"tpic": "t"}, "did you mean topic"),
+    ],
+)
+def test_a_wrong_sink_is_refused_before_anything_runs(wrong, said):
+    with pytest.raises(ConfigurationError, match=said):
+        KafkaSink(**({"topic": "t", "transactional_id_prefix": "s"} | wrong))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"table": ""}, "empty"),
+        ({"table": "~/t"}, "only a shell expands"),
+        ({"start": "earliest"}, 'expected "snapshot"'),
+        ({"start": -1}, 'expected "snapshot"'),
+        ({"start": True}, 'expected "snapshot"'),
+        ({"start": datetime(2026, 1, 1)}, "no UTC offset"),  # noqa: DTZ001 - that is the mistake
+        ({"stop": -1}, "stop"),
+        ({"content": "rows"}, "content"),
+    ],
+)
+def test_a_wrong_source_is_refused_before_anything_runs(wrong, said):
+    with pytest.raises(ConfigurationError, match=said):
+        DeltaSource(**({"table": "lake/t"} | wrong))
+
+
+def test_tombstones_need_a_key():
+    with pytest.raises(ConfigurationError, match='deletes="tombstone" needs a key'):
+        KafkaSink(topic="t", transactional_id_prefix="s").check_content("changes")
+    KafkaSink(topic="t", transactional_id_prefix="s").check_content("appended_rows")
+
+
+def _fails(published, error: type[KafkaFlipError], said: str, **options):
+    """A run fails, and readers of committed records see what they saw."""
+    before = published.records()
+    source, sink = published.source, published.sink
+    with pytest.raises(error, match=said):
+        published.run(**options)
+    assert published.records() == before
+    published.source, published.sink = source, sink
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_tables_and_versions_that_are_not_there(published, tmp_path):
+    _fails(published, TableError, "does not exist", table=str(tmp_path / "nothing"))
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    _fails(published, TopicNotFoundError, "the topic nowhere does not exist", topic="nowhere")
+    _fails(published, VersionOutOfRangeError, r"start, version 3, .* newest version is 1", start=3)
+    _fails(published, VersionOutOfRangeError, r"stop, version 2, .* newest version is 1", stop=2)
+    _fails(published, ConfigurationError, "no column idd; did you mean id", key=JsonSerializer(columns=("idd",)))
+    _fails(published, ConfigurationError, "v is string; RawSerializer", key=RawSerializer(column="v"))
+    _fails(published, ConfigurationError, "timestamp: the column id is int", timestamp="id")
+    _fails(published, ConfigurationError, "headers: the column id is int", headers="id")
+    published.spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        _fails(published, ConfigurationError, "ignoreMissingFiles is true")
+    finally:
+        published.spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_table_without_change_data_feed_says_how_to_get_one(published):
+    published.create(properties={})
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    assert published.run().records == 1
+    published.sql("INSERT INTO {t} VALUES (2, 'b')")
+    _fails(published, ChangeDataFeedError, r"no change data feed.*ALTER TABLE .* \(delta.enableChangeDataFeed = true\)")
+    published.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    _fails(published, ChangeDataFeedError, r"had no change data feed in versions 2 to 3")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_versions_that_retention_or_vacuum_took_are_named(published, table):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    assert published.run().records == 2
+    published.sql("UPDATE {t} SET v = 'c' WHERE id = 1")
+    feed = list(Path(table, "_change_data").glob("*.parquet"))
+    (taken,) = feed
+    kept = taken.read_bytes()
+    taken.unlink()
+    _fails(published, VersionsGoneError, r"version 2 of the table .* files of them are gone \(VACUUM\)")
+    taken.write_bytes(kept)
+    (Path(table, "_change_data") / f".{taken.name}.crc").unlink(missing_ok=True)
+
+    published.sql("INSERT INTO {t} VALUES (3, 'c')")
+    # Retention deletes a log up to a checkpoint.
+    published.spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+        published.spark._jsparkSession, table
+    ).checkpoint()
+    for version in (0, 1, 2):
+        Path(table, "_delta_log", f"{version:020}.json").unlink()
+    _fails(published, VersionsGoneError, r"version 2 of the table .* no longer has them .* the newest is 3")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_another_table_or_number_of_lanes_under_the_same_prefix_is_refused(published, kafka, tmp_path):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.run()
+    kafka.grow(published.sink.progress_name, 2)
+    _fails(published, SinkProgressError, "with 1 lanes up to table version 1, but lanes is 2 now", lanes=2)
+    published.table = str(tmp_path / "other")
+    published.create()
+    _fails(published, SinkProgressError, r"up to version 1, but .*other has the id", table=published.table)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_progress_topic_that_would_lose_or_mix_progress_is_refused(published, kafka, topic):
+    published.create()
+    kafka.create(f"{topic}-expires", cleanup_policy="compact,delete")
+    _fails(published, SinkProgressError, "cleanup.policy=compact,delete", progress_topic=f"{topic}-expires")
+    kafka.create(f"{topic}-small", cleanup_policy="compact")
+    _fails(published, SinkProgressError, "1 topic partitions, .* 2 lanes", progress_topic=f"{topic}-small", lanes=2)
+    kafka.produce(f"{topic}-small", [("other-0", "x")])
+    _fails(published, SinkProgressError, "-small-0 offset 0: .* not of the sink", progress_topic=f"{topic}-small")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
+    published.create("id int, v string, t timestamp, p int, n string")
+    published.sql("INSERT INTO {t} VALUES (7, repeat('x', 2000000), timestamp_millis(-5), 9, '')")
+    _fails(published, UnpublishableRowError, r"version 1 .*7.*2000\d+ bytes .* message.max.bytes")
+    _fails(published, UnpublishableRowError, "-5 ms after 1970", timestamp="t")
+    _fails(published, UnpublishableRowError, "topic partition 9, but .* has 2", partition_column="p")
+    _fails(published, UnpublishableRowError, "names the topic partition -1", partitioner=lambda *_: -1)
+    _fails(published, UnpublishableRowError, "the column n names no topic", topic_column="n")
+    # Larger than the topic allows, which only the broker knows.
+    kafka.create(f"{topic}-small", max_message_bytes="100000")
+    _fails(
+        published,
+        UnpublishableRowError,
+        r"larger than the topic allows: .*, key .*7.*, 2000\d+ bytes",
+        topic=f"{topic}-small",
+        properties={"message.max.bytes": "5000000"},
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_tombstone_without_a_key_is_an_error(published):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, null)")
+    published.sql("DELETE FROM {t}")
+    _fails(
+        published,
+        UnpublishableRowError,
+        "version 2 .*, key null: a deleted row has a null key",
+        key=StringSerializer(column="v"),
+        start=0,
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_updates_are_no_appended_rows(published):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.sql("UPDATE {t} SET v = 'b'")
+    published.sql("INSERT INTO {t} VALUES (2, 'c')")
+    options = {"content": "appended_rows", "start": 0}
+    _fails(published, NotAppendedError, "version 2 of the table .* updated or deleted", **options)
+    assert published.run(**options, skip_change_commits=True).records == 2
+    assert published.texts() == {1: ["a"], 2: ["c"]}
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_an_open_transaction_in_the_progress_topic_is_never_taken_for_no_progress(published, broker):
+    published.create()
+    published.run()
+    other = Producer({"bootstrap.servers": broker, "transactional.id": f"{published.topic}-other", **QUIET})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(published.sink.progress_name, b"x", b"x", partition=0)
+    other.flush(30)
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    _fails(published, SinkProgressError, "a transaction of another producer is open")
+    other.abort_transaction(30)
+    assert published.run().records == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_start_by_time_is_the_first_version_at_or_after_it(published):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    between = datetime.now(timezone.utc)
+    published.sql("INSERT INTO {t} VALUES (2, 'b')")
+    assert published.run(start=between).records == 1
+    assert published.texts() == {2: ["b"]}

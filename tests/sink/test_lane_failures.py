@@ -1,0 +1,54 @@
+"""Errors of a sink's producer, by librdkafka's names: what they are called, and what they advise."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from dagster_kafka_flip.errors import (
+    ClusterAccessError,
+    ClusterUnreachableError,
+    ConfigurationError,
+    PublishFailedError,
+    SinkFencedError,
+    TopicNotFoundError,
+    TransactionTimedOutError,
+    UnpublishableRowError,
+)
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.lane_failures import LaneFailures
+from dagster_kafka_flip.source.broker_errors import BrokerErrors
+from dagster_kafka_flip.source.connection import KafkaConnection
+
+_CONNECTION = KafkaConnection(bootstrap_servers="broker:9092")
+
+
+def _failure(code: int, age: float = 1.0):
+    sink = KafkaSink(topic="t", transactional_id_prefix="s")
+    return LaneFailures(_CONNECTION, sink, 2, BrokerErrors(_CONNECTION)).error(KafkaError(code), "records", age)
+
+
+@pytest.mark.parametrize(
+    ("code", "age", "error", "said"),
+    [
+        (KafkaError._FENCED, 1, SinkFencedError, "taken over the transactional id s-2"),
+        (KafkaError.INVALID_PRODUCER_EPOCH, 1, SinkFencedError, "taken over"),
+        (KafkaError._FENCED, 301, TransactionTimedOutError, "open for 301 s, and transaction_timeout is 300 s"),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 0, ClusterAccessError, "on the transactional id s-2"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, 0, ClusterAccessError, "WRITE on the topics t and s-progress"),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, 0, ConfigurationError, "transaction.max.timeout.ms"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, 0, UnpublishableRowError, "max.message.bytes"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, 0, TopicNotFoundError, "Create the topic"),
+        (KafkaError._MSG_TIMED_OUT, 1, ClusterUnreachableError, "Check the brokers"),
+    ],
+)
+def test_each_failure_has_its_class_and_its_advice(code, age, error, said):
+    found = _failure(code, age)
+    assert type(found) is error
+    assert said in str(found)
+
+
+def test_what_has_no_class_of_its_own_is_told_with_its_name():
+    found = _failure(KafkaError.POLICY_VIOLATION)
+    assert type(found) is PublishFailedError
+    assert "POLICY_VIOLATION" in str(found)

@@ -1,0 +1,166 @@
+"""What is read and published, from progress alone: no Kafka, no Spark."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.sink.batches import Batches
+from dagster_kafka_flip.sink.progress import Origin, Progress, check_lanes, check_settings, check_table
+from dagster_kafka_flip.sink.segments import Segment, plan_segments
+from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
+
+
+def at(version: int, rows: int = 0, lane: int = 0, lanes: int = 1, columns: tuple[str, ...] = ("id",)) -> Progress:
+    return Progress(lane, lanes, "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
+
+
+def test_progress_is_what_was_written():
+    assert Progress.from_bytes(at(4, 7).to_bytes(), "p-0 offset 1") == at(4, 7)
+
+
+@pytest.mark.parametrize("record", [b"", b"\xff", b"{}", b"[]", b'{"dagster-kafka-flip-sink": 1}'])
+def test_what_is_no_progress_is_refused(record):
+    with pytest.raises(SinkProgressError, match="p-0 offset 1: the record is not a sink's progress"):
+        Progress.from_bytes(record, "p-0 offset 1")
+
+
+def test_progress_of_a_later_package_is_refused():
+    later = at(1).to_bytes().replace(b'"dagster-kafka-flip-sink": 1', b'"dagster-kafka-flip-sink": 2')
+    with pytest.raises(SinkProgressError, match=r"version 2.*Update"):
+        Progress.from_bytes(later, "p-0 offset 1")
+
+
+def test_progress_of_another_sink_table_or_order_is_refused():
+    with pytest.raises(SinkProgressError, match="Set lanes=2"):
+        check_lanes({0: at(5, lanes=2)}, "s", 3)
+    with pytest.raises(SinkProgressError, match="up to version 5"):
+        check_table({0: at(5)}, "s", "u", "another")
+    with pytest.raises(SinkProgressError, match=r"version 6 in part \(lane 0: 2 rows\)"):
+        check_settings([at(5, 2)], "s", "other")
+
+
+@pytest.mark.parametrize(
+    ("found", "last", "planned"),
+    [
+        # The snapshot of version 3, and what follows it.
+        ([at(2)], 3, [Segment(3, 3, is_snapshot=True)]),
+        ([at(2)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
+        ([at(2, 9)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
+        ([at(3)], 5, [Segment(4, 5)]),
+        ([at(5)], 5, []),
+        ([at(7)], 5, []),
+        # In the middle of a version, and lanes apart: first as the furthest lane went.
+        ([at(3, 2)], 5, [Segment(4, 4, columns=("id",)), Segment(5, 5)]),
+        ([at(3), at(5, columns=("x",))], 6, [Segment(4, 5, columns=("x",)), Segment(6, 6)]),
+        ([at(3), at(5, 1, columns=("x",))], 6, [Segment(4, 6, columns=("x",))]),
+        ([at(2), at(4)], 6, [Segment(3, 3, is_snapshot=True), Segment(4, 4, columns=("id",)), Segment(5, 6)]),
+        # A stop below what one lane has.
+        ([at(3), at(5)], 4, [Segment(4, 4, columns=("id",))]),
+    ],
+)
+def test_what_is_read(found, last, planned):
+    assert plan_segments(found, Origin(3, snapshot=True), last) == planned
+
+
+def _row(version: int, rank: int, key: bytes | None, value: bytes | None, lane: int = 0) -> TableRow:
+    return TableRow(version, rank, key, value, lane, None, None, None, None)
+
+
+def _taken(batches: Batches, rows: list[TableRow], last: int) -> list[TableRow]:
+    taken: list[TableRow] = []
+    for row in rows:
+        if row.version != batches.version:
+            taken += batches.turn_to(row.version)
+        taken += batches.take(row)
+    return [*taken, *batches.turn_to(last + 1)]
+
+
+def test_a_tombstone_gives_way_to_the_row_that_takes_its_key():
+    rows = [
+        _row(4, DELETE, b"a", None),
+        _row(4, INSERT, b"a", b"1"),
+        _row(4, PREVIOUS, b"b", None),
+        _row(4, UPDATED, b"b", b"2"),
+        _row(4, DELETE, b"c", None),
+        _row(4, DELETE, b"c", None),
+        _row(4, PREVIOUS, b"d", None),
+        _row(5, INSERT, b"d", b"3"),
+    ]
+    taken = _taken(Batches([at(3)], folds=True), rows, 5)
+    assert [(row.version, row.key, row.value) for row in taken] == [
+        (4, b"a", b"1"),
+        (4, b"b", b"2"),
+        (4, b"c", None),
+        (4, b"d", None),
+        (5, b"d", b"3"),
+    ]
+    assert _taken(Batches([at(3)], folds=False), rows, 5) == rows
+
+
+def test_rows_without_a_key_are_never_folded():
+    rows = [_row(4, DELETE, None, None), _row(4, DELETE, None, None), _row(4, INSERT, None, b"1")]
+    assert _taken(Batches([at(3)], folds=True), rows, 4) == rows
+
+
+@pytest.mark.parametrize("first", [4, 5])
+def test_fewer_rows_than_were_published_are_an_error(first):
+    batches = Batches([at(3, 2)], folds=True)
+    with pytest.raises(SinkProgressError, match=f"2 rows of table version 4 were published, .* only {5 - first} rows"):
+        _taken(batches, [_row(first, INSERT, b"a", b"1")], 5)
+
+
+_KEYS = st.sampled_from([b"a", b"b", b"c"])
+_ROWS = st.lists(st.tuples(st.integers(4, 6), _KEYS, st.sampled_from([DELETE, PREVIOUS, UPDATED, INSERT])), max_size=12)
+
+
+@settings(max_examples=100)
+@given(_ROWS, st.data())
+def test_however_often_a_run_dies_each_record_is_committed_once_and_in_order(drawn, data):
+    rows = [
+        _row(version, rank, key, None if rank in (DELETE, PREVIOUS) else str(number).encode(), key[0] % 2)
+        for number, (version, key, rank) in enumerate(sorted(drawn))
+    ]
+    start = [at(3, lane=0, lanes=2), at(3, lane=1, lanes=2)]
+    wanted = _taken(Batches(start, folds=True), rows, 6)
+    committed, progress = [], list(start)
+    for calm in (*itertools.repeat(False, 6), True):
+        die = len(rows) if calm else data.draw(st.integers(0, len(rows)))
+        batches, opened = Batches(progress, folds=True), ([], [])
+
+        def commit(batches=batches, opened=opened, calm=calm):
+            for lane in range(2 if calm else data.draw(st.sampled_from([1, 2, 2]))):
+                committed.extend(opened[lane])
+                opened[lane].clear()
+                progress[lane] = batches.progress(("id",), "s")[lane]
+
+        low = min(each.version for each in progress)
+        for number, row in enumerate(row for row in rows if row.version > low):
+            if number == die:
+                break
+            if row.version != batches.version:
+                for taken in batches.turn_to(row.version):
+                    opened[taken.lane].append(taken)
+            for taken in batches.take(row):
+                opened[taken.lane].append(taken)
+            if data.draw(st.booleans()):
+                commit()
+                if opened[0] or opened[1]:
+                    # Died between the commits of two lanes.
+                    break
+        else:
+            for taken in batches.turn_to(7):
+                opened[taken.lane].append(taken)
+            for lane in (0, 1):
+                committed.extend(opened[lane])
+                progress[lane] = batches.progress(("id",), "s")[lane]
+            break
+    assert [[row for row in committed if row.lane == lane] for lane in (0, 1)] == [
+        [row for row in wanted if row.lane == lane] for lane in (0, 1)
+    ]
+    assert {replace(each, columns=("id",)) for each in progress} == {at(6, lane=0, lanes=2), at(6, lane=1, lanes=2)}
