@@ -106,7 +106,10 @@ def doubt(struct: StructType, text: Column, parsed: Column) -> Column | None:
         doubts.append(text.contains("\\u") & text.rlike(rf"\\u(?:{'|'.join(escapes)})"))
     doubts.extend(text.rlike(pattern) for pattern in patterns)
     if exponent := _least_exponent(struct):
-        doubts.append((text.contains("e-") | text.contains("E-")) & text.rlike(rf"[0-9.][eE]-{exponent}"))
+        is_small = (text.contains("e-") | text.contains("E-")) & text.rlike(rf"[0-9.][eE]-{exponent}")
+        zeros = _zeros(struct, parsed)
+        # To look at the values costs far less than to search the text.
+        doubts.append(is_small if zeros is None else reduce(lambda one, other: one | other, zeros) & is_small)
     return reduce(lambda one, other: one | other, doubts) if doubts else None
 
 
@@ -120,6 +123,24 @@ def _least_exponent(struct: StructType) -> str | None:
     if _only(struct, lambda leaf: isinstance(leaf, FloatType)) is not None:
         return "0*+[1-9][0-9]"
     return None if _only(struct, lambda leaf: isinstance(leaf, DoubleType)) is None else "0*+[1-9][0-9]{2}"
+
+
+def _zeros(data_type: DataType, parsed: Column) -> list[Column] | None:
+    """Whether each DOUBLE and FLOAT is zero, as one that is too small becomes; None if one is in an array or a map."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import DoubleType, FloatType, StructType
+
+    if isinstance(data_type, (DoubleType, FloatType)):
+        return [parsed.eqNullSafe(f.lit(0.0).cast(data_type))]
+    if not isinstance(data_type, StructType):
+        return [] if _only(data_type, lambda leaf: isinstance(leaf, (DoubleType, FloatType))) is None else None
+    found: list[Column] = []
+    for field in data_type.fields:
+        inside = _zeros(field.dataType, parsed.getField(field.name))
+        if inside is None:
+            return None
+        found.extend(inside)
+    return found
 
 
 def _is_rounded(struct: StructType, parsed: Column) -> Column:

@@ -369,7 +369,7 @@ def test_a_field_is_named_once_and_known():
 
 _SINGLE = (
     "d DECIMAL(5,2), whole DECIMAL(5,0), wei DECIMAL(38,18), x DOUBLE, y FLOAT, s STRING, t TIMESTAMP, "
-    "n TIMESTAMP_NTZ, day DATE, b TINYINT"
+    "n TIMESTAMP_NTZ, day DATE, b TINYINT, within STRUCT<x: DOUBLE, y: FLOAT>"
 )
 _NESTED = (
     "`d\u00fc` DECIMAL(5,2), d ARRAY<DECIMAL(5,2)>, n MAP<STRING, DECIMAL(5,2)>, e ARRAY<STRUCT<d: DECIMAL(5,2)>>, "
@@ -463,6 +463,10 @@ _CHANGED = {
         ('{"y": 1e-46}', "the value of y is beyond the range of FLOAT"),
         ('{"x": 1e-300, "y": 1e-40}', None),
         ('{"x": 0e-400, "s": "1e-400"}', None),
+        ('{"x": 1e-400, "x": 2}', None),
+        ('{"x": null, "y": 1.5, "within": {"x": -1e-400}}', "the value of within.x is beyond the range of DOUBLE"),
+        ('{"x": 2, "within": {"x": 0.5, "y": 1E-46}}', "the value of within.y is beyond the range of FLOAT"),
+        ('{"x": 0, "within": {"x": 1e-300, "y": -0.0}}', None),
         # Spark makes -128 of it.
         ('{"b": 128}', "the value of b does not fit TINYINT"),
         ('{"b": 255}', "the value of b does not fit TINYINT"),
