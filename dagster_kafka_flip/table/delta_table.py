@@ -38,6 +38,7 @@ from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_o
 from dagster_kafka_flip.table.incomplete_log import remove_remnant
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
 from dagster_kafka_flip.table.keyed_table import KEY_PROPERTY, check_mode, check_only_stream, created_for
+from dagster_kafka_flip.table.local_log import is_newest
 from dagster_kafka_flip.table.merge import merging, read
 from dagster_kafka_flip.table.other_writers import check_alone, makes_windows, shared_logs
 from dagster_kafka_flip.table.recorded_position import recorded_anchor
@@ -607,8 +608,8 @@ class DeltaTable:
             write: The write. An interrupt stops its Spark job; the table's lock is kept until the write has ended.
             base_version: The version that the write rests on.
             attempt: Id of the attempt, in the tag of its Spark jobs.
-            look: Is handed the commits since then, just before the write and under the table's lock; what it raises
-                ends the write before it begins.
+            look: Is handed the commits since then, if there may be any, just before the write and under the table's
+                lock; what it raises ends the write before it begins.
             session: The write's session. Default: the table's.
 
         Raises:
@@ -616,7 +617,7 @@ class DeltaTable:
         """
         failure: Exception | None = None
         with held(store_lock(self.location(), is_remote=self.is_remote)) as lock:
-            if look is not None:
+            if look is not None and (self.is_remote or not is_newest(self.location(), base_version)):
                 look(list(_take_while_after(self.commits(), base_version)))
             try:
                 run_interruptibly(session or self._spark, write, write_tag(attempt), lock)

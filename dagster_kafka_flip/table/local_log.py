@@ -1,7 +1,7 @@
 """Reads a table's log without Spark, if its files are on this machine.
 
-Only verifies that a recorded position is still valid. Anything unclear counts as unknown, and Spark reads the table
-instead.
+Only verifies that a recorded position is still valid, or that nobody has written since. Anything unclear counts as
+unknown, and Spark reads the table instead.
 """
 
 from __future__ import annotations
@@ -64,6 +64,23 @@ def standing_at(
     except (OSError, ValueError, DocumentVersionError):
         return None
     return version, rows
+
+
+def is_newest(location: str, version: int) -> bool:
+    """Whether a table's log is on this machine, and has a version and none after it.
+
+    Args:
+        location: The table's location.
+        version: The version.
+    """
+    table = local_path(location)
+    if table is None:
+        return False
+    log = table / "_delta_log"
+    try:
+        return _file(log, version).is_file() and not _file(log, version + 1).is_file()
+    except OSError:
+        return False
 
 
 def _shows(log: Path, stream: str, state: EnumeratorState, anchor_version: int) -> bool:
