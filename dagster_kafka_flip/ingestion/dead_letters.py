@@ -68,7 +68,13 @@ class DeadLetters(Settings):
             main: The stream's own table.
         """
         stream = f"{main.stream}-dead-letters" if self.stream is None else self.stream
-        return DeltaTarget(table=self.table, stream=stream, single_writer=self.single_writer)
+        return DeltaTarget(
+            table=self.table,
+            stream=stream,
+            single_writer=self.single_writer,
+            # Delta's default: of few rows, statistics of texts cost little, and each file is of one stream.
+            properties={"delta.dataSkippingNumIndexedCols": "32"},
+        )
 
 
 def dead_letters_of(

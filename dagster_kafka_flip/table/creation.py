@@ -11,6 +11,7 @@ from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
 from dagster_kafka_flip.table.spark_error import is_not_there
 from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.statistics import STATISTICS_COLUMNS, are_statistics_chosen, statistics_columns
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 _SESSION_CATALOG = "spark_catalog"
 
 
-def create_statement(target: DeltaTarget, schema: StructType) -> str:
+def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructType) -> str:
     """Returns the CREATE TABLE statement of an empty table.
 
     Args:
+        spark: The session that creates it.
         target: The table.
         schema: The table's columns.
 
@@ -42,6 +44,10 @@ def create_statement(target: DeltaTarget, schema: StructType) -> str:
     properties = {**target.properties}
     if WINDOWS_PROPERTY not in properties:
         properties[STREAMS_PROPERTY] = "true"
+        # What replaces or merges rows finds them by texts, too: a window's key, the key of a row.
+        if not target.key and not are_statistics_chosen(spark, target):
+            columns = statistics_columns(target, schema)
+            properties |= {} if columns is None else {STATISTICS_COLUMNS: columns}
     if target.key:
         properties |= mode_properties(target.mode)
         # A merge then marks the rows that it replaces, and doesn't write their files again.

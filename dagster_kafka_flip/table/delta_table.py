@@ -269,7 +269,7 @@ class DeltaTable:
             TableError: The table can't be created.
         """
         target = self._target
-        statement = create_statement(target, schema)
+        statement = create_statement(self._spark, target, schema)
         check_catalog_lasts(self._spark, target)
         try:
             with store_lock(self._location or "catalog:", is_remote=self.is_remote):

@@ -30,9 +30,12 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.local_log import standing_at
+from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.schema import names_and_types
+from dagster_kafka_flip.table.statistics import statistics_columns
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.transaction_log import TransactionLog
+from dagster_kafka_flip.table.windows_document import WINDOWS_PROPERTY
 from tests import landed
 from tests.source.plans import make_plan
 
@@ -110,6 +113,58 @@ def test_a_table_is_made_empty_with_its_layout_and_nullable_columns(spark, table
     assert anchor is not None
     assert (anchor.version, anchor.table_version, anchor.state, anchor.table_rows) == (0, 0, None, 0)
     assert created.location() == table
+
+
+def test_a_table_that_is_appended_to_has_statistics_of_numbers_times_and_clustering_unless_the_user_chose(
+    spark, tmp_path
+):
+    schema = _struct(
+        "name STRING, `n``o` INT, day DATE, part STRING, of STRUCT<text: STRING, at: STRUCT<t: TIMESTAMP>, "
+        "is: BOOLEAN>, list ARRAY<INT>, map MAP<STRING, INT>, bytes BINARY"
+    )
+    rows = spark.sql(
+        "SELECT 'x' AS name, 1 AS `n``o`, DATE'2013-01-01' AS day, 'p' AS part, named_struct('text', 'y', 'at', "
+        "named_struct('t', TIMESTAMP'2013-01-01 00:00:00Z'), 'is', true) AS of, array(1) AS list, map('a', 1) AS map, "
+        "X'00' AS bytes"
+    )
+
+    def kept(**options):
+        path = str(tmp_path / f"{len(list(tmp_path.iterdir()))}")
+        stream = DeltaTable(spark, DeltaTarget(table=path, **options))
+        stream.create(schema)
+        anchor = stream.anchor()
+        assert anchor is not None
+        stream.commit(rows, _document(anchor, "a"))
+        (added,) = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten=True)).to_pylist()
+        assert added["num_records"] == 1
+        return {name.removeprefix("max.") for name, value in added.items() if name[:4] == "max." and value is not None}
+
+    ours = {"n`o", "day", "of.at.t"}
+    assert kept() == ours
+    assert kept(cluster_by=("name",)) == ours | {"name"}
+    assert kept(partition_by=("day",)) == ours - {"day"}
+    assert kept(properties={"delta.dataskippingnumindexedcols": "1"}) == {"name"}
+    default = "spark.databricks.delta.properties.defaults.dataSkippingStatsColumns"
+    spark.conf.set(default, "part")
+    try:
+        assert kept() == {"part"}
+    finally:
+        spark.conf.unset(default)
+
+
+def test_times_and_then_the_last_numbers_have_statistics_where_a_table_has_too_many_columns():
+    numbers = ", ".join(f"n{number} INT, s{number} STRING" for number in range(40))
+    schema = _struct(f"{numbers}, at TIMESTAMP")
+    chosen = (statistics_columns(DeltaTarget(table="/t", cluster_by=("s39",)), schema) or "").split(",")
+    assert chosen == ["`s39`", "`at`", *(f"`n{number}`" for number in range(39, 9, -1))]
+    assert statistics_columns(DeltaTarget(table="/t"), _struct("s STRING, b BINARY")) is None
+
+
+@pytest.mark.parametrize("options", [{"mode": Upsert(key=("id",))}, {"properties": {WINDOWS_PROPERTY: "[]"}}])
+def test_a_table_whose_rows_are_replaced_has_the_statistics_that_delta_chooses(spark, table, options):
+    DeltaTable(spark, DeltaTarget(table=table, **options)).create(_struct(_SCHEMA))
+    properties = spark.sql(f"DESCRIBE DETAIL delta.`{table}`").first()["properties"]
+    assert not [name for name in properties if "dataSkipping" in name]
 
 
 def test_a_tables_columns_are_those_of_the_batch_whatever_a_session_takes_timestamp_for(spark, table):
