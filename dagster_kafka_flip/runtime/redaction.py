@@ -33,6 +33,15 @@ def redaction_regex(config: Mapping[str, str]) -> str:
     return _CREDENTIALS if own is None else f"(?:{own})|{_CREDENTIALS}"
 
 
+def is_credential(name: str) -> bool:
+    """Whether a setting's name says that its value is a credential.
+
+    Args:
+        name: The name, such as `spark.hadoop.fs.s3a.secret.key`.
+    """
+    return re.search(_CREDENTIALS, name) is not None
+
+
 def hide_from_logs() -> None:
     """Prevents the loggers of py4j and Spark Connect's client from printing a Kafka client's settings."""
     for name in (*_PY4J_LOGGERS, _CONNECT_LOGGER):

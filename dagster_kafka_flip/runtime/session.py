@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.class_archive import make_archive
 from dagster_kafka_flip.runtime.local_settings import local_settings
-from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, redaction_regex
+from dagster_kafka_flip.runtime.redaction import REDACTION, hide_from_logs, is_credential, redaction_regex
 from dagster_kafka_flip.runtime.session_settings import DELTA_CATALOG, DELTA_EXTENSION, own_settings, session_settings
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars, spark_packages
 from dagster_kafka_flip.settings.hidden import hidden_parameters, without_parameters
@@ -122,6 +122,7 @@ def build_session(
         builder = builder.config(key, value)
     try:
         with _interrupts_kept(), _nothing_left_behind():
+            _start_jvm(settings)
             return builder.getOrCreate()
     except Exception as error:
         msg = (
@@ -130,6 +131,21 @@ def build_session(
             "(JAVA_HOME, or java on the PATH)"
         )
         raise SparkSessionError(msg) from error
+
+
+def _start_jvm(settings: Mapping[str, str]) -> None:
+    """Starts the JVM without the settings that are credentials.
+
+    pyspark starts it with all settings on its command line, which everyone on the machine can read.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    shown = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        if not is_credential(key):
+            shown.set(key, value)
+    # Does nothing if there is a JVM. pyspark has no public way to start one.
+    SparkContext._ensure_initialized(conf=shown)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 def _say_errors_once() -> None:
