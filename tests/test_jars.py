@@ -13,7 +13,7 @@ import pytest
 
 from dagster_kafka_flip.broker.local_broker import KAFKA_JARS
 from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
-from dagster_kafka_flip.runtime import jars
+from dagster_kafka_flip.runtime import jars, spark_jars
 from dagster_kafka_flip.runtime.jars import default_cache_dir, retrieve, retrieve_unpacked
 
 if TYPE_CHECKING:
@@ -267,3 +267,23 @@ def test_two_that_ask_for_an_archive_at_the_same_time_get_the_same(tmp_path: Pat
 def test_what_is_no_coordinate_of_an_archive_is_refused(text: str, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="group:artifact:version:classifier"):
         retrieve_unpacked(text, cache_dir=tmp_path)
+
+
+def test_parts_of_amazons_sdk_keep_its_bundle_out_and_what_spark_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def note(_: Any, *, excludes: Any, **__: Any) -> list[Path]:
+        asked.append(list(excludes))
+        return []
+
+    monkeypatch.setattr(spark_jars, "retrieve", note)
+    hadoop, bundle = "org.apache.hadoop:hadoop-aws:3.4.1", "software.amazon.awssdk:bundle"
+    for packages, has_bundle in (
+        ([], True),
+        ([hadoop], True),
+        ([hadoop, "software.amazon.awssdk:s3:2.40.2"], False),
+        ([hadoop, "software.amazon.awssdk:s3:2.40.2", f"{bundle}:2.24.6"], True),
+    ):
+        spark_jars.fetch_jars(packages)
+        assert (bundle not in asked[-1]) == has_bundle, packages
+    assert asked[0] == asked[1] == list(spark_jars.BROUGHT_BY_SPARK)

@@ -26,6 +26,31 @@ BROUGHT_BY_SPARK = (
     "org.scala-lang.modules:scala-parallel-collections_2.13",
 )
 
+# The same of what Amazon's clients bring, which would come before Spark's own from a class archive.
+_AMAZON = ("software.amazon.awssdk:", "com.amazonaws:")
+_NOT_FROM_AMAZON = (
+    # All of Amazon's services in one jar of 559 MB. Who names parts of the SDK doesn't need it.
+    "software.amazon.awssdk:bundle",
+    "com.fasterxml.jackson.core:jackson-annotations",
+    "com.fasterxml.jackson.core:jackson-core",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "commons-codec:commons-codec",
+    "commons-logging:commons-logging",
+    "io.netty:netty-buffer",
+    "io.netty:netty-codec",
+    "io.netty:netty-codec-http",
+    "io.netty:netty-codec-http2",
+    "io.netty:netty-common",
+    "io.netty:netty-handler",
+    "io.netty:netty-resolver",
+    "io.netty:netty-transport",
+    "io.netty:netty-transport-classes-epoll",
+    "io.netty:netty-transport-native-unix-common",
+    "joda-time:joda-time",
+    "org.apache.httpcomponents:httpclient",
+    "org.apache.httpcomponents:httpcore",
+)
+
 
 def spark_packages() -> tuple[str, ...]:
     """Maven coordinates of the Kafka source, Avro and Delta for the installed pyspark and delta-spark.
@@ -55,5 +80,9 @@ def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """
     own = spark_packages()
     avro = [package for package in own if ":spark-avro_" in package]
-    jars = retrieve([*own, *packages], excludes=BROUGHT_BY_SPARK, older=own, optional=avro)
+    excludes = list(BROUGHT_BY_SPARK)
+    if any(package.startswith(_AMAZON) for package in packages):
+        named = {package.rpartition(":")[0] for package in packages}
+        excludes += [name for name in _NOT_FROM_AMAZON if name not in named]
+    jars = retrieve([*own, *packages], excludes=excludes, older=own, optional=avro)
     return [str(path) for path in jars]
