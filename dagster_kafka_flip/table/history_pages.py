@@ -9,7 +9,8 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.table.history import Commit
 from dagster_kafka_flip.table.retries import retries
-from dagster_kafka_flip.table.spark_error import is_not_there, is_sparks_own, missing_file_system, telling_line
+from dagster_kafka_flip.table.spark_error import is_not_there, is_sparks_own, missing_file_system
+from dagster_kafka_flip.table.store_errors import with_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,10 +57,8 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
         except Exception as error:
             if not is_sparks_own(error):
                 raise
-            msg = (
-                f"the history of the table {target} can't be read: {telling_line(error)}. Check the table's name and "
-                "this machine's access to its store and catalog, then run again"
-            )
+            otherwise = "Check the table's name and this machine's access to its store and catalog, then run again"
+            msg = f"the history of the table {target} can't be read: {with_advice(error, otherwise)}"
             raise TableError(msg) from error
 
     return paged(read)

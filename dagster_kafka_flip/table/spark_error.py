@@ -76,6 +76,8 @@ _TRANSIENT = re.compile(
     )\b""",
     re.VERBOSE,
 )
+# S3's client has then tried for minutes.
+_GIVEN_UP = re.compile(r"SdkClientException: Unable to execute HTTP request")
 # Errors of a user's function are not retried.
 _NO_FILE_SYSTEM = re.compile(
     r"""No\ FileSystem\ for\ scheme:?\ "?(?P<scheme>[\w.+-]+)
@@ -137,7 +139,9 @@ def is_transient(error: BaseException | None) -> bool:
 
     Only errors that Spark reports about Kafka, a store or itself; not a dead Spark.
     """
-    return error is not None and is_sparks_own(error) and _TRANSIENT.search(str(error)) is not None
+    if error is None or not is_sparks_own(error) or _GIVEN_UP.search(str(error)):
+        return False
+    return _TRANSIENT.search(str(error)) is not None
 
 
 def is_sparks_own(error: BaseException) -> bool:

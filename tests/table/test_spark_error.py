@@ -106,6 +106,8 @@ _STAYS = [
     _JavaError(_FROM_JAVA),
     _JavaError("Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized"),
     _JavaError("Caused by: java.nio.file.AccessDeniedException: s3a://bucket: 403"),
+    # S3's client has tried it for minutes.
+    _JavaError("software.amazon.awssdk.core.exception.SdkClientException: Unable to execute HTTP request: Broken pipe"),
     SparkRuntimeException("[DIVIDE_BY_ZERO] Division by zero."),
     AnalysisException("[UNRESOLVED_COLUMN] a column"),
     # What a user's function asks of the network is the user's to ask again.

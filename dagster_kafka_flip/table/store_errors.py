@@ -1,0 +1,62 @@
+"""Says what to do about errors of object stores, whose clients tell little more than an HTTP status."""
+
+from __future__ import annotations
+
+import re
+
+from dagster_kafka_flip.table.spark_error import telling_line
+
+# Names and texts of S3's, Hadoop's and Amazon's clients, each with what to do. HEAD requests are answered without a
+# reason, so that only the status is known.
+_ADVICE = {
+    r"RequestTimeTooSkewed": "The clock of Spark's machine is wrong: set it, and run again",
+    r"NoSuchBucket|UnknownStoreException": (
+        "There is no such bucket at this endpoint: create it, since Spark creates none, or correct the table's path"
+    ),
+    r"NoAuthWithAWSException|NoAwsCredentials|Unable to load (?:AWS )?credentials|Failed to load credentials": (
+        "Spark found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs, or "
+        "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key as EnvVar in the SparkResource's config"
+    ),
+    r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Status Code: 40[13]\b": (
+        "The store refuses these credentials, or they lack a right: check the access key and its secret, whether they "
+        "may list, read, write and delete under the table's path, and the clock of Spark's machine"
+    ),
+    r"AuthorizationHeaderMalformed|AWSRedirectException|PermanentRedirect|Status Code: (?:301|400)\b": (
+        "The region or the endpoint is probably not the bucket's: set spark.hadoop.fs.s3a.endpoint.region, and "
+        "spark.hadoop.fs.s3a.endpoint for a store that isn't Amazon's"
+    ),
+    r"UnknownHostException": (
+        "There is no such host: check spark.hadoop.fs.s3a.endpoint, and whether the store wants "
+        "spark.hadoop.fs.s3a.path.style.access=true"
+    ),
+    r"Unable to execute HTTP request": (
+        "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint and the network between Spark and store"
+    ),
+    r"NoClassDefFoundError: com/amazonaws|ClassNotFoundException: com\.amazonaws": (
+        "The table has a commit coordinator in DynamoDB, and Spark lacks its client: add "
+        "com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to the SparkResource's packages"
+    ),
+}
+_FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")
+
+
+def with_advice(error: BaseException, otherwise: str = "") -> str:
+    """The error's telling line, and what to do.
+
+    Args:
+        error: Spark's error.
+        otherwise: What to do if it is no known error of an object store.
+    """
+    return ". ".join(filter(None, (telling_line(error).rstrip("."), _advice(error) or otherwise)))
+
+
+def _advice(error: BaseException) -> str | None:
+    """What to do about an error of an object store; None if it is another error.
+
+    Args:
+        error: Spark's error.
+    """
+    text = str(error)
+    if not _FROM_A_STORE.search(text):
+        return None
+    return next((told for pattern, told in _ADVICE.items() if re.search(pattern, text)), None)

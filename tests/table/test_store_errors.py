@@ -1,0 +1,46 @@
+"""What S3's client says is followed by what to do. What a real one says of a wrong setting: tests/stores."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import SparkRuntimeException
+
+from dagster_kafka_flip.table.store_errors import with_advice
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (
+            "s3a://lake/t: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided by",
+            "Spark found no credentials: set AWS_ACCESS_KEY_ID",
+        ),
+        (
+            "java.net.UnknownHostException: getFileStatus on s3a://lake/t: Received an UnknownHostException",
+            "There is no such host: check spark.hadoop.fs.s3a.endpoint",
+        ),
+        (
+            "org.apache.hadoop.fs.s3a.AWSRedirectException: Received permanent redirect response to region eu-west-1",
+            "set spark.hadoop.fs.s3a.endpoint.region",
+        ),
+        (
+            "s3a://lake/t: (Service: S3, Status Code: 403, Error Code: RequestTimeTooSkewed)",
+            "The clock of Spark's machine is wrong",
+        ),
+        (
+            "java.lang.NoClassDefFoundError: com/amazonaws/services/dynamodbv2/AmazonDynamoDB",
+            "add com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to the SparkResource's packages",
+        ),
+    ],
+)
+def test_an_error_of_a_store_is_followed_by_what_to_do(said, advice):
+    told = with_advice(SparkRuntimeException(said), "Run again")
+    assert told.startswith(f"SparkRuntimeException: {said}. ")
+    assert advice in told
+    assert "Run again" not in told
+
+
+def test_another_error_is_left_to_whoever_knows_it():
+    error = SparkRuntimeException("no such host as Kafka's: UnknownHostException.")
+    assert with_advice(error, "Run again") == f"SparkRuntimeException: {error!s} Run again"
+    assert with_advice(error) == "SparkRuntimeException: no such host as Kafka's: UnknownHostException"
