@@ -74,14 +74,16 @@ if [ "$purpose" = test ]; then
   "$venv/bin/dagster-kafka-flip" spark prepare >&2 || say "there is no class archive; the tests start Spark without it"
 fi
 if [ "$purpose" = test ]; then
-  say "fetching the schema registry, Kafka Connect and Debezium of the tests (170 MB the first time)"
+  say "fetching the schema registry, Kafka Connect, Debezium and the S3 client of the tests (190 MB the first time)"
   "$venv/bin/python" - <<'PYTHON' || say "the first test that needs them will fetch them"
 from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE
 from dagster_kafka_flip.runtime.jars import retrieve_unpacked
 from tests.debezium.connect import fetch
+from tests.stores.jars import s3_jars
 
 retrieve_unpacked(APICURIO_ARCHIVE)
 fetch()
+s3_jars()
 PYTHON
 fi
 touch "$venv/.ready-$purpose"

@@ -355,15 +355,16 @@ def test_what_an_image_runs_fills_a_cache_with_jars(block, tmp_path):
     assert archive_options(fetch_jars())
 
 
-def test_the_jars_for_s3_fit_the_hadoop_of_pyspark_and_delta():
-    import importlib.metadata
-
+def test_the_jars_for_s3_are_those_of_the_tests_and_fit_the_hadoop_of_pyspark():
     import pyspark
+
+    from tests.stores.jars import S3_PACKAGES
 
     text = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     (hadoop,) = set(re.findall(r"hadoop-aws:([\d.]+)", text))
     assert (Path(pyspark.__file__).parent / "jars" / f"hadoop-client-api-{hadoop}.jar").exists()
-    assert f"delta-storage-s3-dynamodb:{importlib.metadata.version('delta-spark')}" in text
+    named = re.findall(r'"((?:org\.apache\.hadoop|software\.amazon\.awssdk|com\.amazonaws):\S+)"', text)
+    assert set(named) == set(S3_PACKAGES)
 
 
 def test_every_make_target_in_the_documents_exists():

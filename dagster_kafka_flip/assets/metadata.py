@@ -47,6 +47,7 @@ POSITION_SET = "kafka/position_set"
 ROW_COUNT = "dagster/row_count"
 SPARK_UI = "spark/ui"
 COLUMN_SCHEMA = "dagster/column_schema"
+TABLE_NAME = "dagster/table_name"
 WATERMARK = "kafka/watermark"
 UNKNOWN = "kafka/unknown"
 
@@ -69,7 +70,7 @@ _SPLIT_COLUMNS = (
 
 def table_metadata(target: DeltaTarget) -> dict[str, Any]:
     """Definition metadata of an asset with a table."""
-    where = {"dagster/table_name": target.table} if target.uri is None else {"dagster/uri": target.uri}
+    where = {TABLE_NAME: target.table} if target.uri is None else {"dagster/uri": target.uri}
     key = {"delta/key": ", ".join(target.key)} if target.key else {}
     return {"delta/stream": target.stream, **key, **where}
 
@@ -164,17 +165,21 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
     metadata |= columns_metadata([result])
     if result.known.table_rows is not None:
         metadata[ROW_COUNT] = result.known.table_rows
-    if result.location is not None:
-        metadata["dagster/uri"] = uri(result.location)
-    elif previous is not None and "dagster/uri" in previous.metadata:
-        metadata["dagster/uri"] = previous.metadata["dagster/uri"]
-    if result.columns:
-        metadata[COLUMN_SCHEMA] = column_schema(result)
-    elif previous is not None and COLUMN_SCHEMA in previous.metadata:
-        metadata[COLUMN_SCHEMA] = previous.metadata[COLUMN_SCHEMA]
+    metadata |= _about_the_table(result, previous)
     # Long values come last on the page.
     metadata[POSITION] = MetadataValue.json(known_to_json(result.known))
     return metadata
+
+
+def _about_the_table(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
+    """What a run tells of the table; a run without Spark repeats what an earlier one told."""
+    told = {
+        "dagster/uri": None if result.location is None else uri(result.location),
+        TABLE_NAME: result.table_name,
+        COLUMN_SCHEMA: column_schema(result) if result.columns else None,
+    }
+    earlier = {} if previous is None else previous.metadata
+    return {name: found for name, value in told.items() if (found := value or earlier.get(name)) is not None}
 
 
 def _merged(result: IngestResult) -> dict[str, int]:

@@ -9,6 +9,7 @@ from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRec
 from dagster_kafka_flip.assets.metadata import (
     COLUMN_SCHEMA,
     SPARK_UI,
+    TABLE_NAME,
     column_schema,
     columns_metadata,
     fields_metadata,
@@ -145,6 +146,8 @@ def windows_metadata(results: Sequence[WindowsResult]) -> dict[str, Any]:
         "seconds/total": round(planning + starting + seconds + confirming, 3),
         "dagster/uri": uri(results[-1].location),
     }
+    if (name := results[-1].table_name) is not None:
+        metadata[TABLE_NAME] = name
     metadata |= fields_metadata(fields(results))
     metadata |= reader_schemas_metadata(results[-1])
     metadata |= columns_metadata(results)

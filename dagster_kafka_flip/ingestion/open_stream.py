@@ -205,6 +205,7 @@ class OpenStream:
             now, "could not read how long history is kept", lambda: self._table.kept_until(anchor)
         )
         location = self._or_else(self._spec.target.uri, "could not read the table's location", self._table.location)
+        name = self._or_else(None, "could not read the table's name", self._table.name_in_catalog)
         is_seen = location is not None and (
             standing_at(location, self._spec.target.stream, anchor.state, anchor.version, anchor.table_version, None)
             is not None
@@ -227,6 +228,7 @@ class OpenStream:
                 log=location if is_seen else None,
             ),
             location=location,
+            table_name=name,
             columns=names_and_types(self._landing.columns),
             comments=comments(self._landing.columns),
             column_changes=() if self._landing.columns is None else self._landing.columns.changes,

@@ -143,6 +143,7 @@ class IngestResult:
         batches: One entry per commit; empty if there was nothing to do.
         known: The new position, as a record for the next run.
         location: The table's location, if known.
+        table_name: The table's full name in its catalog, if it has one and Spark was started.
         columns: Names and types of the table's columns, if Spark was started.
         comments: The comment of each column that has one, if Spark was started.
         reader_schemas: The registered schemas that records were read as, by `key` and `value`.
@@ -165,6 +166,7 @@ class IngestResult:
     batches: tuple[BatchResult, ...]
     known: KnownPosition
     location: str | None
+    table_name: str | None = None
     columns: tuple[tuple[str, str], ...] = ()
     comments: Mapping[str, str] = field(default_factory=dict[str, str])
     reader_schemas: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -372,6 +372,7 @@ class WindowLanding:
             rows=rows,
             rows_by_topic=rows_by_topic if self._topics is not None else None,
             location=self._table.location(),
+            table_name=self._table.name_in_catalog(),
             columns=names_and_types(batch.columns),
             comments=comments(batch.columns),
             column_changes=() if batch.columns is None else batch.columns.changes,

@@ -42,6 +42,7 @@ class WindowsResult:
         rows: Rows that the table has of each window, by its key; of some topics only where only those are landed. None
             if they aren't known.
         location: Where the table is.
+        table_name: Its full name in its catalog; None for a path.
         columns: Names and types of the table's columns.
         comments: The comment of each column that has one.
         reader_schemas: The registered schemas that records were read as, by `key` and `value`.
@@ -75,6 +76,7 @@ class WindowsResult:
     can_miss: bool = True
     rows_by_topic: Mapping[tuple[str, str], int] | None = None
     kept: tuple[TopicPartition, ...] = ()
+    table_name: str | None = None
     spark_seconds: float = 0.0
     column_changes: tuple[str, ...] = ()
     columns_not_written: tuple[str, ...] = ()

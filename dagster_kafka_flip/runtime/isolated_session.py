@@ -20,12 +20,23 @@ def isolated_session(spark: SparkSession, settings: Mapping[str, str]) -> Genera
         spark: The session whose settings, current catalog and current schema it takes over.
         settings: Further Spark settings.
     """
-    is_remote = "connect" in type(spark).__module__
-    session: Any = _beside(spark) if is_remote else spark.newSession()
-    try:
+    with new_session(spark) as session:
         _take_over(spark, session)
         for name, value in settings.items():
             session.conf.set(name, value)
+        yield session
+
+
+@contextlib.contextmanager
+def new_session(spark: SparkSession) -> Generator[SparkSession]:
+    """A session on the same Spark that has only the settings which that was started with.
+
+    Args:
+        spark: The session beside which it is made.
+    """
+    is_remote = "connect" in type(spark).__module__
+    session: Any = _beside(spark) if is_remote else spark.newSession()
+    try:
         yield session
     finally:
         if is_remote:

@@ -9,7 +9,7 @@ from dagster_kafka_flip.table.incomplete_log import has_first_commit, is_free
 from dagster_kafka_flip.table.keyed_table import mode_properties
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
-from dagster_kafka_flip.table.spark_error import is_not_there
+from dagster_kafka_flip.table.spark_error import is_not_there, telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.statistics import STATISTICS_COLUMNS, are_statistics_chosen, statistics_columns
 from dagster_kafka_flip.table.windows_document import STREAMS_PROPERTY, WINDOWS_PROPERTY
@@ -76,6 +76,23 @@ def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
             "such as a Hive metastore (spark.sql.catalogImplementation=hive) or spark.sql.catalog.<name>"
         )
         raise TableError(msg)
+
+
+def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
+    """Where the catalog has the tables of a name's schema, as a URI; empty if it doesn't say.
+
+    Raises:
+        TableError: The schema doesn't exist, or can't be read.
+    """
+    schema = ".".join(map(quoted, target.name_parts[:-1])) or spark.catalog.currentDatabase()
+    try:
+        return spark.catalog.getDatabase(schema).locationUri or ""
+    except Exception as error:
+        msg = (
+            f"the table {target} does not exist and can't be created: {telling_line(error)}. Nothing was written. "
+            f"Create the schema (CREATE SCHEMA {schema}), or correct the table's name"
+        )
+        raise TableError(msg) from error
 
 
 def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:

@@ -23,7 +23,12 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
-from dagster_kafka_flip.table.creation import check_catalog_lasts, check_place_is_free, create_statement
+from dagster_kafka_flip.table.creation import (
+    check_catalog_lasts,
+    check_place_is_free,
+    create_statement,
+    place_by_catalog,
+)
 from dagster_kafka_flip.table.history import (
     WRITES,
     Anchor,
@@ -45,6 +50,7 @@ from dagster_kafka_flip.table.recorded_position import recorded_anchor
 from dagster_kafka_flip.table.restored import restored_versions
 from dagster_kafka_flip.table.retention import LOG_RETENTION, parse_log_retention
 from dagster_kafka_flip.table.schema import check_schema
+from dagster_kafka_flip.table.several_writers import check_writers
 from dagster_kafka_flip.table.spark_error import (
     breaks_rule,
     is_already_there,
@@ -53,7 +59,8 @@ from dagster_kafka_flip.table.spark_error import (
     telling_line,
 )
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.store_lock import check_store, store_lock
+from dagster_kafka_flip.table.store_errors import with_advice
+from dagster_kafka_flip.table.store_lock import store_lock
 from dagster_kafka_flip.table.stream_overlap import check_forgotten, check_shared, overlap
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 from dagster_kafka_flip.table.transaction_log import TransactionLog
@@ -117,7 +124,7 @@ class DeltaTable:
         self._checked: StructType | None = None
         self._location: str | None = target.location if target.is_path else None
         if self._location is not None:
-            check_store(spark, self._location, single_writer=target.single_writer)
+            self._check_writers(self._location, self._properties_if_there)
 
     def anchor(self) -> Anchor | None:
         """Returns the commit that defines the position; None if there is no table yet.
@@ -267,10 +274,13 @@ class DeltaTable:
         Raises:
             ConfigurationError: It is to be partitioned or clustered by a column that it doesn't have.
             TableError: The table can't be created.
+            UnsafeStoreError: It would be created on S3, and nothing keeps two runs from that.
         """
         target = self._target
         statement = create_statement(self._spark, target, schema)
         check_catalog_lasts(self._spark, target)
+        if self._location is None:
+            self._check_writers(place_by_catalog(self._spark, target), lambda: None)
         try:
             with store_lock(self._location or "catalog:", is_remote=self.is_remote):
                 remove_remnant(self._target.local_path)
@@ -278,7 +288,7 @@ class DeltaTable:
         except Exception as error:
             if is_already_there(error):
                 return
-            msg = f"the table {target} can't be created: {telling_line(error)}"
+            msg = f"the table {target} can't be created: {with_advice(error)}"
             raise TableError(msg) from error
 
     def made(self, schema: StructType) -> Anchor:
@@ -439,6 +449,10 @@ class DeltaTable:
         """Returns Delta's id of the table; it stays when the table is moved or renamed."""
         return str(self._detail("id"))
 
+    def name_in_catalog(self) -> str | None:
+        """The table's full name, as its catalog has it; None for a path."""
+        return None if self._target.is_path else str(self._detail("name"))
+
     @functools.cached_property
     def _partition_columns(self) -> tuple[str, ...]:
         # A table that gets others is a new one.
@@ -455,8 +469,19 @@ class DeltaTable:
         """The table's location as a URI or absolute path."""
         if self._location is None:
             self._location = str(self._detail("location"))
-            check_store(self._spark, self._location, single_writer=self._target.single_writer)
+            self._check_writers(self._location, self.properties)
         return self._location
+
+    def _check_writers(self, location: str, properties: Callable[[], Mapping[str, str] | None]) -> None:
+        check_writers(self._spark, location, single_writer=self._target.single_writer, properties=properties)
+
+    def _properties_if_there(self) -> dict[str, str] | None:
+        try:
+            # Its errors are plain where a store can't be reached.
+            next(self.commits(), None)
+        except TableNotThereError:
+            return None
+        return self.properties()
 
     def commit(
         self, rows: DataFrame | Changes, document: CommitDocument, takes_up: Collection[TopicPartition] = ()
@@ -681,7 +706,7 @@ class DeltaTable:
             return ForeignConflictError(telling_line(failure))
         if (found := error_of(failure, str(self._target), self._target.key)) is not None:
             return found
-        msg = f"the write to {self._target} failed and nothing of it was committed: {telling_line(failure)}"
+        msg = f"the write to {self._target} failed and nothing of it was committed: {with_advice(failure)}"
         if breaks_rule(failure):
             msg = (
                 f"{msg.rstrip('.')}. A row breaks this rule of the table (a tombstone has null in each column of its "

@@ -14,12 +14,10 @@ from urllib.parse import unquote, urlparse
 import tenacity
 from filelock import FileLock, Timeout
 
-from dagster_kafka_flip.errors import TableError, UnsafeStoreError
+from dagster_kafka_flip.errors import TableError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from pyspark.sql import SparkSession
 
 _logger = logging.getLogger(__name__)
 
@@ -27,9 +25,6 @@ _logger = logging.getLogger(__name__)
 _FIRST_WORD_SECONDS = 5.0
 _NEXT_WORD_SECONDS = 60.0
 _PATIENCE_SECONDS = 2 * 3600.0
-
-_PLAIN_S3 = frozenset({"s3", "s3a", "s3n"})
-_SINGLE_DRIVER = "S3SingleDriverLogStore"
 
 
 @contextlib.contextmanager
@@ -153,30 +148,3 @@ def local_path(location: str) -> Path | None:
         return Path(unquote(parsed.path))
     # In a path, '%', '#' and '?' are ordinary characters.
     return None if parsed.scheme else Path(location)
-
-
-def check_store(spark: SparkSession, location: str, *, single_writer: bool) -> None:
-    """Rejects a store that does not support concurrent writers, unless there is only one.
-
-    Args:
-        spark: Provides the `spark.delta.logStore` settings.
-        location: The table's location.
-        single_writer: Whether the user confirmed that there is only one writer.
-
-    Raises:
-        UnsafeStoreError: The store is S3 without a multi-writer log store, and `single_writer` is not set.
-    """
-    scheme = urlparse(location).scheme
-    if scheme not in _PLAIN_S3 or single_writer:
-        return
-    log_store = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None) or spark.conf.get(
-        "spark.delta.logStore.class", None
-    )
-    if log_store is None or log_store.endswith(_SINGLE_DRIVER):
-        msg = (
-            f"the table {location} is on S3 with Delta's default log store, which lets two concurrent runs overwrite "
-            "each other's commits. Set single_writer=True on its DeltaTarget and give the asset a pool with the limit "
-            f"1, or set spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
-            "io.delta.storage.S3DynamoDBLogStore"
-        )
-        raise UnsafeStoreError(msg)

@@ -55,7 +55,7 @@ class DeltaTarget(Settings):
         schema_evolution: Whether to add missing columns to the table, and to widen types if the table property
             `delta.enableTypeWidening` is `true`. Default: no; they are an error.
         single_writer: Confirms that only one process at a time writes to this table; required on stores that do not
-            support concurrent writers (`s3://`, `s3a://` with the default log store).
+            support concurrent writers (`s3://`, `s3a://` without a commit coordinator).
     """
 
     table: str = Field(min_length=1)

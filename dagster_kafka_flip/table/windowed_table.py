@@ -289,6 +289,10 @@ class WindowedTable:
         """The table's location."""
         return self._table.location()
 
+    def name_in_catalog(self) -> str | None:
+        """See `DeltaTable.name_in_catalog`."""
+        return self._table.name_in_catalog()
+
     def has_columns(self, names: Iterable[str]) -> bool:
         """Whether the table has the given columns."""
         columns = {name.lower() for name in self._spark.table(self._target.identifier).columns}

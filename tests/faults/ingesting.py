@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
@@ -81,11 +82,16 @@ SPARK_CONFIG = {
 }
 
 
-class Steps:
-    """Notes in a file which step a run has got to, and kills the process at the one that was asked for."""
+def kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, note: Path) -> None:
+
+class Steps:
+    """Notes in a file which step a run has got to, and ends the process, or the run, at the one that was asked for."""
+
+    def __init__(self, note: Path, end: Callable[[], None] = kill_this_process) -> None:
         self._note = os.open(note, os.O_WRONLY | os.O_CREAT)
+        self._end = end
         self.deadly: str | None = None
         self.arrive(STARTING)
 
@@ -93,7 +99,7 @@ class Steps:
         # One write of always the same length: whoever reads the file sees a whole step.
         os.pwrite(self._note, f"{step:<64}".encode(), 0)
         if step == self.deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._end()
 
     def wrap(self, owner: type, name: str, *, before: tuple[str, ...] = (), after: str | None = None) -> None:
         original: Callable[..., Any] = getattr(owner, name)
@@ -190,6 +196,8 @@ def land(
     transform: Callable[[DataFrame], DataFrame] | None = None,
     max_records: int | None = None,
     windows: int = 0,
+    single_writer: bool = False,
+    stream: str = "main",
 ) -> dict[str, Any]:
     """One run of one kind.
 
@@ -204,6 +212,8 @@ def land(
         transform: From the batch's records to the rows to land.
         max_records: Most offsets in a commit.
         windows: How many windows from SOAK_START on.
+        single_writer: Whether nobody else writes to the table.
+        stream: Id of the stream.
     """
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
     run_id = f"process {os.getpid()}"
@@ -213,7 +223,7 @@ def land(
         done = list(
             rewrite_windows(
                 source,
-                table,
+                DeltaTarget(table=table, single_writer=single_writer),
                 [Window.between(start, start + WINDOW_MS) for start in starts],
                 spark=lambda: session,
                 rules=Windows(max_lateness=None),
@@ -255,12 +265,17 @@ def land(
     transforms = {LETTERS: peeking, KEYED: keyed}
     result = ingest(
         source,
-        DeltaTarget(table=table, mode=Upsert(key=("kafka_partition", "slot")) if kind == KEYED else Append()),
+        DeltaTarget(
+            table=table,
+            stream=stream,
+            mode=Upsert(key=("kafka_partition", "slot")) if kind == KEYED else Append(),
+            single_writer=single_writer,
+        ),
         spark=lambda: session,
         connection=connection,
         value_format=None if kind in (RAW, KEYED) else StringFormat(),
         transform=transforms.get(kind, transform),
-        dead_letter=f"{table}-letters" if kind == LETTERS else None,
+        dead_letter=DeadLetters(table=f"{table}-letters", single_writer=single_writer) if kind == LETTERS else None,
         limits=limits,
         run_id=run_id,
     )

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import dagster_kafka_flip.table.store_lock as module
-from dagster_kafka_flip.errors import TableError, UnsafeStoreError
-from dagster_kafka_flip.table.store_lock import check_store, store_lock
+from dagster_kafka_flip.errors import TableError
+from dagster_kafka_flip.table.store_lock import store_lock
 
 # Reads a number, and writes it back one larger: two of these at once lose some, unless the lock keeps them apart.
 _COUNT = """
@@ -132,41 +132,3 @@ def test_a_server_s_path_that_is_not_here_is_left_to_the_server(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with store_lock(str(tmp_path / "table"), is_remote=True):
         assert [path.name for path in tmp_path.iterdir()] == [".table.dagster-kafka-flip.lock"]
-
-
-@pytest.mark.spark
-def test_plain_s3_is_refused_unless_something_keeps_two_writers_apart(spark):
-    for scheme in ("s3", "s3a", "s3n"):
-        with pytest.raises(UnsafeStoreError) as error:
-            check_store(spark, f"{scheme}://bucket/t", single_writer=False)
-        assert str(error.value) == (
-            f"the table {scheme}://bucket/t is on S3 with Delta's default log store, which lets two concurrent runs "
-            "overwrite each other's commits. Set single_writer=True on its DeltaTarget and give the asset a pool with "
-            f"the limit 1, or set spark.delta.logStore.{scheme}.impl to a multi-writer log store, such as "
-            "io.delta.storage.S3DynamoDBLogStore"
-        )
-        check_store(spark, f"{scheme}://bucket/t", single_writer=True)
-    for location in ("/lake/t", "file:/lake/t", "hdfs://n:9/t", "gs://bucket/t"):
-        check_store(spark, location, single_writer=False)
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("setting", "store", "is_safe"),
-    [
-        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3DynamoDBLogStore", True),
-        ("spark.delta.logStore.s3a.impl", "io.delta.storage.S3SingleDriverLogStore", False),
-        ("spark.delta.logStore.class", "my.own.LogStore", True),
-        ("spark.delta.logStore.gs.impl", "my.own.LogStore", False),
-    ],
-)
-def test_the_session_s_log_store_decides(spark, setting, store, is_safe):
-    spark.conf.set(setting, store)
-    try:
-        if is_safe:
-            check_store(spark, "s3a://bucket/t", single_writer=False)
-        else:
-            with pytest.raises(UnsafeStoreError):
-                check_store(spark, "s3a://bucket/t", single_writer=False)
-    finally:
-        spark.conf.unset(setting)

@@ -1,0 +1,74 @@
+"""Checks that something keeps two writers of a table apart, where the store doesn't."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+from dagster_kafka_flip.errors import UnsafeStoreError
+from dagster_kafka_flip.runtime.isolated_session import new_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+_S3 = frozenset({"s3", "s3a", "s3n"})
+
+# What Delta 4.0 documents for several writers. Of log stores the exact one: another store's own, such as HDFSLogStore,
+# would overwrite commits on S3.
+_LOG_STORE = "io.delta.storage.S3DynamoDBLogStore"
+_COORDINATOR = "delta.coordinatedCommits.commitCoordinator-preview"
+_DYNAMODB = "dynamodb"
+
+
+def check_writers(
+    spark: SparkSession,
+    location: str,
+    *,
+    single_writer: bool,
+    properties: Callable[[], Mapping[str, str] | None],
+) -> None:
+    """Rejects a table on S3 unless something keeps two writers apart, or there is only one.
+
+    Args:
+        spark: The session that writes.
+        location: The table's location.
+        single_writer: Whether the user confirmed that there is only one writer.
+        properties: Gives the table's properties; None if there is no table yet.
+
+    Raises:
+        UnsafeStoreError: Two writers could overwrite each other's commits.
+    """
+    scheme = urlparse(location).scheme.lower()
+    if scheme not in _S3 or single_writer or _log_store(spark, scheme) == _LOG_STORE:
+        return
+    found = properties()
+    if found is None:
+        msg = (
+            f"the table {location} is on S3 and is not there yet, and nothing keeps two runs that create it apart: "
+            "the rows of one could be lost. Nothing was written. Set single_writer=True on its DeltaTarget (or "
+            "DeadLetters) and let one run create it. Then leave it set, with a limit of 1 on the asset's pool; or "
+            f"remove it, if the table has the property {_COORDINATOR}={_DYNAMODB}"
+        )
+        raise UnsafeStoreError(msg)
+    coordinator = found.get(_COORDINATOR)
+    if coordinator == _DYNAMODB:
+        return
+    now = f" (it has {_COORDINATOR}={coordinator}, which is not known to)" if coordinator else ""
+    msg = (
+        f"the table {location} is on S3, where two concurrent runs can overwrite each other's commits. Nothing was "
+        "written. Set single_writer=True on its DeltaTarget (or DeadLetters) and give the asset a pool with the limit "
+        f"1; or give the table a commit coordinator, by its property {_COORDINATOR}={_DYNAMODB}{now}"
+    )
+    raise UnsafeStoreError(msg)
+
+
+def _log_store(spark: SparkSession, scheme: str) -> str | None:
+    """The log store that Delta uses for a scheme, as set at Spark's start; None for its own choice."""
+    names = ("spark.delta.logStore.class", f"spark.delta.logStore.{scheme}.impl")
+    if not any(spark.conf.get(name, None) for name in names):
+        return None
+    # Delta does not look at what is set in a session later, as by a Connect client.
+    with new_session(spark) as started:
+        return next(filter(None, (started.conf.get(name, None) for name in names)), None)

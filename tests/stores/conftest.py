@@ -1,0 +1,165 @@
+"""One S3 server, and two processes whose Sparks write to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
+from tests.stores.jars import s3_jars
+from tests.stores.s3 import ACCESS_KEY, REGION, SECRET_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BUCKET = "lake"
+
+
+class S3(OrderedProcess):
+    """`tests.stores.s3`, with an empty bucket.
+
+    Args:
+        folder: For its log.
+
+    Attributes:
+        endpoint: Its address.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "s3.log", "tests.stores.s3")
+        told = self._answers.get(timeout=PATIENCE_SECONDS)
+        assert told is not None, self._log.read_text(errors="replace")
+        self.endpoint: str = told["endpoint"]
+        import boto3
+
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+        )
+        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+
+    @property
+    def requests(self) -> int:
+        """How many it has accepted."""
+        self._write({})
+        told = self._answers.get(timeout=PATIENCE_SECONDS)
+        assert told is not None, self._log.read_text(errors="replace")
+        return told["requests"]
+
+    def end(self) -> None:
+        """Ends it in any case."""
+        _end(self)
+
+
+def _end(process: OrderedProcess) -> None:
+    started = process.process
+    if started.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            started.stdin.close()
+    started.wait(PATIENCE_SECONDS)
+
+
+class Lander(OrderedProcess):
+    """`tests.stores.lander` in a process of its own.
+
+    Args:
+        folder: For its logs; its Dagster home is there too.
+        bootstrap_servers: The broker.
+        settings: Of its Spark.
+    """
+
+    def __init__(self, folder: Path, bootstrap_servers: str, settings: dict[str, str]) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.command = ""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DAGSTER_HOME", str(folder))
+            patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+            patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+            patch.setenv("JAVA_TOOL_OPTIONS", f"-Dderby.stream.error.file={folder / 'derby.log'}")
+            # Behind Spark's own jars, so that the archive of its classes fits.
+            patch.setenv("SPARK_DIST_CLASSPATH", os.pathsep.join(s3_jars()))
+            super().__init__(
+                folder / "output.log", "tests.stores.lander", bootstrap_servers, str(folder), json.dumps(settings)
+            )
+
+    def wait_until_ready(self) -> None:
+        """Waits for its Spark."""
+        told = self.answer()
+        assert told is not None, self._log.read_text(errors="replace")[-4000:]
+        self.command = told["command"]
+
+    def order(self, do: str, **order: Any) -> None:
+        """Tells it what to do."""
+        self._write({"do": do, **order})
+
+    def answer(self) -> dict[str, Any] | None:
+        """What that came to; None if the process ended and did not say."""
+        return self._answers.get(timeout=PATIENCE_SECONDS)
+
+    def do(self, do: str, **order: Any) -> dict[str, Any]:
+        """Tells it what to do, and waits."""
+        self.order(do, **order)
+        told = self.answer()
+        assert told is not None, self._log.read_text(errors="replace")[-4000:]
+        return told
+
+    def end(self) -> None:
+        """Ends it in any case."""
+        _end(self)
+        # Its JVM has inherited standard output.
+        self._reader.join(PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """The server; tests/landed.py reads from it too."""
+    with S3(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        patch.setenv("AWS_ALLOW_HTTP", "true")
+        patch.setenv("AWS_REGION", REGION)
+        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def landers(s3: S3, broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lander, Lander]]:
+    """Two of them, each with a JVM; the first has a Hive metastore in a folder."""
+    folder = tmp_path_factory.mktemp("landers")
+    settings = {
+        "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
+        # Buckets of which something is set wrong.
+        "spark.hadoop.fs.s3a.bucket.wrong-secret.secret.key": "wrong",
+        "spark.hadoop.fs.s3a.bucket.wrong-key.access.key": "wrong",
+        "spark.hadoop.fs.s3a.bucket.wrong-region.endpoint.region": "us-west-2",
+        "spark.hadoop.fs.s3a.bucket.elsewhere.endpoint": "http://127.0.0.1:1",
+        "spark.hadoop.fs.s3a.bucket.elsewhere.attempts.maximum": "1",
+        "spark.hadoop.fs.s3a.bucket.elsewhere.retry.limit": "1",
+    }
+    catalog = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder / 'metastore'};create=true",
+    }
+    with (
+        Lander(folder / "first", broker, settings | catalog) as first,
+        Lander(folder / "second", broker, settings) as second,
+    ):
+        first.wait_until_ready()
+        second.wait_until_ready()
+        yield first, second
+
+
+@pytest.fixture
+def first(landers: tuple[Lander, Lander]) -> Lander:
+    """One of the two, where one is enough."""
+    return landers[0]

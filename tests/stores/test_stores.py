@@ -1,0 +1,274 @@
+"""Tables in a bucket, of one writer and of several through Delta's commit coordinator, and tables by name."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests import landed
+from tests.faults.ingesting import (
+    BEFORE_WRITE,
+    COMMITTED,
+    CONFIRMED,
+    DELETES,
+    KEYED,
+    LETTERS,
+    PLANNED,
+    POSITION_READ,
+    SOAK_START,
+    STEPS,
+    TABLE_MADE,
+    WINDOW_MS,
+    WINDOWS,
+    WRITING,
+)
+from tests.stores.s3 import SECRET_KEY, SKEWED
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+_DEFAULTS = "spark.databricks.delta.properties.defaults.coordinatedCommits"
+
+
+def _produce(kafka, topic, begin, end, **more):
+    for partition in (0, 1):
+        kafka.produce(topic, [(None, f"{number:012d}") for number in range(begin, end)], partition=partition, **more)
+
+
+def _offsets(table):
+    return landed.rows(table, "kafka_partition", "kafka_offset")
+
+
+def _records(end):
+    return [(partition, offset) for partition in (0, 1) for offset in range(end)]
+
+
+def _rows(lander, table):
+    """Of a table with a coordinator, which only Spark reads."""
+    query = f"SELECT kafka_topic, kafka_partition, kafka_offset FROM delta.`{table}`"
+    rows = lander.do("sql", statements=[query])["rows"]
+    return sorted((topic, int(partition), int(offset)) for topic, partition, offset in rows)
+
+
+def test_each_kind_of_table_is_landed_in_a_bucket_and_equals_its_topic(kafka, first, topic):
+    kafka.create(topic, partitions=2)
+    for number in range(3):
+        _produce(kafka, topic, 4 * number, 4 * (number + 1), timestamp=SOAK_START + number * WINDOW_MS)
+
+    keyed = f"s3a://lake/{topic}-keyed"
+    changes = [(0, number) for number in range(12) if number % DELETES]
+    told = first.do("land", topic=topic, table=keyed, kind=KEYED, single_writer=True)
+    assert (told["error"], told["rows"]) == (None, 2 * len(changes)), told
+    first.do("sql", statements=[f"DELETE FROM delta.`{keyed}` WHERE slot > 5"])
+    told = first.do("rebuild", topic=topic, table=keyed, staging=f"{keyed}-staging")
+    assert (told["error"], told["rows"]) == (None, 2 * len(changes)), told
+    assert landed.rows(keyed, "kafka_partition", "slot") == sorted(
+        (partition, slot) for partition in (0, 1) for _, slot in changes
+    )
+
+    windows = f"s3a://lake/{topic}-windows"
+    told = first.do("land", topic=topic, table=windows, kind=WINDOWS, windows=2, single_writer=True)
+    assert (told["error"], told["rows"]) == (None, 16), told
+    assert _offsets(windows) == _records(8)
+
+    letters = f"s3a://lake/{topic}-letters"
+    kafka.produce(topic, [(None, b"\xff")])
+    told = first.do("land", topic=topic, table=letters, kind=LETTERS, single_writer=True)
+    assert (told["error"], told["rows"]) == (None, 24), told
+    assert _offsets(letters) == _records(12)
+    assert _offsets(f"{letters}-letters") == [(0, 12)]
+
+
+def test_an_asset_lands_in_a_bucket_and_its_idle_run_asks_no_store_and_no_secret_is_seen(kafka, s3, first, topic):
+    kafka.create(topic, partitions=2)
+    _produce(kafka, topic, 0, 2)
+    order = {"topic": topic, "table": f"s3a://lake/{topic}", "name": "landed"}
+    told = first.do("asset", **order)
+    assert told["metadata"]["dagster/uri"] == f"s3a://lake/{topic}", told
+    assert told["metadata"]["dagster/row_count"] == 4, told
+    requests = s3.requests
+    told = first.do("asset", **order)
+    assert s3.requests == requests, "it trusts Dagster's record, which no log can confirm without Spark"
+    assert "dagster/row_count" not in told["metadata"], told
+
+    files = [file for file in first.folder.rglob("*") if file.is_file()]
+    everything = b"".join(file.read_bytes() for file in files)
+    for seen in (b"fs.s3a.endpoint.region", b"nothing new on", b"dagster/uri"):
+        assert seen in everything, seen
+    assert SECRET_KEY.encode() not in everything
+    assert "SparkSubmit" in first.command
+    assert SECRET_KEY not in first.command, "which everyone on the machine can read"
+
+
+def test_a_run_that_dies_at_any_step_leaves_all_or_nothing_and_the_next_one_lands_each_record_once(kafka, first, topic):
+    kafka.create(topic, partitions=2)
+    table = f"s3a://lake/{topic}"
+    order = {"topic": topic, "table": table, "single_writer": True}
+    _produce(kafka, topic, 0, 2)
+    for step in (POSITION_READ, PLANNED, TABLE_MADE):
+        assert first.do("land", **order, step=step) == {"error": "died"}
+    assert landed.operations(table) == ["CREATE TABLE"]
+    assert first.do("land", **order)["rows"] == 4
+    steps = (POSITION_READ, BEFORE_WRITE, COMMITTED, CONFIRMED)
+    assert {*steps, PLANNED, TABLE_MADE, WRITING} == set(STEPS)
+    for number, step in enumerate(steps, start=1):
+        _produce(kafka, topic, 2 * number, 2 * (number + 1))
+        assert first.do("land", **order, step=step) == {"error": "died"}
+        told = first.do("land", **order)
+        assert told["rows"] == (0 if step in (COMMITTED, CONFIRMED) else 4), told
+    assert _offsets(table) == _records(10)
+
+
+def test_without_a_coordinator_in_the_table_itself_two_writers_are_refused(kafka, first, topic):
+    kafka.create(topic, partitions=2)
+    _produce(kafka, topic, 0, 1)
+    order = {"topic": topic, "table": f"s3a://lake/{topic}"}
+
+    def refused():
+        told = first.do("land", **order)
+        assert told["error"] == "UnsafeStoreError", told
+        return told["message"]
+
+    assert "is not there yet" in refused()
+    assert first.do("land", **order, single_writer=True)["rows"] == 2
+    assert "Nothing was written. Set single_writer=True" in refused()
+    # Delta asks what Spark was started with.
+    store = "spark.delta.logStore.s3a.impl"
+    first.do("conf", name=store, value="io.delta.storage.S3DynamoDBLogStore")
+    refused()
+    first.do("conf", name=store, value=None)
+    # A default is for tables that are still to be made.
+    first.do("conf", name=f"{_DEFAULTS}.commitCoordinator-preview", value="dynamodb")
+    refused()
+    first.do("conf", name=f"{_DEFAULTS}.commitCoordinator-preview", value=None)
+    assert _offsets(order["table"]) == _records(1)
+
+
+def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_and_nothing_is_lost(
+    kafka, s3, landers, topic
+):
+    first, second = landers
+    other = f"{topic}-other"
+    for name in (topic, other):
+        kafka.create(name, partitions=2)
+        _produce(kafka, name, 0, 4)
+    table = f"s3a://lake/{topic}"
+    order = {"topic": topic, "table": table}
+    coordinator = {
+        "commitCoordinator-preview": "dynamodb",
+        "commitCoordinatorConf-preview": json.dumps({"dynamoDBTableName": "commits", "dynamoDBEndpoint": s3.endpoint}),
+    }
+    for name, value in coordinator.items():
+        first.do("conf", name=f"{_DEFAULTS}.{name}", value=value)
+    told = first.do("land", **order)
+    assert (told["error"], "is not there yet" in told["message"]) == ("UnsafeStoreError", True), told
+    assert first.do("land", **order, single_writer=True)["rows"] == 8
+    # The table has it from now on.
+    for name in coordinator:
+        first.do("conf", name=f"{_DEFAULTS}.{name}", value=None)
+
+    # One stream, started twice.
+    _produce(kafka, topic, 4, 8)
+    for lander in landers:
+        lander.order("land", **order)
+    outcomes = [lander.answer() or {} for lander in landers]
+    assert sorted(told["rows"] for told in outcomes if told.get("error") is None)[-1:] == [8], outcomes
+    for told in outcomes:
+        assert told.get("error") in (None, "ConcurrentIngestionError"), outcomes
+    assert _rows(first, table) == [(topic, *offsets) for offsets in _records(8)]
+
+    # Two streams, each with several commits.
+    _produce(kafka, topic, 8, 12)
+    first.order("land", **order, max_records=2)
+    second.order("land", topic=other, table=table, stream="other", max_records=2)
+    outcomes = [lander.answer() or {} for lander in landers]
+    told = [(answer.get("error"), answer.get("rows"), answer.get("batches")) for answer in outcomes]
+    assert told == [(None, 8, 4)] * 2, outcomes
+    history = first.do("sql", statements=[f"DESCRIBE HISTORY delta.`{table}`"])["rows"]
+    assert len(history) == 1 + 1 + 1 + 4 + 4
+
+    _produce(kafka, other, 4, 6)
+    second.order("land", topic=other, table=table, stream="other", is_killed=True)
+    assert second.answer() is None
+    assert second.process.wait(60) == -signal.SIGKILL
+    assert first.do("land", topic=other, table=table, stream="other")["rows"] == 4
+    assert _rows(first, table) == sorted(
+        (name, *offsets) for name, end in ((topic, 12), (other, 6)) for offsets in _records(end)
+    )
+
+
+@pytest.mark.parametrize(
+    ("bucket", "advice"),
+    [
+        ("no-such-bucket", "There is no such bucket at this endpoint: create it"),
+        ("wrong-key", "check the access key and its secret"),
+        ("wrong-secret", "check the access key and its secret"),
+        (SKEWED, "and the clock of Spark's machine"),
+        ("wrong-region", "set spark.hadoop.fs.s3a.endpoint.region"),
+        ("elsewhere", "Nothing answers at this endpoint: check spark.hadoop.fs.s3a.endpoint"),
+    ],
+)
+def test_what_is_set_wrong_about_a_store_is_said_in_a_line_with_what_to_do(kafka, first, topic, bucket, advice):
+    kafka.create(topic)
+    told = first.do("land", topic=topic, table=f"s3a://{bucket}/t", single_writer=True)
+    assert told["error"] == "TableError", told
+    assert advice in told["message"]
+    assert len(told["message"].splitlines()) == 1
+
+
+def test_a_table_by_name_is_the_one_of_the_catalog_and_lasts(kafka, first, topic, tmp_path):
+    kafka.create(topic, partitions=2)
+    _produce(kafka, topic, 0, 2)
+    told = first.do("land", topic=topic, table="nowhere.flights")
+    assert told["error"] == "TableError", told
+    assert "SCHEMA_NOT_FOUND" in told["message"]
+    assert "Create the schema (CREATE SCHEMA `nowhere`)" in told["message"]
+
+    no_folder = tmp_path / "no-folder"
+    first.do("sql", statements=["CREATE SCHEMA lake", f"CREATE SCHEMA full LOCATION '{no_folder.as_uri()}'"])
+    # Rights that are missing would not stop root.
+    no_folder.rmdir()
+    no_folder.touch()
+    assert first.do("land", topic=topic, table="lake.flights")["rows"] == 4
+    told = first.do("asset", topic=topic, table="spark_catalog.Lake.FLIGHTS", name="flights")
+    assert told["metadata"]["delta/rows_written"] == 0, "two names of one table"
+    assert told["metadata"]["dagster/table_name"] == "spark_catalog.lake.flights"
+    ((_, path, _),) = [
+        row
+        for row in first.do("sql", statements=["DESCRIBE TABLE EXTENDED lake.flights"])["rows"]
+        if row[0] == "Location"
+    ]
+    assert _offsets(path) == _records(2)
+
+    first.do("sql", statements=["CREATE TABLE lake.made USING delta AS SELECT * FROM lake.flights LIMIT 0"])
+    assert first.do("land", topic=topic, table="lake.made")["rows"] == 4, "a table that was there before"
+
+    told = first.do("land", topic=topic, table="full.flights")
+    assert told["error"] == "TableError", told
+    assert "the table full.flights can't be created: " in told["message"]
+
+
+def test_a_table_by_name_in_a_bucket_is_not_even_created_by_two_writers(kafka, first, topic):
+    kafka.create(topic, partitions=2)
+    _produce(kafka, topic, 0, 2)
+    first.do("sql", statements=["CREATE SCHEMA bucket LOCATION 's3a://lake/schema'"])
+    told = first.do("land", topic=topic, table="bucket.flights")
+    assert told["error"] == "UnsafeStoreError", told
+    assert first.do("sql", statements=["SHOW TABLES IN bucket"])["rows"] == []
+    assert first.do("land", topic=topic, table="bucket.flights", single_writer=True)["rows"] == 4
+    _produce(kafka, topic, 2, 4)
+    assert first.do("land", topic=topic, table="bucket.flights")["error"] == "UnsafeStoreError"
+    assert _offsets("s3a://lake/schema/flights") == _records(2)
+
+
+def test_a_table_by_name_that_was_dropped_is_another_one_when_it_is_made_again(kafka, first, topic):
+    kafka.create(topic, partitions=2)
+    _produce(kafka, topic, 0, 2)
+    first.do("sql", statements=["CREATE SCHEMA dropped"])
+    order = {"topic": topic, "table": "dropped.flights", "name": "dropped"}
+    assert first.do("asset", **order)["metadata"]["dagster/row_count"] == 4
+    first.do("sql", statements=["DROP TABLE dropped.flights"])
+    _produce(kafka, topic, 2, 3)
+    told = first.do("asset", **order)
+    assert told["metadata"]["dagster/row_count"] == told["metadata"]["delta/rows_written"] == 6, told
