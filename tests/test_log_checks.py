@@ -10,7 +10,7 @@ from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterEve
 from dagster._core.events import AssetObservationData
 from dagster._core.events.log import EventLogEntry
 
-from dagster_kafka_flip.assets.metadata import POSITION_SET, known_to_json
+from dagster_kafka_flip.assets.metadata import POSITION_SET
 from dagster_kafka_flip.assets.position_record import (
     last_known_position,
     newest_materializations,
@@ -18,6 +18,7 @@ from dagster_kafka_flip.assets.position_record import (
     void_record,
 )
 from dagster_kafka_flip.checks.log_checks import reached_time
+from dagster_kafka_flip.ingestion.known_position import known_to_json
 from dagster_kafka_flip.ingestion.result import KnownPosition
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState

@@ -6,8 +6,6 @@ import hashlib
 import heapq
 import json
 import time
-from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,19 +20,19 @@ from dagster import (
     TimestampMetadataValue,
 )
 
-from dagster_kafka_flip.ingestion.result import KnownPosition
+from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
 from dagster_kafka_flip.source.instants import instant, utc_time
 from dagster_kafka_flip.source.log_line import total
-from dagster_kafka_flip.source.serializer import from_document, to_document
+from dagster_kafka_flip.source.serializer import to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dagster import AssetMaterialization
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
-    from dagster_kafka_flip.ingestion.result import IngestResult
+    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -295,56 +293,11 @@ def _some(partitions: Sequence[TopicPartition]) -> str:
     return f"{named} and {more} more" if more > 0 else named
 
 
-def known_to_json(known: KnownPosition) -> dict[str, Any]:
-    """Serializes a position for Dagster's event log."""
-    return {
-        "stream": known.stream,
-        "table": known.table,
-        "state": to_document(STATE_SERIALIZER, known.state),
-        "verified_at": known.verified_at.isoformat(),
-        "table_version": known.table_version,
-        "table_rows": known.table_rows,
-        "record_bytes": known.record_bytes,
-        "kept_until": None if known.kept_until is None else known.kept_until.isoformat(),
-        "dead_letters_owed": known.dead_letters_owed,
-        "anchor_version": known.anchor_version,
-        "transaction_version": known.transaction_version,
-        "known_since": known.known_since,
-        "log": known.log,
-    }
-
-
 def known_position(materialization: AssetMaterialization | None) -> KnownPosition | None:
     """Reads the position from a materialization; None if it has none that can be read."""
     if materialization is None or POSITION not in materialization.metadata:
         return None
-    return position_in(materialization.metadata[POSITION].value)
-
-
-def position_in(value: Any) -> KnownPosition | None:
-    """Reads the position from a metadata value; None if it can't be read."""
-    if not isinstance(value, Mapping):
-        return None
-    document: Any = value
-    try:
-        return KnownPosition(
-            stream=document["stream"],
-            table=document["table"],
-            state=from_document(STATE_SERIALIZER, document["state"]),
-            verified_at=datetime.fromisoformat(document["verified_at"]),
-            table_version=document["table_version"],
-            table_rows=document["table_rows"],
-            record_bytes=document["record_bytes"],
-            kept_until=None if (kept := document["kept_until"]) is None else datetime.fromisoformat(kept),
-            dead_letters_owed=document["dead_letters_owed"],
-            anchor_version=document["anchor_version"],
-            transaction_version=document["transaction_version"],
-            known_since=document["known_since"],
-            log=document["log"],
-        )
-    except (KeyError, TypeError, ValueError):
-        # Foreign metadata with the same key. The table has the position.
-        return None
+    return known_from_json(materialization.metadata[POSITION].value)
 
 
 def uri(location: str) -> str:

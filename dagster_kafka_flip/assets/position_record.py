@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetObservation, AssetRecordsFilter, MetadataValue
 
-from dagster_kafka_flip.assets.metadata import POSITION, POSITION_SET, known_position, known_to_json, position_in
+from dagster_kafka_flip.assets.metadata import POSITION, POSITION_SET, known_position
+from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -158,7 +159,7 @@ def _with_move(instance: DagsterInstance, key: AssetKey, record: Record, *, sinc
             and version <= position.table_version
         ):
             return record
-        return replace(record, is_void=True, moved=position_in(metadata.get(POSITION)))
+        return replace(record, is_void=True, moved=known_from_json(metadata.get(POSITION)))
     return record
 
 
