@@ -28,10 +28,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@sed -n 's/^# //p' Makefile
 
-$(VENV)/.ready-demo: pyproject.toml constraints.txt scripts/bootstrap.sh
+$(VENV)/.ready-demo: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
 	@scripts/bootstrap.sh demo $(VENV)
 
-$(VENV)/.ready-test: pyproject.toml constraints.txt scripts/bootstrap.sh
+$(VENV)/.ready-test: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
 	@scripts/bootstrap.sh test $(VENV)
 
 demo: $(VENV)/.ready-demo

@@ -68,7 +68,8 @@ if [ "$purpose" = test ]; then
 fi
 
 say "installing pinned packages into $venv (Spark alone is 400 MB the first time)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extras]"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+  -c constraints.txt -c constraints-airflow.txt -e ".[$extras]"
 if [ "$purpose" = test ]; then
   say "making a class archive, so that the many Sparks of the tests start sooner"
   "$venv/bin/dagster-kafka-flip" spark prepare >&2 || say "there is no class archive; the tests start Spark without it"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,11 +33,14 @@ _ROOMS = {
     "table": "errors settings runtime source",
     "ingestion": "errors settings runtime source registry formats reader table",
     "sink": "errors settings runtime source table",
+    "airflow": "errors settings runtime source formats table ingestion",
     "assets": "errors settings runtime source registry formats table ingestion",
     "checks": "errors settings source registry formats table ingestion assets",
     "cli": "errors runtime broker source registry table ingestion assets",
     "components": "errors settings source registry formats table ingestion assets checks",
 }
+# Doors are imported by what runs them, and by no other room.
+_DOORS = ("airflow", "cli", "components")
 _WITHOUT_DAGSTER = (
     "errors",
     "settings",
@@ -48,6 +53,7 @@ _WITHOUT_DAGSTER = (
     "table",
     "ingestion",
     "sink",
+    "airflow",
 )
 
 
@@ -93,6 +99,10 @@ def test_imports_go_one_way(room: str):
     assert wrong == set()
 
 
+def test_no_room_imports_a_door():
+    assert [room for room, may in _ROOMS.items() if {*may.split()} & {*_DOORS}] == []
+
+
 def test_rooms_are_in_order():
     order = list(_ROOMS)
     assert [
@@ -102,7 +112,13 @@ def test_rooms_are_in_order():
 
 @pytest.mark.parametrize(
     ("room", "libraries"),
-    [*((room, _DAGSTER) for room in _WITHOUT_DAGSTER), ("source", _SPARK), ("registry", _SPARK), ("cli", ("py4j",))],
+    [
+        *((room, _DAGSTER) for room in _WITHOUT_DAGSTER),
+        *((room, ("airflow",)) for room in _ROOMS if room != "airflow"),
+        ("source", _SPARK),
+        ("registry", _SPARK),
+        ("cli", ("py4j",)),
+    ],
 )
 def test_a_room_does_without_a_library(room: str, libraries: tuple[str, ...]):
     imported = {name for path in _files(room) for name in _imported(path)}
@@ -167,14 +183,54 @@ print(len(names) > 20)
 """
 
 
+# Airflow would read its settings and set up its logging otherwise.
+_AIRFLOW_AS_A_LIBRARY = {**os.environ, "_AIRFLOW__AS_LIBRARY": "1"}
+
+
 def test_loading_every_module_loads_neither_spark_nor_the_client_of_a_registry():
-    done = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD], capture_output=True, text=True, check=False, env=_AIRFLOW_AS_A_LIBRARY
+    )
     assert done.returncode == 0, done.stderr
     by_the_package_alone, by_its_modules, of_the_registry, found_modules = done.stdout.splitlines()
     assert "pyspark" not in by_the_package_alone
     assert by_its_modules == ""
     assert of_the_registry == ""
     assert found_modules == "True"
+
+
+_LOAD_WITHOUT = """
+import importlib, pkgutil, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+for room in ROOMS:
+    package = importlib.import_module(f"dagster_kafka_flip.{room}")
+    for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"dagster_kafka_flip.{room}."):
+        importlib.import_module(module.name)
+import dagster_kafka_flip.airflow.provider
+print(dagster_kafka_flip.airflow.provider.provider_info()["package-name"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("blocked", "rooms"),
+    [
+        (_DAGSTER, _WITHOUT_DAGSTER),
+        (("airflow", "pendulum"), [room for room in _ROOMS if room != "airflow"]),
+    ],
+)
+def test_rooms_load_where_another_orchestrator_is_missing(blocked: tuple[str, ...], rooms: Sequence[str]):
+    code = _LOAD_WITHOUT.replace("BLOCKED", repr(blocked)).replace("ROOMS", repr([*rooms]))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=_AIRFLOW_AS_A_LIBRARY
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "dagster-kafka-flip\n"
 
 
 def test_what_is_private_in_dagster_is_imported_by_one_module():

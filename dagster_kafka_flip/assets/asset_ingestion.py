@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
 
-from dagster_kafka_flip import errors
 from dagster_kafka_flip.assets.column_descriptions import COLUMN_LINEAGE, column_lineage, described
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, data_version, result_metadata
 from dagster_kafka_flip.assets.position_record import read_record
@@ -34,16 +33,15 @@ from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without
 from dagster_kafka_flip.ingestion.rewrite_windows import run_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
-from dagster_kafka_flip.ingestion.tolerance import CHECKS, tolerated_errors
+from dagster_kafka_flip.ingestion.tolerance import named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
-from dagster_kafka_flip.settings.names import near_names
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.layout import check_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dagster import AssetCheckResult, AssetExecutionContext, AssetKey
     from pyspark.sql import DataFrame
@@ -377,23 +375,3 @@ def _findings(results: Sequence[WindowsResult]) -> Findings:
     return Findings(
         incidents(results), rejected_records(results), stragglers(results), unknown(results), fields(results)
     )
-
-
-def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
-    """Returns error classes by name.
-
-    Args:
-        names: Class names from `errors`.
-
-    Raises:
-        ConfigurationError: Unknown error.
-    """
-    found: list[type[KafkaFlipError]] = []
-    can_be = sorted(each.__name__ for each in CHECKS)
-    for name in names:
-        error = getattr(errors, str(name), None)
-        if not (isinstance(error, type) and issubclass(error, errors.KafkaFlipError)):
-            msg = f"tolerate: unknown error {name!r}; {near_names(str(name), can_be)}"
-            raise ConfigurationError(msg)
-        found.append(error)
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dagster import ConfigurableResource, EnvVar, InitResourceContext
@@ -10,7 +9,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.session_address import check_session_address
+from dagster_kafka_flip.runtime.session_address import check_coordinates, check_session_address
 from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
 from dagster_kafka_flip.settings.base import describe
 from dagster_kafka_flip.settings.hidden import hidden_parameters, hidden_values
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.source.connection import KafkaConnection
-
-
-_COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 
 
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
@@ -112,13 +108,7 @@ class SparkResource(ConfigurableResource):  # pyright: ignore[reportMissingTypeA
             msg = "SparkResource: master and remote are both set; a Spark Connect server has its own master"
             raise ConfigurationError(msg)
         check_session_address("SparkResource: ", master, remote)
-        for package in known.get("packages", ()):
-            if isinstance(package, str) and not _COORDINATES.fullmatch(package):
-                msg = (
-                    f"SparkResource: packages: invalid Maven coordinate {package!r}; write group:name:version, such "
-                    "as org.apache.hadoop:hadoop-aws:3.4.1"
-                )
-                raise ConfigurationError(msg)
+        check_coordinates("SparkResource: ", known.get("packages", ()))
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         shown: dict[str, Any] = {"config": hidden_values(self.config)}

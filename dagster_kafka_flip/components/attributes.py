@@ -42,7 +42,7 @@ from dagster.components.resolved.core_models import (
 )
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 
-from dagster_kafka_flip.assets.asset_ingestion import OnIdle, named_errors
+from dagster_kafka_flip.assets.asset_ingestion import OnIdle
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
@@ -53,6 +53,7 @@ from dagster_kafka_flip.components.templates import Template, create, refused, r
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+from dagster_kafka_flip.ingestion.tolerance import named_errors
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip import errors
 from dagster_kafka_flip.errors import (
     ClusterChangedError,
     ConcurrentIngestionError,
@@ -23,6 +24,7 @@ from dagster_kafka_flip.errors import (
     WindowNotCompleteError,
 )
 from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.settings.names import near_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,3 +81,23 @@ def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type
             msg = f"tolerate: {name} can't be tolerated; allowed: {can_be}"
             raise ConfigurationError(msg)
     return tolerated
+
+
+def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
+    """Returns error classes by name.
+
+    Args:
+        names: Class names from `errors`.
+
+    Raises:
+        ConfigurationError: Unknown error.
+    """
+    found: list[type[KafkaFlipError]] = []
+    can_be = sorted(each.__name__ for each in CHECKS)
+    for name in names:
+        error = getattr(errors, str(name), None)
+        if not (isinstance(error, type) and issubclass(error, KafkaFlipError)):
+            msg = f"tolerate: unknown error {name!r}; {near_names(str(name), can_be)}"
+            raise ConfigurationError(msg)
+        found.append(error)
+    return found

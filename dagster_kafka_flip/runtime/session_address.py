@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # The master URLs that SparkContext supports.
 _MASTER = re.compile(r"local|local\[(\*|\d+)(\s*,\s*\d+)?\]|local-cluster\[.*\]|spark://.+|yarn|k8s://.+|mesos://.+")
 _REMOTE = re.compile(r"sc://[^/;]+.*")
+_COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 
 
 def check_session_address(before: str, master: str | None, remote: str | None) -> None:
@@ -31,3 +36,22 @@ def check_session_address(before: str, master: str | None, remote: str | None) -
     if remote is not None and not _REMOTE.fullmatch(remote):
         msg = f"{before}remote is not a Spark Connect address; write sc://host:15002"
         raise ConfigurationError(msg)
+
+
+def check_coordinates(before: str, packages: Iterable[object]) -> None:
+    """Validates the Maven coordinates of packages.
+
+    Args:
+        before: Prefix of messages.
+        packages: The packages; anything but text is ignored.
+
+    Raises:
+        ConfigurationError: One of them is malformed.
+    """
+    for package in packages:
+        if isinstance(package, str) and not _COORDINATES.fullmatch(package):
+            msg = (
+                f"{before}packages: invalid Maven coordinate {package!r}; write group:name:version, such as "
+                "org.apache.hadoop:hadoop-aws:3.4.1"
+            )
+            raise ConfigurationError(msg)

@@ -1,0 +1,67 @@
+"""Airflow's assets of topics and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow.sdk import Asset
+
+from dagster_kafka_flip.airflow.given import check_absolute, is_template
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.subscription import TopicPatternSubscription
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+
+def topic_asset(topic: str, kafka_conn_id: str = "kafka_default") -> Asset:
+    """Returns the asset of a topic: `kafka://<connection id>/<topic>`.
+
+    The connection's id stands for the cluster, because its addresses are not known while a DAG is parsed.
+
+    Args:
+        topic: The topic.
+        kafka_conn_id: Id of the Kafka connection.
+    """
+    return Asset(name=f"{kafka_conn_id}/{topic}", uri=f"kafka://{quote(kafka_conn_id)}/{quote(topic)}")
+
+
+def table_asset(table: DeltaTarget | str) -> Asset:
+    """Returns the asset of a table: its URI, or `delta://catalog/schema/table` for a table of a catalog.
+
+    Every spelling of a path or a name gives the same asset.
+
+    Args:
+        table: The table.
+
+    Raises:
+        ConfigurationError: It is a relative path, or contains a template.
+    """
+    target = DeltaTarget.of(table)
+    check_absolute(target)
+    if is_template(target.table):
+        msg = f"the table {target} is a template, so its asset is not known before a run: give `outlets`"
+        raise ConfigurationError(msg)
+    identity = target.identity
+    if target.local_path is not None:
+        uri = f"file://{quote(identity)}"
+    elif target.is_path:
+        uri = identity
+    else:
+        uri = "delta://" + "/".join(quote(part) for part in identity.split("."))
+    return Asset(name=identity, uri=uri)
+
+
+def topic_assets(source: KafkaSource, kafka_conn_id: str) -> list[Asset]:
+    """Returns the assets of a source's topics; none for a pattern or a template, whose topics are not known.
+
+    Args:
+        source: The source.
+        kafka_conn_id: Id of the Kafka connection.
+    """
+    subscription = source.subscription
+    if isinstance(subscription, TopicPatternSubscription):
+        return []
+    return [topic_asset(topic, kafka_conn_id) for topic in subscription.topics]

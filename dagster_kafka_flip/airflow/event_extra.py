@@ -1,0 +1,100 @@
+"""The extra of a table's asset event, and the position that the next run finds in it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.context import InletEventsAccessors
+
+from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
+from dagster_kafka_flip.source.instants import instant
+from dagster_kafka_flip.source.log_line import total
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Asset
+
+    from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
+    from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+_logger = logging.getLogger(__name__)
+
+POSITION = "kafka/position"
+
+# A table may have events of several streams and of other DAGs.
+_MOST_EVENTS = 100
+
+
+def stream_extra(result: IngestResult) -> dict[str, Any]:
+    """What a run of a stream tells: as in docs/metadata.md. Unknown values are left out, since 0 would be a value.
+
+    Args:
+        result: Result of the run.
+    """
+    before = result.unreported
+    told: dict[str, Any] = {
+        "kafka/idle": result.is_idle,
+        "kafka/records_read": result.records,
+        "kafka/bytes_read": result.bytes,
+        "kafka/rejected_records": result.rejected_records,
+        "kafka/unknown": result.unknown,
+        "kafka/lag_before": sum(result.plan.lag_before.values()),
+        "kafka/lag_after": result.lag_after,
+        "kafka/held_back_offsets": sum(result.plan.held_back.values()),
+        "kafka/watermark": None if result.watermark is None else instant(result.watermark),
+        "kafka/lost_offsets": result.lost_offsets,
+        "kafka/incidents": [incident.to_json() for incident in result.all_incidents] or None,
+        "kafka/dead_letters": None if result.dead_letter_table is None else result.dead_letters,
+        "kafka/dead_letter_table": result.dead_letter_table,
+        "delta/rows_written": result.rows,
+        "delta/commits": len(result.batches),
+        "delta/version": result.known.table_version,
+        "delta/rows": result.known.table_rows,
+        "delta/unreported_commits": None if before is None else before.commits,
+        "delta/unreported_rows": None if before is None else before.rows,
+        "spark/started": result.started_spark,
+        POSITION: known_to_json(result.known),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
+    """What a run that landed windows tells; the same.
+
+    Args:
+        results: One result for each commit.
+    """
+    told: dict[str, Any] = {
+        "kafka/records_read": total(result.observed.records for result in results),
+        "kafka/stragglers": total(result.stragglers for result in results),
+        "delta/rows_written": total(
+            None if result.rows is None else result.rows_of(window)
+            for result in results
+            for window in result.plan.windows
+        ),
+        "delta/commits": sum(result.committed is not None for result in results),
+        "delta/version": max((each.committed.version for each in results if each.committed is not None), default=None),
+        "kafka/windows": [str(window.window) for result in results for window in result.plan.windows],
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def last_known(asset: Asset, target: DeltaTarget) -> KnownPosition | None:
+    """The position of a stream in the newest events of its table; None if there is none.
+
+    Args:
+        asset: The table's asset.
+        target: The table and the stream.
+    """
+    try:
+        # Not by the task's inlets: then the DAG would look like a reader of its own table.
+        newest = InletEventsAccessors([asset])[asset].ascending(ascending=False).limit(_MOST_EVENTS)
+        positions = [known_from_json((event.extra or {}).get(POSITION)) for event in newest]
+    except AirflowRuntimeError as error:
+        _logger.info("no events of the asset %s (%s); reading the table", asset.name, error)
+        return None
+    return next((position for position in positions if position is not None and position.is_of(target)), None)

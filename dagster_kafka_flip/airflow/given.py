@@ -1,0 +1,124 @@
+"""What a task may be given as `source` and `table`, with templates, and how a trigger keeps a source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+_JINJA = re.compile(r"\{[{%]")
+
+GivenSource = KafkaSource | str | Sequence[str]
+
+# What a look at the log's end needs; a source holds no secrets.
+_KEPT = ("topics", "topic_pattern", "isolation_level", "client_id_prefix", "properties", "librdkafka_properties")
+
+
+def kafka_source_of(source: GivenSource) -> KafkaSource:
+    """Returns the source; topics are one with defaults.
+
+    Args:
+        source: A KafkaSource, or topics.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    return source if isinstance(source, KafkaSource) else KafkaSource(topics=tuple(given_topics(source)))
+
+
+def given_topics(source: GivenSource) -> list[str]:
+    """Returns the topics that were given as texts, and so may be templates.
+
+    Args:
+        source: A KafkaSource, or topics.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(source, KafkaSource):
+        return []
+    example = 'KafkaSource(topics=("orders",)), or "orders"'
+    if not isinstance(source, str):
+        expect("source", source, Sequence, example)
+    topics = [source] if isinstance(source, str) else list(source)
+    for topic in topics:
+        expect("source", topic, str, example)
+    return topics
+
+
+def source_to_json(source: KafkaSource) -> dict[str, Any]:
+    """Serializes what a look at the end of a source's log needs.
+
+    Args:
+        source: The source.
+    """
+    kept = {name: getattr(source, name) for name in _KEPT}
+    if source.partitions is not None:
+        kept["partitions"] = [str(topic_partition) for topic_partition in source.partitions]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items() if value}
+
+
+def source_from_json(kept: Mapping[str, Any]) -> KafkaSource:
+    """Reads the result of `source_to_json`.
+
+    Args:
+        kept: The document.
+    """
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    if "partitions" in values:
+        values["partitions"] = tuple(TopicPartition.parse(text) for text in values["partitions"])
+    return KafkaSource(**values)
+
+
+def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Context) -> DeltaTarget:
+    """Returns the table of a run. Airflow renders a text, but not one inside of a DeltaTarget.
+
+    Args:
+        task: The task.
+        table: The table.
+        context: The run's context.
+
+    Raises:
+        ConfigurationError: It is a relative path.
+    """
+    target = DeltaTarget.of(table)
+    if is_template(target.table):
+        target = DeltaTarget(**{**dict(target), "table": task.render_template(target.table, context)})
+    check_absolute(target)
+    return target
+
+
+def is_template(text: str) -> bool:
+    """Whether a text has Jinja's braces, and so is only known in a run.
+
+    Args:
+        text: The text.
+    """
+    return _JINJA.search(text) is not None
+
+
+def check_absolute(target: DeltaTarget) -> None:
+    """Checks that a table does not depend on the working directory.
+
+    Args:
+        target: The table.
+
+    Raises:
+        ConfigurationError: It is a relative path.
+    """
+    place = target.table
+    if target.local_path is not None and not place.startswith(("/", "file:", "delta.`/", "{")):
+        msg = (
+            f"the table {place!r} is a relative path, and Airflow's processes have no common working directory: each "
+            f"would write to another table. Write the whole path, such as /data/{place}"
+        )
+        raise ConfigurationError(msg)

@@ -1,0 +1,220 @@
+"""KafkaFlipHook: a KafkaConnection from one of Airflow's connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from airflow.sdk.log import mask_secret
+
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.properties import Client, check_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow.sdk import Connection
+
+_logger = logging.getLogger(__name__)
+
+OWN_TYPE = "kafka_flip"
+# That of apache-airflow-providers-apache-kafka, whose extra are the settings of librdkafka.
+PROVIDER_TYPE = "kafka"
+
+_FIELDS: Mapping[str, str] = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "client.id": "client_id",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.password": "sasl_password",
+    "sasl.username": "sasl_username",
+    "security.protocol": "security_protocol",
+    "ssl.ca.location": "ssl_ca_location",
+    "ssl.certificate.location": "ssl_certificate_location",
+    "ssl.key.location": "ssl_key_location",
+    "ssl.key.password": "ssl_key_password",
+}
+
+# Settings of the provider's consumers and producers, which say nothing about the connection.
+_OF_OTHER_CLIENTS = frozenset(
+    {
+        "acks",
+        "auto.commit.enable",
+        "auto.commit.interval.ms",
+        "auto.offset.reset",
+        "batch.size",
+        "compression.type",
+        "delivery.timeout.ms",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "error_cb",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "linger.ms",
+        "log_cb",
+        "max.poll.interval.ms",
+        "message.timeout.ms",
+        "on_commit",
+        "on_delivery",
+        "partition.assignment.strategy",
+        "retries",
+        "session.timeout.ms",
+        "stats_cb",
+        "throttle_cb",
+        "transactional.id",
+    }
+)
+
+_LOGIN_PREFIXES = ("sasl.", "ssl.", "https.", "enable.sasl.", "enable.ssl.")
+_JSON_FIELDS = ("properties", "librdkafka_properties", "java_properties")
+
+
+class KafkaFlipHook(BaseHook):
+    """Reads the settings of a Kafka cluster from a connection of type `kafka` or `kafka_flip`.
+
+    Args:
+        kafka_conn_id: Id of the connection.
+    """
+
+    conn_name_attr = "kafka_conn_id"
+    default_conn_name = "kafka_default"
+    conn_type = OWN_TYPE
+    hook_name = "Kafka (dagster-kafka-flip)"
+
+    def __init__(self, kafka_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.kafka_conn_id = kafka_conn_id
+
+    def get_conn(self) -> KafkaConnection:
+        """Returns the connection's settings, and has Airflow mask its secrets in every log.
+
+        Raises:
+            ConfigurationError: The connection is of another type, or a setting is missing, malformed or unknown.
+        """
+        return kafka_connection(self.get_connection(self.kafka_conn_id))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Asks the cluster for its id: what the button "Test" of a connection's form does."""
+        try:
+            with contextlib.closing(KafkaCluster(self.get_conn())) as cluster:
+                return True, f"connected to the cluster {cluster.cluster_id()}"
+        except KafkaFlipError as error:
+            return False, str(error)
+
+
+def kafka_connection(connection: Connection) -> KafkaConnection:
+    """Returns the settings of one of Airflow's connections, and has Airflow mask its secrets in every log.
+
+    Args:
+        connection: The connection.
+
+    Raises:
+        ConfigurationError: The connection is of another type, or a setting is missing, malformed or unknown.
+    """
+    readers: dict[str, Callable[[Connection], dict[str, Any]]] = {
+        PROVIDER_TYPE: _of_librdkafka,
+        OWN_TYPE: _of_fields,
+    }
+    read = readers.get(connection.conn_type or "")
+    if read is None:
+        msg = (
+            f"the connection {connection.conn_id!r} has the type {connection.conn_type!r}; Kafka's are "
+            f"{PROVIDER_TYPE!r} (of Airflow's Kafka provider) and {OWN_TYPE!r}"
+        )
+        raise ConfigurationError(msg)
+    values = read(connection)
+    if not values.get("bootstrap_servers"):
+        where = "bootstrap.servers in its extra" if read is _of_librdkafka else "its bootstrap servers"
+        msg = f"the connection {connection.conn_id!r} does not say where the cluster is: set {where}"
+        raise ConfigurationError(msg)
+    for secret in _secrets(values):
+        mask_secret(secret)
+    try:
+        return KafkaConnection(**values)
+    except ConfigurationError as error:
+        msg = f"the connection {connection.conn_id!r}: {error}"
+        raise ConfigurationError(msg) from None
+
+
+def _of_fields(connection: Connection) -> dict[str, Any]:
+    """The settings of a connection of our own type: its form has a field for each."""
+    extra = {name: value for name, value in connection.extra_dejson.items() if value not in {"", None}}
+    for name in _JSON_FIELDS:
+        # The form's fields hold text, an API's or a secrets backend's extra may hold an object.
+        if isinstance(extra.get(name), str):
+            try:
+                extra[name] = json.loads(extra[name])
+            except ValueError:
+                msg = f"the connection {connection.conn_id!r}: {name} is not a JSON object"
+                raise ConfigurationError(msg) from None
+    given = {
+        "bootstrap_servers": connection.host,
+        "sasl_username": connection.login,
+        "sasl_password": connection.password,
+    }
+    return {**extra, **{name: value for name, value in given.items() if value}}
+
+
+def _of_librdkafka(connection: Connection) -> dict[str, Any]:
+    """The settings of a connection of the Kafka provider's type: what its extra tells librdkafka."""
+    values: dict[str, Any] = {}
+    shared: dict[str, str] = {}
+    own: dict[str, str] = {}
+    left: list[str] = []
+    for name, value in connection.extra_dejson.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if name in _FIELDS:
+            values[_FIELDS[name]] = text.upper() if name == "security.protocol" else text
+        elif name == "socket.timeout.ms":
+            values["request_timeout"] = int(value) / 1000
+        elif name in _OF_OTHER_CLIENTS:
+            left.append(name)
+        elif _is_shared(name):
+            shared[name] = text
+        elif name.startswith(_LOGIN_PREFIXES) or name == "oauth_cb":
+            msg = (
+                f"the connection {connection.conn_id!r}: {name} only reaches the client that plans, not Spark's, which "
+                f"would fail to log in. Use a connection of type {OWN_TYPE!r}: it has librdkafka_properties and "
+                "java_properties, for the settings of each"
+            )
+            raise ConfigurationError(msg)
+        else:
+            own[name] = text
+    if left:
+        _logger.info(
+            "the connection %r: not used, because no consumer group is joined and nothing is produced: %s",
+            connection.conn_id,
+            ", ".join(sorted(left)),
+        )
+    return {**values, "properties": shared, "librdkafka_properties": own}
+
+
+def _is_shared(name: str) -> bool:
+    """Whether both clients know a setting by this name."""
+    try:
+        check_properties({name: ""}, Client.BOTH, connection=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _secrets(values: Mapping[str, Any]) -> list[str]:
+    """The values that no log may show. Of the clients' settings: all that concern a login or an encryption."""
+    secrets = [values.get("sasl_password"), values.get("ssl_key_password")]
+    for field in _JSON_FIELDS:
+        settings = values.get(field)
+        if isinstance(settings, dict):
+            secrets += [value for name, value in settings.items() if str(name).startswith(_LOGIN_PREFIXES)]
+    return [str(secret) for secret in secrets if secret]

@@ -1,0 +1,148 @@
+"""KafkaLagSensor: waits until a topic has records that a table does not have yet."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.configuration import conf
+
+from dagster_kafka_flip import errors
+from dagster_kafka_flip.airflow.asset_uris import table_asset
+from dagster_kafka_flip.airflow.event_extra import last_known
+from dagster_kafka_flip.airflow.given import (
+    check_absolute,
+    given_topics,
+    is_template,
+    kafka_source_of,
+    rendered_target,
+    source_to_json,
+)
+from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
+from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
+from dagster_kafka_flip.source.serializer import to_document
+from dagster_kafka_flip.source.state import STATE_SERIALIZER
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow.sdk import Context
+
+    from dagster_kafka_flip.airflow.given import GivenSource
+    from dagster_kafka_flip.source.state import EnumeratorState
+
+
+class KafkaLagSensor(BaseSensorOperator):
+    """Waits until a topic has at least `min_lag` offsets behind the position in the table's newest event.
+
+    It only asks brokers, and starts no Spark. Without an event of the table, all of the log counts. It also ends if a
+    log was deleted, made anew or cut: the task that lands it says what happened.
+
+    Args:
+        source: A KafkaSource, or topics. Topics are templated.
+        table: The table, with its stream, as for the KafkaToDeltaOperator. Its text is templated.
+        kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
+        min_lag: How many offsets are worth a run. Default: 1.
+        deferrable: Whether to wait in the triggerer, which needs no worker. Default: as Airflow's setting
+            `[operators] default_deferrable`.
+        **options: Airflow's options of every sensor, such as `poke_interval` and `timeout`.
+
+    Raises:
+        ConfigurationError: An option is invalid: the DAG can't be imported.
+    """
+
+    template_fields: Collection[str] = ("source", "table", "kafka_conn_id")
+    ui_color = "#e3eef9"
+
+    def __init__(
+        self,
+        *,
+        source: GivenSource,
+        table: DeltaTarget | str,
+        kafka_conn_id: str = KafkaFlipHook.default_conn_name,
+        min_lag: int = 1,
+        deferrable: bool | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.source = source
+        self.table = table
+        self.kafka_conn_id = kafka_conn_id
+        self.min_lag = min_lag
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
+        )
+        if min_lag < 1:
+            msg = f"min_lag: {min_lag} is always reached; the least is 1"
+            raise ConfigurationError(msg)
+        check_absolute(DeltaTarget.of(table))
+        if not any(is_template(topic) for topic in given_topics(source)):
+            kafka_source_of(source)
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Looks once.
+
+        Args:
+            context: The run's context.
+        """
+        connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
+        with contextlib.closing(LagWatch(kafka_source_of(self.source), connection, self._state(context))) as watch:
+            found = watch.finding(self.min_lag)
+        if found is not None:
+            self._tell(found)
+        return PokeReturnValue(is_done=found is not None, xcom_value=found)
+
+    def execute(self, context: Context) -> Any:
+        """Looks, and waits: here, or in the triggerer.
+
+        Args:
+            context: The run's context.
+        """
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        return found.xcom_value if found else self._defer(self._state(context))
+
+    def _defer(self, state: EnumeratorState | None) -> NoReturn:
+        self.defer(
+            trigger=NewOffsetsTrigger(
+                source=source_to_json(kafka_source_of(self.source)),
+                state=None if state is None else to_document(STATE_SERIALIZER, state),
+                kafka_conn_id=self.kafka_conn_id,
+                min_lag=self.min_lag,
+                poll_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes what the trigger found.
+
+        Args:
+            context: The run's context.
+            event: The trigger's event.
+
+        Raises:
+            KafkaFlipError: The trigger could not look.
+        """
+        del context
+        if "error" in event:
+            raise getattr(errors, event["error"], KafkaFlipError)(event["message"])
+        found = dict(event)
+        self._tell(found)
+        return found
+
+    def _state(self, context: Context) -> EnumeratorState | None:
+        target = rendered_target(self, self.table, context)
+        known = last_known(table_asset(target), target)
+        return None if known is None else known.state
+
+    def _tell(self, found: Mapping[str, Any]) -> None:
+        self.log.info("%d offsets to read from %s", found["lag"], kafka_source_of(self.source))
+        for problem in found["problems"]:
+            self.log.warning("%s", problem)

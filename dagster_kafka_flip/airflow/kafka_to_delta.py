@@ -1,0 +1,304 @@
+"""KafkaToDeltaOperator: one run of a stream, or one window, as a task."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import signal
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_assets
+from dagster_kafka_flip.airflow.event_extra import last_known, stream_extra, windows_extra
+from dagster_kafka_flip.airflow.given import (
+    GivenSource,
+    check_absolute,
+    given_topics,
+    is_template,
+    kafka_source_of,
+    rendered_target,
+)
+from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
+from dagster_kafka_flip.airflow.run_window import run_window
+from dagster_kafka_flip.airflow.spark_settings import SparkSettings
+from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.decode import Decoder
+from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, ingest
+from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
+from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.ingestion.tolerance import named_errors, tolerated_errors
+from dagster_kafka_flip.runtime.spark_status import ui_address
+from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.source.limits import Limits
+from dagster_kafka_flip.source.window import Windows
+from dagster_kafka_flip.table.target import DeltaTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+
+    from airflow.sdk import Asset, Context, CronPartitionTimetable
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.formats.format import Format
+    from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+    from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+OnIdle = Literal["succeed", "skip"]
+
+
+class KafkaToDeltaOperator(BaseOperator):
+    """Lands a Kafka source in a Delta table, exactly once: from the stream's position to the end of the log.
+
+    The position is in the table's commits, so that a retry, a cleared task or two tasks at once neither lose nor double
+    records. With `windows`, the task lands the window of its run instead, and replaces what the table has of it.
+
+    Args:
+        source: A KafkaSource, or topics. Topics are templated.
+        table: A DeltaTarget, or the path or name of a table. Its text is templated. A relative path is refused.
+        kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
+        spark: The Spark session. Default: a local one with all cores.
+        key_format: Format of keys. Default: RawFormat.
+        value_format: Format of values. Default: RawFormat.
+        columns: The record fields to keep as columns. Default: all but the value.
+        transform: Function from a batch's records to the rows to write, both lazy DataFrames; or its dotted path, such
+            as `shop.orders.cleaned`. Default: none.
+        dead_letter: Table for records that can't be decoded. Default: the format's `on_error` decides whether they fail
+            the task or are kept.
+        limits: Limits of commits and tasks. Default: everything in one commit.
+        tolerate: Errors, or their names, that don't fail the task: they are logged, and in the event's extra. Default:
+            none.
+        windows: Rules of windows: the task lands the window of its run. Default: it continues the stream.
+        partition_keys: With `windows`: the timetable that a partitioned run's keys come from. Default: the DAG's.
+        on_idle: What becomes of a task that finds nothing new: `succeed` (default), which is an event of the table, or
+            `skip`.
+        verify_after: How long a task trusts the position in the table's newest event, to find out without Spark that
+            there is nothing new. Default: 24 hours.
+        **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the topics and the table.
+
+    Raises:
+        ConfigurationError: An option is invalid: the DAG can't be imported.
+    """
+
+    template_fields: Collection[str] = ("source", "table", "kafka_conn_id")
+    operator_extra_links = (SparkUiLink(),)
+    ui_color = "#d9f0e3"
+
+    def __init__(
+        self,
+        *,
+        source: GivenSource,
+        table: DeltaTarget | str,
+        kafka_conn_id: str = KafkaFlipHook.default_conn_name,
+        spark: SparkSettings | None = None,
+        key_format: Format | None = None,
+        value_format: Format | None = None,
+        columns: KafkaColumns | None = None,
+        transform: Callable[[DataFrame], DataFrame] | str | None = None,
+        dead_letter: DeadLetters | str | None = None,
+        limits: Limits | None = None,
+        tolerate: Iterable[type[KafkaFlipError] | str] = (),
+        windows: Windows | None = None,
+        partition_keys: CronPartitionTimetable | None = None,
+        on_idle: OnIdle = "succeed",
+        verify_after: timedelta = DEFAULT_VERIFY_AFTER,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.source = source
+        self.table = table
+        self.kafka_conn_id = kafka_conn_id
+        self.spark = spark or SparkSettings()
+        self.key_format = key_format
+        self.value_format = value_format
+        self.columns = columns
+        self.transform = transform
+        self.dead_letter = dead_letter
+        self.limits = limits
+        self.tolerate = tuple(
+            error for each in tolerate for error in (named_errors([each]) if isinstance(each, str) else [each])
+        )
+        self.windows = windows
+        self.partition_keys = partition_keys
+        self.on_idle = on_idle
+        self.verify_after = verify_after
+        self.spark_ui: str | None = None
+        self._works = False
+        self._check()
+        self.inlets = [*self.inlets, *self._topic_assets()]
+        self.outlets = [*self.outlets, *self._table_assets()]
+
+    def _check(self) -> None:
+        """Checks what is known before a run.
+
+        Raises:
+            ConfigurationError: An option is invalid.
+        """
+        expect("spark", self.spark, SparkSettings, 'SparkSettings(master="local[4]")')
+        expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
+        if self.on_idle not in (choices := get_args(OnIdle)):
+            msg = f"on_idle: {self.on_idle!r} is not {' or '.join(choices)}"
+            raise ConfigurationError(msg)
+        if self.limits is not None:
+            expect("limits", self.limits, Limits, "Limits(max_records_per_batch=1_000_000)")
+        if self.transform is not None and not callable(self.transform):
+            expect("transform", self.transform, str, "a function, or its dotted path")
+        target = DeltaTarget.of(self.table)
+        check_absolute(target)
+        tolerated = tolerated_errors(self.tolerate)
+        decoder = Decoder.of(self.key_format, self.value_format, self.columns)
+        check_keyed(target, decoder, tolerated, has_transform=self.transform is not None)
+        if self.windows is None:
+            if self.partition_keys is not None:
+                msg = "partition_keys is for tasks that land windows: set `windows=Windows()` too"
+                raise ConfigurationError(msg)
+            return
+        expect("windows", self.windows, Windows, "Windows(max_lateness=timedelta(hours=1))")
+        check_without_windows(target)
+
+    def _topic_assets(self) -> list[Asset]:
+        if is_template(self.kafka_conn_id) or any(is_template(topic) for topic in given_topics(self.source)):
+            return []
+        return topic_assets(kafka_source_of(self.source), self.kafka_conn_id)
+
+    def _table_assets(self) -> list[Asset]:
+        target = DeltaTarget.of(self.table)
+        return [] if is_template(target.table) else [table_asset(target)]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Lands the records; returns what the table's event tells, too.
+
+        Args:
+            context: The run's context.
+
+        Raises:
+            KafkaFlipError: The ingestion failed; commits that were made stay.
+            AirflowSkipException: There was nothing new, and `on_idle` is `skip`.
+        """
+        source = kafka_source_of(self.source)
+        target = rendered_target(self, self.table, context)
+        with self._interruptible(), self.spark.session(lambda session: self._tell_ui(context, session)) as spark:
+            shared: dict[str, Any] = {
+                "spark": spark,
+                "connection": KafkaFlipHook(self.kafka_conn_id).get_conn(),
+                "key_format": self.key_format,
+                "value_format": self.value_format,
+                "columns": self.columns,
+                "transform": _function(self.transform),
+                "dead_letter": self.dead_letter,
+                "limits": self.limits,
+                "tolerate": self.tolerate,
+                "run_id": _run_id(context),
+            }
+            if self.windows is not None:
+                extra = self._land_window(context, source, target, self.windows, shared)
+            else:
+                extra = self._continue_stream(context, source, target, shared)
+        for asset in self._assets_of(target):
+            _in(context, "outlet_events")[asset].extra.update(extra)
+        return extra
+
+    def _continue_stream(
+        self, context: Context, source: KafkaSource, target: DeltaTarget, shared: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        assets = self._assets_of(target)
+        known = last_known(assets[0], target) if assets else None
+        result = ingest(
+            source,
+            target,
+            known=known,
+            # Whoever starts a run by hand, or again, wants to have the table looked at.
+            verify_after=timedelta() if _is_by_hand(context) else self.verify_after,
+            reported=None if known is None else known.table_version,
+            **shared,
+        )
+        if result.is_idle and self.on_idle == "skip":
+            msg = f"nothing new in {source} for {target}; its lag is {result.lag_after}"
+            raise AirflowSkipException(msg)
+        return stream_extra(result)
+
+    def _land_window(
+        self, context: Context, source: KafkaSource, target: DeltaTarget, rules: Windows, shared: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        found = run_window(context, rules, self.partition_keys)
+        if not (target.partition_by or target.cluster_by or rules.repair):
+            # A window is replaced by its files alone, and not by rewriting those of others.
+            target = target.model_copy(update={"partition_by": (rules.column,)})
+        return windows_extra(
+            list(rewrite_windows(source, target, [found.window], rules=rules, definition=found.definition, **shared))
+        )
+
+    def _assets_of(self, target: DeltaTarget) -> list[Asset]:
+        """The table's asset, unless it was a template: then no outlet was declared."""
+        asset = table_asset(target)
+        return [asset] if asset in self.outlets else []
+
+    def _tell_ui(self, context: Context, session: SparkSession) -> None:
+        """Tells where Spark's UI is, while it is there."""
+        self.spark_ui = ui_address(session)
+        if self.spark_ui is not None:
+            _in(context, "ti").xcom_push(key=SparkUiLink().xcom_key, value=self.spark_ui)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Generator[None]:
+        """While records are landed, `on_kill` and SIGINT interrupt the main thread, which stops Spark's jobs."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        # Airflow's task process has the system's own handler, which ends the process at once. An interrupt that Python
+        # would lose is repeated as this signal.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._works = True
+        try:
+            yield
+        finally:
+            self._works = False
+            signal.signal(signal.SIGINT, before)
+
+    def on_kill(self) -> None:
+        """Stops Spark's jobs when the task is ended: by a user, a timeout, or the worker's shutdown.
+
+        Raises:
+            KeyboardInterrupt: In the thread that waits for Spark; on its way it stops the jobs.
+        """
+        if self._works:
+            msg = "Airflow ended the task"
+            raise KeyboardInterrupt(msg)
+
+
+def _function(transform: Callable[[DataFrame], DataFrame] | str | None) -> Callable[[DataFrame], DataFrame] | None:
+    """The function, also by its dotted path."""
+    if not isinstance(transform, str):
+        return transform
+    module, _, name = transform.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        msg = f"transform: {transform!r} can't be imported: {error}. Write module.function"
+        raise ConfigurationError(msg) from error
+    if not callable(found):
+        msg = f"transform: {transform!r} is not a function"
+        raise ConfigurationError(msg)
+    return cast("Callable[[DataFrame], DataFrame]", found)
+
+
+def _run_id(context: Context) -> str:
+    """The task's run, for the commit's document."""
+    task = _in(context, "ti")
+    return f"{task.dag_id}/{task.run_id}/{task.task_id}"
+
+
+def _is_by_hand(context: Context) -> bool:
+    """Whether somebody started the run, or the task runs again: after a failure, or cleared."""
+    return (_in(context, "ti").try_number or 1) > 1 or _in(context, "dag_run").run_type == "manual"
+
+
+def _in(context: Context, name: Literal["dag_run", "outlet_events", "ti"]) -> Any:
+    """A part of the context that each task has; its type says that it may be missing."""
+    return context.get(name)

@@ -1,0 +1,128 @@
+"""NewOffsetsTrigger: waits in Airflow's triggerer until a log has offsets behind a position."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from dagster_kafka_flip.airflow.given import source_from_json
+from dagster_kafka_flip.airflow.kafka_flip_hook import kafka_connection
+from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.serializer import from_document
+from dagster_kafka_flip.source.state import STATE_SERIALIZER, EnumeratorState
+from dagster_kafka_flip.source.stream_status import log_standing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.kafka_source import KafkaSource
+
+
+class LagWatch:
+    """Asks a cluster how far a log's end is ahead of a position; the client stays open between two questions.
+
+    Args:
+        source: The source.
+        connection: Kafka connection.
+        state: The stream's state; None for a stream without a position.
+    """
+
+    def __init__(self, source: KafkaSource, connection: KafkaConnection, state: EnumeratorState | None) -> None:
+        self._source = source
+        self._connection = connection
+        self._state = state or EnumeratorState({})
+        self._cluster: KafkaCluster | None = None
+
+    def finding(self, min_lag: int) -> dict[str, Any] | None:
+        """What there is to do; None if nothing is. One round of metadata requests.
+
+        A log that was deleted, made anew or cut is also something to do: the run says what happened to it.
+
+        Args:
+            min_lag: How many offsets are worth a run.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+            ClusterRequestError: The cluster answered with an error.
+        """
+        if self._cluster is None:
+            self._cluster = KafkaCluster(self._connection, self._source.librdkafka_config())
+        standing = log_standing(self._source, self._cluster, self._state)
+        problems = [str(error) for error in standing.changed]
+        problems += [
+            f"{tp}: {offsets} offsets were deleted before they were read" for tp, offsets in standing.lost.items()
+        ]
+        problems += [
+            f"{tp}: the log ends {offsets} offsets before the position" for tp, offsets in standing.beyond.items()
+        ]
+        if standing.total_lag < min_lag and not problems:
+            return None
+        return {"lag": standing.total_lag, "problems": problems}
+
+    def close(self) -> None:
+        """Closes the client. Safe to call twice."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+class NewOffsetsTrigger(BaseTrigger):
+    """Waits until a log has new offsets. Holds no secret: only the id of the connection.
+
+    Args:
+        source: The source, from `source_to_json`.
+        state: The stream's position as JSON; None for a stream without one.
+        kafka_conn_id: Id of the Kafka connection.
+        min_lag: How many offsets are worth a run.
+        poll_interval: Seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        source: Mapping[str, Any],
+        state: Mapping[str, Any] | None,
+        kafka_conn_id: str,
+        min_lag: int = 1,
+        poll_interval: float = 60.0,
+    ) -> None:
+        super().__init__()
+        self.source = dict(source)
+        self.state = None if state is None else dict(state)
+        self.kafka_conn_id = kafka_conn_id
+        self.min_lag = min_lag
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class and its arguments, as Airflow stores them."""
+        return (
+            "dagster_kafka_flip.airflow.new_offsets.NewOffsetsTrigger",
+            {
+                "source": self.source,
+                "state": self.state,
+                "kafka_conn_id": self.kafka_conn_id,
+                "min_lag": self.min_lag,
+                "poll_interval": self.poll_interval,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Looks at the log until there is something to do. A problem is an event too: the task raises it."""
+        watch: LagWatch | None = None
+        try:
+            connection = kafka_connection(await BaseHook.aget_connection(self.kafka_conn_id))
+            state = None if self.state is None else from_document(STATE_SERIALIZER, self.state)
+            watch = LagWatch(source_from_json(self.source), connection, state)
+            # Requests wait for brokers, and must not stop the other triggers.
+            while (found := await asyncio.to_thread(watch.finding, self.min_lag)) is None:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(self.poll_interval)
+            yield TriggerEvent(found)
+        except KafkaFlipError as error:
+            yield TriggerEvent({"error": type(error).__name__, "message": str(error)})
+        finally:
+            if watch is not None:
+                watch.close()

@@ -1,0 +1,145 @@
+"""The window of a run: of its partition key, or of its data interval."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.window import Window
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context, CronPartitionTimetable
+
+    from dagster_kafka_flip.source.window import Windows
+
+_CRON_ADVICE = (
+    'schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), or '
+    'CronPartitionTimetable("@daily", timezone="UTC"), for runs whose windows follow one another'
+)
+
+
+@dataclass(frozen=True)
+class RunWindow:
+    """The window that a run lands.
+
+    Attributes:
+        window: The window. Its key are its bounds, because a key in local time may name two windows.
+        definition: What defines this window and its neighbours. A table refuses windows of another definition, since
+            they could overlap.
+    """
+
+    window: Window
+    definition: str
+
+
+def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTimetable | None) -> RunWindow:
+    """Returns the window of a run.
+
+    Only windows of a schedule are allowed: no two of them overlap, and none is missing between them.
+
+    Args:
+        context: The run's context.
+        rules: How records are put into windows.
+        partition_keys: The timetable that a partitioned run's keys come from. Default: the DAG's.
+
+    Raises:
+        ConfigurationError: The run has no window, or it is none of its schedule's.
+    """
+    schedule: Any = getattr(context.get("dag"), "timetable", None)
+    # A schedule of time or assets has the one of time inside.
+    schedule = getattr(schedule, "timetable", schedule)
+    key = context.get("partition_key")
+    if key is not None:
+        own = schedule if hasattr(schedule, "key_format") else None
+        keys = partition_keys or own
+        if keys is None:
+            msg = (
+                f"the run has the partition key {key!r}, and the DAG's schedule does not say which time it stands for: "
+                'give the operator partition_keys=CronPartitionTimetable("@daily", timezone="UTC"), the timetable that '
+                "the keys come from"
+            )
+            raise ConfigurationError(msg)
+        date = context.get("partition_date") if keys == own else None
+        return _of_cron(_time_of(key, keys) if date is None else date, None, keys, rules)
+    start, stop = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or stop is None:
+        msg = f"the run has neither a partition key nor a data interval, so it has no window: use {_CRON_ADVICE}"
+        raise ConfigurationError(msg)
+    if start >= stop:
+        msg = (
+            f"the run's data interval begins and ends at {start.isoformat()}, so its window has no length. Nothing was "
+            f"read. Cron texts have such intervals unless [scheduler] create_cron_data_intervals is set: use "
+            f"{_CRON_ADVICE}. To land a window by hand: airflow backfill create"
+        )
+        raise ConfigurationError(msg)
+    if hasattr(schedule, "expression"):
+        return _of_cron(start, stop, schedule, rules)
+    if isinstance(delta := getattr(schedule, "delta", None), timedelta):
+        return _of_delta(Window.between(start, stop), delta, rules)
+    msg = (
+        f"the run's data interval, {start.isoformat()} to {stop.isoformat()}, comes from a "
+        f"{type(schedule).__name__}, whose intervals may overlap: use {_CRON_ADVICE}"
+    )
+    raise ConfigurationError(msg)
+
+
+def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windows) -> RunWindow:
+    """The window that begins at a cron's time, and ends at its next one."""
+    from airflow.timetables.base import DataInterval, TimeRestriction
+    from airflow.timetables.interval import CronDataIntervalTimetable
+
+    # Airflow's own arithmetic, with time zones and changes of the clock.
+    ticks = CronDataIntervalTimetable(schedule.expression, schedule.timezone)  # pyright: ignore[reportAbstractUsage]
+    found = ticks.next_dagrun_info(
+        last_automated_data_interval=DataInterval.exact(_pendulum(start)),
+        restriction=TimeRestriction(earliest=None, latest=None, catchup=True),
+    )
+    interval = None if found is None else found.data_interval
+    if interval is None or interval.start != start or (stop is not None and interval.end != stop):
+        told = start.isoformat() if stop is None else f"{start.isoformat()} to {stop.isoformat()}"
+        msg = (
+            f"{told} is no window of the cron {schedule.expression!r} in {schedule.timezone}, whose windows begin at "
+            "one of its times and end at the next. Windows that overlap would double records, and gaps would lose "
+            f"them. Nothing was read. Use {_CRON_ADVICE}"
+        )
+        raise ConfigurationError(msg)
+    defined = {"cron": schedule.expression, "timezone": str(schedule.timezone)}
+    return RunWindow(Window.between(interval.start, interval.end), _definition(defined, rules))
+
+
+def _of_delta(window: Window, delta: timedelta, rules: Windows) -> RunWindow:
+    length = window.stop_ms - window.start_ms
+    if length != delta // timedelta(milliseconds=1):
+        msg = (
+            f"the run's data interval is {timedelta(milliseconds=length)} long, but the schedule has a run each "
+            f"{delta}: windows would overlap, or leave gaps. Nothing was read. Use DeltaDataIntervalTimetable"
+        )
+        raise ConfigurationError(msg)
+    # Windows of the same length that begin at other times would overlap.
+    return RunWindow(window, _definition({"every_ms": length, "from_ms": window.start_ms % length}, rules))
+
+
+def _definition(defined: dict[str, Any], rules: Windows) -> str:
+    time = {"time": rules.event_time} if rules.event_time else {}
+    return json.dumps({**defined, "mode": rules.mode, **time})
+
+
+def _time_of(key: str, keys: CronPartitionTimetable) -> datetime:
+    """The time that a partition key stands for."""
+    try:
+        told = datetime.strptime(key, keys.key_format)  # noqa: DTZ007 - its time zone is the timetable's
+    except ValueError:
+        msg = f"the partition key {key!r} is not a time like {keys.key_format!r}, the key_format of partition_keys"
+        raise ConfigurationError(msg) from None
+    if told.tzinfo is not None:
+        return told
+    return _pendulum(told, keys.timezone)
+
+
+def _pendulum(moment: datetime, timezone: Any = None) -> Any:
+    import pendulum
+
+    return pendulum.instance(moment) if timezone is None else pendulum.instance(moment, tz=timezone)
