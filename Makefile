@@ -5,6 +5,7 @@
 # make check   lint, types and unit tests, in under a minute
 # make format  formats the code
 # make docs    the documents as a site, in site/
+# make test-airflow  a whole Airflow runs the example's DAGs: scheduled, backfilled, killed, cleared; takes minutes
 # make test-newest  the core tests on the newest Spark and Delta
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  takes the documents' pictures of Dagster's pages anew
@@ -22,7 +23,7 @@ WORKERS ?= 2
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-registry dev test check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges screenshots soak help
+.PHONY: demo demo-registry dev test test-airflow check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges screenshots soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -66,6 +67,10 @@ format: $(VENV)/.ready-test
 
 docs: $(VENV)/.ready-test
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Not called test_*.py, so that `make test` does without it.
+test-airflow: $(VENV)/.ready-test
+	$(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
 test-newest: $(VENV)/.ready-test
 	scripts/test-newest.sh

@@ -150,7 +150,7 @@ def kafka_connection(connection: Connection) -> KafkaConnection:
 
 def _of_fields(connection: Connection) -> dict[str, Any]:
     """The settings of a connection of our own type: its form has a field for each."""
-    extra = {name: value for name, value in connection.extra_dejson.items() if value not in {"", None}}
+    extra = {name: value for name, value in connection.extra_dejson.items() if value is not None and value != ""}
     for name in _JSON_FIELDS:
         # The form's fields hold text, an API's or a secrets backend's extra may hold an object.
         if isinstance(extra.get(name), str):

@@ -151,16 +151,15 @@ class KafkaToDeltaOperator(BaseOperator):
             expect("transform", self.transform, str, "a function, or its dotted path")
         target = DeltaTarget.of(self.table)
         check_absolute(target)
+        if self.windows is not None:
+            expect("windows", self.windows, Windows, "Windows(max_lateness=timedelta(hours=1))")
+            check_without_windows(target)
         tolerated = tolerated_errors(self.tolerate)
         decoder = Decoder.of(self.key_format, self.value_format, self.columns)
         check_keyed(target, decoder, tolerated, has_transform=self.transform is not None)
-        if self.windows is None:
-            if self.partition_keys is not None:
-                msg = "partition_keys is for tasks that land windows: set `windows=Windows()` too"
-                raise ConfigurationError(msg)
-            return
-        expect("windows", self.windows, Windows, "Windows(max_lateness=timedelta(hours=1))")
-        check_without_windows(target)
+        if self.windows is None and self.partition_keys is not None:
+            msg = "partition_keys is for tasks that land windows: set `windows=Windows()` too"
+            raise ConfigurationError(msg)
 
     def _topic_assets(self) -> list[Asset]:
         if is_template(self.kafka_conn_id) or any(is_template(topic) for topic in given_topics(self.source)):

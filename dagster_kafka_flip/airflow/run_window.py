@@ -88,14 +88,14 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
 
 def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windows) -> RunWindow:
     """The window that begins at a cron's time, and ends at its next one."""
-    from airflow.timetables.base import DataInterval, TimeRestriction
+    from airflow.timetables.base import TimeRestriction
     from airflow.timetables.interval import CronDataIntervalTimetable
 
     # Airflow's own arithmetic, with time zones and changes of the clock.
     ticks = CronDataIntervalTimetable(schedule.expression, schedule.timezone)  # pyright: ignore[reportAbstractUsage]
     found = ticks.next_dagrun_info(
-        last_automated_data_interval=DataInterval.exact(_pendulum(start)),
-        restriction=TimeRestriction(earliest=None, latest=None, catchup=True),
+        last_automated_data_interval=None,
+        restriction=TimeRestriction(earliest=_pendulum(start), latest=None, catchup=True),
     )
     interval = None if found is None else found.data_interval
     if interval is None or interval.start != start or (stop is not None and interval.end != stop):

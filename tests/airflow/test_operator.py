@@ -1,0 +1,146 @@
+"""What an operator and a sensor are given: checked where the DAG is parsed, and told as assets."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, Asset, CronPartitionTimetable
+from airflow.serialization.serialized_objects import DagSerialization
+
+from dagster_kafka_flip import DeltaTarget, JsonFormat, KafkaSource, TopicPartition, Upsert, Windows
+from dagster_kafka_flip.airflow import KafkaLagSensor, KafkaToDeltaOperator, SparkSettings, table_asset, topic_asset
+from dagster_kafka_flip.airflow.given import source_from_json, source_to_json
+from dagster_kafka_flip.airflow.kafka_to_delta import _function
+from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
+from tests.document_tests import ROOT
+
+
+def operator(**options: Any) -> KafkaToDeltaOperator:
+    return KafkaToDeltaOperator(**{"task_id": "land", "source": "orders", "table": "/lake/orders", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "lake/orders"}, "no common working directory"),
+        ({"table": DeltaTarget(table="lake/orders")}, "no common working directory"),
+        ({"source": 3}, "source"),
+        ({"source": ["orders", 3]}, "source"),
+        ({"source": "or ders"}, "or ders"),
+        ({"spark": {"master": "local"}}, "spark"),
+        ({"limits": 3}, "limits"),
+        ({"transform": 3}, "transform"),
+        ({"on_idle": "fail"}, "succeed or skip"),
+        ({"verify_after": 3}, "verify_after"),
+        ({"tolerate": ["NoSuchError"]}, "NoSuchError"),
+        ({"tolerate": ["ConfigurationError"]}, "can't be tolerated"),
+        ({"partition_keys": CronPartitionTimetable("@daily", timezone="UTC")}, "windows=Windows"),
+        ({"windows": "daily"}, "windows"),
+        ({"table": DeltaTarget(table="/lake/orders", mode=Upsert(key=("id",))), "windows": Windows()}, "have a key"),
+    ],
+)
+def test_a_wrong_option_is_refused_where_the_dag_is_parsed(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigurationError, match=message):
+        operator(**options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"master": "local", "remote": "sc://a"}, {"remote": "http://a"}, {"packages": ("delta",)}, {"cores": 3}]
+)
+def test_wrong_spark_settings_are_refused(options: dict[str, Any]):
+    with pytest.raises(ConfigurationError):
+        SparkSettings(**options)
+
+
+def test_tokens_and_settings_of_spark_are_not_shown():
+    shown = f"{SparkSettings(remote='sc://a;token=never-seen')} {SparkSettings(config={'spark.x': 'never-seen'})!r}"
+    assert "sc://a" in shown
+    assert "spark.x" in shown
+    assert "never-seen" not in shown
+
+
+def test_tolerated_errors_can_be_named():
+    assert operator(tolerate=["RetentionOvertookPositionError"]).tolerate == (RetentionOvertookPositionError,)
+
+
+def test_topics_and_table_are_the_tasks_assets_besides_the_users():
+    given = Asset("report")
+    task = operator(source=["orders", "returns"], kafka_conn_id="shop", outlets=[given])
+    assert task.inlets == [topic_asset("orders", "shop"), topic_asset("returns", "shop")]
+    assert task.outlets == [given, table_asset("/lake/orders")]
+    pattern = operator(source=KafkaSource(topic_pattern="orders.*"))
+    assert pattern.inlets == []
+
+
+def test_what_is_only_known_in_a_run_is_no_asset():
+    task = operator(source="{{ params.topic }}", table="{{ var.value.lake }}/orders")
+    assert (task.inlets, task.outlets) == ([], [])
+    assert operator(kafka_conn_id="{{ params.cluster }}").inlets == []
+
+
+@pytest.mark.parametrize(
+    ("spellings", "uri"),
+    [
+        (["/lake/orders", "/lake//orders/", "file:///lake/orders", "/lake/x/../orders"], "file:///lake/orders"),
+        (["s3://lake/orders", "s3a://lake/orders/"], "s3a://lake/orders"),
+        (["sales.orders", "spark_catalog.Sales.orders"], "delta://sales/orders"),
+    ],
+)
+def test_each_spelling_of_a_table_is_the_same_asset(spellings: list[str], uri: str):
+    assert {table_asset(spelling).uri for spelling in spellings} == {uri}
+    assert len({table_asset(spelling).name for spelling in spellings}) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        KafkaSource(topics=("a", "b"), isolation_level="read_uncommitted"),
+        KafkaSource(topic_pattern="shop-.*", client_id_prefix="x"),
+        KafkaSource(partitions=(TopicPartition("a-b", 1), TopicPartition("c", 0))),
+        KafkaSource(topics=("a",), librdkafka_properties={"socket.keepalive.enable": "true"}),
+    ],
+)
+def test_a_trigger_keeps_what_a_source_reads(source: KafkaSource):
+    assert source_from_json(json.loads(json.dumps(source_to_json(source)))) == source
+
+
+def test_a_transform_can_be_named():
+    assert _function("os.path.join") is __import__("os").path.join
+    for wrong in ("os.path.no_such", "no_such_module.f", "plain", "os.path"):
+        with pytest.raises(ConfigurationError, match=wrong):
+            _function(wrong)
+
+
+def test_a_dag_becomes_the_same_text_each_time_and_shows_no_secret():
+    def text() -> str:
+        with DAG("shop", schedule=None, start_date=datetime(2026, 1, 1)) as dag:  # noqa: DTZ001 - Airflow's default zone
+            wait = KafkaLagSensor(task_id="wait", source="orders", table="/lake/orders", deferrable=True)
+            land = operator(
+                source=KafkaSource(topics=("orders",)),
+                table=DeltaTarget(table="/lake/orders", stream="shop"),
+                value_format=JsonFormat("id INT"),
+                spark=SparkSettings(config={"spark.hadoop.fs.s3a.secret.key": "never-seen"}),
+                verify_after=timedelta(hours=1),
+            )
+            _ = wait >> land
+        return json.dumps(DagSerialization.to_dict(dag), sort_keys=True)
+
+    assert text() == text()
+    assert "never-seen" not in text()
+
+
+def test_a_sensor_that_never_waits_is_refused():
+    with pytest.raises(ConfigurationError, match="min_lag: 0"):
+        KafkaLagSensor(task_id="wait", source="orders", table="/lake/orders", min_lag=0)
+
+
+def test_the_example_lands_the_table_that_its_sensor_looks_at(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LAKE", "/lake")
+    example = runpy.run_path(str(ROOT / "examples" / "airflow" / "flights.py"))
+    land, wait = example["land"], example["wait"]
+    assert land.outlets == [table_asset(wait.table)]
+    assert land.inlets == [topic_asset(wait.source, wait.kafka_conn_id)]
