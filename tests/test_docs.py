@@ -31,8 +31,8 @@ ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
 A_FAILURE_SENSOR = "a failure sensor"
 A_COMPONENT = "a component"
-# Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, and debezium.md.
-ELSEWHERE = re.compile(r"getting started, .+|a registry, .+|runs on the migrated table|a connector")
+# Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, debezium.md and airflow.md.
+ELSEWHERE = re.compile(r"getting started, .+|a registry, .+|runs on the migrated table|a connector|a DAG")
 
 # Each kind of block, by its language and the marker above it, that a test looks at. A text is what a command prints, or
 # a drawing.
@@ -103,7 +103,12 @@ def test_every_definition_in_the_documents_loads_without_spark_and_without_a_bro
         [sys.executable, "-c", _LOADER],
         input=json.dumps(snippets),
         # Nothing listens on port 1.
-        env={**os.environ, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+            "PYTHONPATH": str(ROOT),
+            "_AIRFLOW__AS_LIBRARY": "1",
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -257,7 +262,7 @@ def test_every_command_is_one_that_a_test_looks_at():
         r"pip install .+|export \w+=\S+|mkdir -p \S+|touch \S+|create-dagster project shop --no-uv-sync|cd shop"
         r"|python (produce|rows|registry|produce_avro)\.py|python -c .+"
     )
-    known = re.compile(rf"dagster-kafka-flip .+|dagster .+|dg .+|make [\w-]+|{others}")
+    known = re.compile(rf"dagster-kafka-flip .+|airflow .+|dagster .+|dg .+|make [\w-]+|{others}")
     assert [line for line in _command_lines() if not known.fullmatch(line[1])] == []
 
 

@@ -11,7 +11,7 @@ import airflow
 import jsonschema
 import pytest
 from airflow.sdk import Connection
-from airflow.sdk.log import redact
+from airflow.sdk.log import redact  # pyright: ignore[reportPrivateImportUsage] - what each of its logs goes through
 
 from dagster_kafka_flip import KafkaConnection
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook, kafka_connection

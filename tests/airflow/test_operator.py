@@ -20,7 +20,8 @@ from tests.document_tests import ROOT
 
 
 def operator(**options: Any) -> KafkaToDeltaOperator:
-    return KafkaToDeltaOperator(**{"task_id": "land", "source": "orders", "table": "/lake/orders", **options})
+    given: dict[str, Any] = {"task_id": "land", "source": "orders", "table": "/lake/orders", **options}
+    return KafkaToDeltaOperator(**given)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,37 @@
+"""Runs a DAG several times in this process, as `airflow dags test` does: one database and one Spark for all.
+
+    python -m tests.airflow.dag_runs DAGS < requests
+
+Each line of the input is a request: a DAG's id, and a date or null. Each line of the output behind "told: " has the
+state of its run, and the extras of all asset events.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.asset import AssetEvent
+from airflow.utils.db import initdb
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+
+def main() -> None:
+    """Answers requests until there are no more."""
+    initdb()
+    bag = DagBag(sys.argv[1])
+    assert not bag.import_errors, bag.import_errors
+    for line in sys.stdin:
+        name, date = json.loads(line)
+        dag = bag.dags[name]
+        run = dag.test() if date is None else dag.test(logical_date=datetime.fromisoformat(date))
+        with create_session() as session:
+            extras = [event.extra for event in session.scalars(select(AssetEvent).order_by(AssetEvent.id))]
+        print("told:", json.dumps({"state": run.state, "extras": extras}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The documents' DAGs land what they say, in one process of Airflow's; `make test-airflow` has all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagster_kafka_flip import KafkaConnection, KafkaSource, ingest
+from dagster_kafka_flip.ingestion.known_position import known_from_json
+from tests import landed
+from tests.document_tests import ROOT, blocks
+from tests.kafka_topic import Kafka
+from tests.processes import LIGHT_JVM
+
+PYTHON = [block for block in blocks(ROOT / "docs" / "airflow.md") if block.language == "python"]
+SECRET = "never-to-be-seen-4f7a"
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Path:
+    return tmp_path / "said.log"
+
+
+@pytest.fixture
+def run(tmp_path: Path, lake: Path, said: Path, broker: str) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Runs one of the documents' DAGs, on a table in this test's lake."""
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    for number, block in enumerate(PYTHON):
+        (dags / f"dag_{number}.py").write_text(block.code.replace("/data/lake", str(lake)), encoding="utf-8")
+    connection = {
+        "conn_type": "kafka",
+        "extra": {"bootstrap.servers": broker, "group.id": "others", "ssl.key.password": SECRET},
+    }
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_SUBMIT_ARGS": LIGHT_JVM,
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(connection),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    }
+    environment.pop("_AIRFLOW__AS_LIBRARY", None)
+    command = [sys.executable, "-m", "tests.airflow.dag_runs", str(dags)]
+    with said.open("w+") as log:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        requests, answers = process.stdin, process.stdout
+        assert requests is not None
+        assert answers is not None
+
+        def ask(dag: str, date: datetime | None = None) -> dict[str, Any]:
+            print(json.dumps([dag, None if date is None else date.isoformat()]), file=requests, flush=True)
+            for line in answers:
+                log.write(line)
+                if line.startswith("told: "):
+                    return json.loads(line.removeprefix("told: "))
+            raise AssertionError(said.read_text()[-5000:])
+
+        yield ask
+        requests.close()
+        process.wait()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_documents_dags_land_what_they_say(
+    kafka: Kafka, connection: KafkaConnection, lake: Path, said: Path, run: Callable[..., dict[str, Any]]
+):
+    # Behind records of today, those of January would be late.
+    if "orders" in kafka.admin.list_topics(timeout=20).topics:
+        kafka.delete("orders")
+    kafka.create("orders")
+    day_ms = int(datetime(2026, 1, 31, 23, tzinfo=timezone.utc).timestamp() * 1000)
+    # Two of January in Berlin, one of the first of February there, and one of the second.
+    for number, hours in enumerate((-2, -1, 0, 24)):
+        value = json.dumps({"id": number, "amount": number / 2})
+        kafka.produce("orders", [(None, value)], timestamp=day_ms + hours * 3_600_000)
+    expected = [(number, number, number / 2) for number in range(4)]
+
+    first = run("orders")
+    # Started by hand, it looks at the table, and finds nothing new.
+    second = run("orders")
+
+    assert (first["state"], second["state"]) == ("success", "success")
+    assert landed.rows(lake / "orders", "kafka_offset", "id", "amount") == expected
+    (extra, idle) = second["extras"]
+    assert extra["delta/rows_written"] == extra["kafka/records_read"] == extra["delta/rows"] == 4
+    assert extra["delta/version"] == landed.version(lake / "orders")
+    assert extra["kafka/lag_after"] == 0
+    assert (idle["kafka/idle"], idle["delta/rows_written"], idle["spark/started"]) == (True, 0, True)
+    # The event's position is one that a run trusts, and starts no Spark for.
+    known = known_from_json(idle["kafka/position"])
+    result = ingest(
+        KafkaSource(topics=("orders",)), str(lake / "orders"), spark=no_spark, connection=connection, known=known
+    )
+    assert result.is_idle
+
+    kafka.produce("orders", [(None, '{"id": 4, "amount": 2.0}')])
+    run("orders")
+    assert landed.rows(lake / "orders", "kafka_offset", "id", "amount") == [*expected, (4, 4, 2.0)]
+
+    # A run that Airflow plans for a date has the last interval that ended before it.
+    dated = datetime(2026, 2, 2, 12, tzinfo=timezone.utc)
+    assert run("orders_by_day", dated)["state"] == "success"
+    again = run("orders_by_day", dated)
+    assert again["state"] == "success"
+    windows = landed.rows(lake / "orders_by_day", "kafka_offset", "kafka_window")
+    assert [offset for offset, _ in windows] == [2]
+    assert again["extras"][-1]["delta/rows_written"] == 1
+
+    assert SECRET not in said.read_text(encoding="utf-8")
