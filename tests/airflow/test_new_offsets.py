@@ -1,0 +1,92 @@
+"""The sensor's trigger waits on a real log, without a secret, and tells what it found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from airflow.triggers.base import TriggerEvent
+
+from dagster_kafka_flip import EnumeratorState, KafkaSource, TopicPartition
+from dagster_kafka_flip.airflow import KafkaLagSensor, NewOffsetsTrigger
+from dagster_kafka_flip.airflow.given import source_to_json
+from dagster_kafka_flip.errors import ClusterUnreachableError
+from dagster_kafka_flip.source.serializer import to_document
+from dagster_kafka_flip.source.state import STATE_SERIALIZER
+from tests.kafka_topic import Kafka
+
+SECRET = "never-to-be-seen-9c2d"
+
+
+@pytest.fixture(autouse=True)
+def _connection(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, address in (("SHOP", broker), ("NOBODY", "127.0.0.1:1")):
+        extra = {"bootstrap.servers": address, "socket.timeout.ms": 1000, "ssl.key.password": SECRET}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+
+def trigger(topic: str, offset: int | None, **options: Any) -> NewOffsetsTrigger:
+    state = None if offset is None else EnumeratorState({TopicPartition(topic, 0): offset})
+    document = None if state is None else to_document(STATE_SERIALIZER, state)
+    given: dict[str, Any] = {"kafka_conn_id": "shop", "poll_interval": 0.02, **options}
+    made = NewOffsetsTrigger(source_to_json(KafkaSource(topics=(topic,))), document, **given)
+    # As the triggerer gets it.
+    path, arguments = made.serialize()
+    assert path == f"{NewOffsetsTrigger.__module__}.{NewOffsetsTrigger.__qualname__}"
+    assert SECRET not in json.dumps(arguments)
+    return NewOffsetsTrigger(**json.loads(json.dumps(arguments)))
+
+
+async def first(events: AsyncIterator[TriggerEvent]) -> Any:
+    async for event in events:
+        return event.payload
+    raise AssertionError("no event")
+
+
+@pytest.mark.kafka
+def test_it_waits_for_enough_offsets_behind_the_position(kafka: Kafka, topic: str):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "landed"), (None, "new")])
+
+    async def wait() -> Any:
+        waiting = asyncio.ensure_future(first(trigger(topic, 1, min_lag=2).run()))
+        done, _ = await asyncio.wait([waiting], timeout=0.5)
+        assert not done
+        await asyncio.to_thread(kafka.produce, topic, [(None, "newer")])
+        return await waiting
+
+    assert asyncio.run(wait()) == {"lag": 2, "problems": []}
+
+
+@pytest.mark.kafka
+def test_without_a_position_all_of_the_log_counts(kafka: Kafka, topic: str):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a"), (None, "b")])
+    assert asyncio.run(first(trigger(topic, None).run())) == {"lag": 2, "problems": []}
+
+
+@pytest.mark.kafka
+def test_a_log_that_changed_is_something_to_do(kafka: Kafka, topic: str):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "a"), (None, "b"), (None, "c")])
+    assert asyncio.run(first(trigger(topic, 9).run())) == {
+        "lag": 0,
+        "problems": [f"{topic}-0: the log ends 6 offsets before the position"],
+    }
+    kafka.trim(topic, 0, 2)
+    found = asyncio.run(first(trigger(topic, 1, min_lag=100).run()))
+    assert found == {"lag": 1, "problems": [f"{topic}-0: 1 offsets were deleted before they were read"]}
+    kafka.delete(topic)
+    (problem,) = asyncio.run(first(trigger(topic, 3).run()))["problems"]
+    assert "does not exist" in problem
+
+
+@pytest.mark.kafka
+def test_a_cluster_that_does_not_answer_is_the_tasks_error(topic: str):
+    event = asyncio.run(first(trigger(topic, 1, kafka_conn_id="nobody").run()))
+    sensor = KafkaLagSensor(task_id="wait", source=topic, table="/lake/orders")
+    with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
+        sensor.execute_complete({}, event)
