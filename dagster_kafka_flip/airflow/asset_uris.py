@@ -44,13 +44,11 @@ def table_asset(table: DeltaTarget | str) -> Asset:
     if is_template(target.table):
         msg = f"the table {target} is a template, so its asset is not known before a run: give `outlets`"
         raise ConfigurationError(msg)
-    identity = target.identity
     if target.local_path is not None:
-        uri = f"file://{quote(identity)}"
-    elif target.is_path:
-        uri = identity
-    else:
-        uri = "delta://" + "/".join(quote(part) for part in identity.split("."))
+        # Not its identity: what links lead to may differ between the hosts that parse DAGs and those that run tasks.
+        return Asset(name=str(target.local_path), uri=target.local_path.as_uri())
+    identity = target.identity
+    uri = identity if target.is_path else "delta://" + "/".join(quote(part) for part in identity.split("."))
     return Asset(name=identity, uri=uri)
 
 

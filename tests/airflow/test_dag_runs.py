@@ -45,6 +45,9 @@ def run(tmp_path: Path, lake: Path, said: Path, broker: str) -> Iterator[Callabl
     dags.mkdir()
     for number, block in enumerate(PYTHON):
         (dags / f"dag_{number}.py").write_text(block.code.replace("/data/lake", str(lake)), encoding="utf-8")
+    skipping = PYTHON[0].code.replace('"orders", schedule', '"orders_or_none", schedule')
+    skipping = skipping.replace("value_format=", 'on_idle="skip", value_format=').replace("/data/lake", str(lake))
+    (dags / "skipping.py").write_text(skipping, encoding="utf-8")
     connection = {
         "conn_type": "kafka",
         "extra": {"bootstrap.servers": broker, "group.id": "others", "ssl.key.password": SECRET},
@@ -118,6 +121,9 @@ def test_the_documents_dags_land_what_they_say(
     kafka.produce("orders", [(None, '{"id": 4, "amount": 2.0}')])
     run("orders")
     assert landed.rows(lake / "orders", "kafka_offset", "id", "amount") == [*expected, (4, 4, 2.0)]
+
+    skipped = run("orders_or_none")
+    assert (skipped["state"], len(skipped["extras"])) == ("success", 3)
 
     # A run that Airflow plans for a date has the last interval that ended before it.
     dated = datetime(2026, 2, 2, 12, tzinfo=timezone.utc)
