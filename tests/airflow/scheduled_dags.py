@@ -30,7 +30,7 @@ def slow_while_told(records: Any) -> Any:
             time.sleep(60)
         return text
 
-    return records.withColumn("value", functions.udf(value, StringType())(functions.col("value")))
+    return records.withColumn("kafka_value", functions.udf(value, StringType())(functions.col("kafka_value")))
 
 
 with DAG("idle", schedule=timedelta(seconds=20), start_date=START, catchup=False, max_active_runs=1):

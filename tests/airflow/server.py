@@ -93,7 +93,7 @@ class AirflowServer:
         done = subprocess.run(
             ["airflow", *arguments], env=self.environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:

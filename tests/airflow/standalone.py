@@ -161,7 +161,7 @@ def test_a_task_that_is_killed_and_cleared_loses_and_doubles_nothing(server: Air
     )
     server.wait(lambda: server.task("slow", run, "land")["state"] == "success", "the cleared task")
     expected = [(partition, number, f"{partition}-{number}") for partition in range(2) for number in range(5)]
-    assert landed.rows(lake / "slow_table", "kafka_partition", "kafka_offset", "value") == expected
+    assert landed.rows(lake / "slow_table", "kafka_partition", "kafka_offset", "kafka_value") == expected
     assert server.returned("slow", run, "land")["delta/rows_written"] == 10
 
 
