@@ -46,6 +46,8 @@ class AirflowServer:
             "PYSPARK_SUBMIT_ARGS": LIGHT_JVM,
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+            # Its processes write to one file: 5 seconds are too few on a busy machine.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=120",
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "3",
             # However slow the machine is.
