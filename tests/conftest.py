@@ -14,7 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kafka_topic import Kafka
-from tests.processes import LIGHT_SPARK, QUICK_JVM, QUICK_JVM_OPTIONS
+from tests.processes import HOW_ROWS_ARE_MADE, LASTING_JVM_OPTIONS, LIGHT_SPARK, QUICK_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +126,7 @@ def spark() -> Iterator[SparkSession]:
                     "spark.ui.enabled": "false",
                     "spark.sql.warehouse.dir": folder,
                     "spark.log.level": "FATAL",
-                    "spark.driver.extraJavaOptions": QUICK_JVM_OPTIONS,
+                    "spark.driver.extraJavaOptions": LASTING_JVM_OPTIONS,
                     **LIGHT_SPARK,
                     # RESTORE, VACUUM and CONVERT look at files in this many tasks: 10,000, unless told otherwise.
                     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
@@ -142,17 +142,11 @@ def _as_users_run(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("spark") is None or not _READS_AND_DECODES.search(request.node.nodeid):
         yield
         return
-    from dagster_kafka_flip.runtime.session_settings import session_settings
-
     conf = request.getfixturevalue("spark").conf
-    ours = session_settings()
-    for name in LIGHT_SPARK:
-        if name in ours:
-            conf.set(name, ours[name])
-        else:
-            conf.unset(name)
+    for name in HOW_ROWS_ARE_MADE:
+        conf.unset(name)
     yield
-    for name, value in LIGHT_SPARK.items():
+    for name, value in HOW_ROWS_ARE_MADE.items():
         conf.set(name, value)
 
 
