@@ -82,7 +82,9 @@ def idle_position(spec: RunSpec[Source], source: Source, known: KnownPosition, p
     """
     if not plan.changes_nothing(known.state):
         return None
-    confirmed = replace(known, table_rows=None)
+    # The plan has compared the leaders' epochs, so that the next run need not.
+    state = replace(known.state, leader_epochs=plan.state.leader_epochs)
+    confirmed = replace(known, state=state, table_rows=None)
     if known.log is not None and known.anchor_version is not None:
         seen = known.seen_in_log()
         if seen is None:

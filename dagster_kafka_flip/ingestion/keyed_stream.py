@@ -175,7 +175,8 @@ def check_same_offsets(
     other = sorted(
         tp
         for tp, offset in before.position.items()
-        if tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset)
+        if tp in plan.cut_off
+        or (tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset))
     )
     if other:
         more = f" and {len(other) - 1} more topic partitions" if len(other) > 1 else ""

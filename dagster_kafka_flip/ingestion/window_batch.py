@@ -611,7 +611,11 @@ def _carried(known: EnumeratorState | None, plan: WindowPlan) -> EnumeratorState
         if tp in state.position and is_same_log(tp, known, state) and offset <= plan.high_watermarks[tp]:
             position[tp] = max(offset, state.position[tp])
     return EnumeratorState(
-        position, state.cluster_id or known.cluster_id, {**known.topic_ids, **state.topic_ids}, state.watermark
+        position,
+        state.cluster_id or known.cluster_id,
+        {**known.topic_ids, **state.topic_ids},
+        state.watermark,
+        {**known.leader_epochs, **state.leader_epochs},
     )
 
 

@@ -29,7 +29,7 @@ from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from dagster_kafka_flip.source.log import TopicSettings
 from dagster_kafka_flip.source.request_failures import REFUSED_RIGHTS, Asked, RequestFailures, TransientError
-from dagster_kafka_flip.source.sample import LoggedRecord, TimestampedOffset
+from dagster_kafka_flip.source.sample import LogEnd, LoggedRecord, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
@@ -55,8 +55,13 @@ _SETTINGS = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retent
 # Seconds that the first request for a group's offsets waits before the client checks for an authorization error.
 _COMMITTED_SECONDS = 1.0
 
-# librdkafka logs every attempt; this client raises the error once.
-_QUIET = {"log_level": 0}
+_DEFAULTS = {
+    # librdkafka logs every attempt; this client raises the error once.
+    "log_level": 0,
+    # Most requests go to the broker that the last metadata named as the controller. If it dies, the client waits for it
+    # until it looks for the brokers again: by default after five minutes, and never sooner than after ten seconds.
+    "topic.metadata.refresh.interval.ms": 5000,
+}
 
 # For a consumer that only requests a group's committed offsets. Like the admin client, it does not wait for offsets in
 # open transactions.
@@ -104,7 +109,7 @@ class KafkaCluster:
         self._reached = False
         self._broker_errors = BrokerErrors(connection)
         self._failures = RequestFailures(connection, self._broker_errors)
-        self._config = _QUIET | connection.librdkafka_config() | dict(properties or {})
+        self._config = _DEFAULTS | connection.librdkafka_config() | dict(properties or {})
         # No reference to this object: a cycle would keep the client alive.
         self._callbacks: dict[str, Any] = {"error_cb": self._broker_errors.add}
         config: dict[str, Any] = self._config | self._callbacks
@@ -245,7 +250,35 @@ class KafkaCluster:
             ClusterUnreachableError: No broker answered.
             ClusterRequestError: A broker answered with an error.
         """
-        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level)
+        return {tp: end.offset for tp, end in self.log_ends(partitions, isolation_level).items()}
+
+    def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
+        """Returns the end offset of each, as `end_offsets`, with the epoch of its leader.
+
+        Raises:
+            ClusterUnreachableError: No broker answered.
+            ClusterRequestError: A broker answered with an error.
+        """
+        found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level)
+        return {tp: LogEnd(info.offset, info.leader_epoch) for tp, info in found.items()}
+
+    def cut_offsets(self, ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int | None]:
+        """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not.
+
+        Raises:
+            ClusterUnreachableError: No answer arrived within one request timeout.
+            ClusterRequestError: A broker answered with an error.
+        """
+        from dagster_kafka_flip.source.cut_logs import cut_offsets
+        from dagster_kafka_flip.source.groupless import NoAnswerError
+
+        what = "the leaders' epochs"
+        with self._reading(READ_UNCOMMITTED, what) as config:
+            try:
+                return cut_offsets(config, ends, self.request_timeout)
+            except NoAnswerError:
+                some = ", ".join(sorted(map(str, ends))[:3])
+                raise self._failures.unreachable(f"{what} ({some})", "timed out") from None
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation_level: str

@@ -104,7 +104,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             ClusterChangedError: The state belongs to another cluster.
             TopicRecreatedError: The state belongs to an earlier topic with the same name.
             RetentionOvertookPositionError: The log begins after the position.
-            EndBeforePositionError: The log ends before the position.
+            EndBeforePositionError: The log ends before the position, or was cut off there and written again.
             OffsetOutOfRangeError: A specific offset is outside the log.
             OffsetNotFoundError: The consumer group has no committed offset.
             ConfigurationError: A run with an overridden start would stop before the position.
@@ -123,7 +123,8 @@ class KafkaSourceEnumerator(SplitEnumerator):
         log = Log(self._source, self._cluster, partitions)
         # A second plan in the same run continues from the first plan's start.
         overrides = self._source.overrides_position and self._planned is None
-        starts, moved = self._starts(change, state, topic_ids, log, overrides=overrides)
+        cut_off = {} if state is None else log.cut_offsets(state.position, state.leader_epochs)
+        starts, moved = self._starts(change, state, topic_ids, log, cut_off, overrides=overrides)
         wanted = self._stops(partitions, starts, log)
         if overrides and self._source.stopping_offsets.kind is not OffsetsKind.LATEST:
             _check_reaches(position, wanted)
@@ -139,6 +140,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
                 topic_ids=({} if state is None else dict(state.topic_ids)) | topic_ids,
                 # An idle topic partition may return with older records; the watermark must not decrease.
                 watermark=max((time for time in (watermark, reached) if time is not None), default=None),
+                leader_epochs=({} if state is None else dict(state.leader_epochs)) | log.leader_epochs,
             ),
             beginning_offsets=log.beginning_offsets(partitions),
             end_offsets=log.end_offsets(partitions),
@@ -149,6 +151,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             paused={tp: stop - stops[tp] for tp, stop in wanted.items() if stop > stops[tp]},
             starting_watermark=watermark,
             incidents=(*missing, *others, *moved),
+            cut_off=cut_off,
         )
 
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
@@ -159,7 +162,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             ClusterChangedError: The enumerator's state belongs to another cluster.
             TopicRecreatedError: The enumerator's state belongs to an earlier topic with the same name.
             RetentionOvertookPositionError: The log begins after a split's start.
-            EndBeforePositionError: The log ends before a split's stop.
+            EndBeforePositionError: The log ends before a split's stop, or was cut off there and written again.
             ConfigurationError: Two splits have the same topic partition.
         """
         starts = {split.topic_partition: split.starting_offset for split in splits}
@@ -182,9 +185,11 @@ class KafkaSourceEnumerator(SplitEnumerator):
         for position in (starts, stops):
             _check_beginning(position, log)
             _check_end(position, log)
+        if state is not None:
+            _check_not_cut_off(stops, log.cut_offsets(stops, state.leader_epochs), log)
         return ReadPlan(
             splits=splits,
-            state=EnumeratorState(stops, cluster_id, topic_ids),
+            state=EnumeratorState(stops, cluster_id, topic_ids, leader_epochs=log.leader_epochs),
             beginning_offsets=log.beginning_offsets(starts),
             end_offsets=log.end_offsets(starts),
             high_watermarks=log.high_watermarks,
@@ -272,6 +277,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
         state: EnumeratorState | None,
         topic_ids: Mapping[str, str],
         log: Log,
+        cut_off: Mapping[TopicPartition, int | None],
         *,
         overrides: bool,
     ) -> tuple[dict[TopicPartition, int], list[Incident]]:
@@ -282,6 +288,14 @@ class KafkaSourceEnumerator(SplitEnumerator):
         known_ids = {} if state is None else state.topic_ids
         same_topics = {topic for topic, topic_id in topic_ids.items() if known_ids.get(topic) == topic_id}
         starts, incidents = self._continued(known, same_topics, log)
+        try:
+            _check_not_cut_off(known, {tp: at for tp, at in cut_off.items() if tp in known}, log)
+        except EndBeforePositionError as error:
+            went_on = "The run continued at the position, without the log's records before it."
+            at = [offset for tp, offset in cut_off.items() if tp in known and offset is not None]
+            lost = sum(known[tp] for tp in cut_off if tp in known) - sum(at)
+            is_known = len(at) == len(cut_off.keys() & known.keys())
+            incidents.append(tolerate(error, self._context.tolerated, went_on, lost_offsets=lost if is_known else None))
         starts |= self._initial_starts(moved, log)
         # Flink's rule: topic partitions discovered later are read from the beginning, regardless of the initializer.
         return starts | log.beginning_offsets([tp for tp in change.new if tp not in moved]), incidents
@@ -393,6 +407,21 @@ def _check_end(position: Position, log: Log) -> None:
             f"{position[tp]}{_others(beyond)}: the log was truncated, or the topic is a different one. Nothing was "
             "written. Find out which. To read the current log, run once with start set to "
             f"{OffsetsInitializer.specific_offsets(beyond)}"
+        )
+        raise EndBeforePositionError(msg)
+
+
+def _check_not_cut_off(position: Position, cut_off: Mapping[TopicPartition, int | None], log: Log) -> None:
+    if cut_off:
+        tp, offset = min(cut_off.items())
+        beginning = log.beginning_offsets(cut_off)
+        restart = {each: max(at or 0, beginning[each]) for each, at in sorted(cut_off.items())}
+        where = "" if offset is None else f" at offset {offset}"
+        msg = (
+            f"{tp}: the log was cut off{where} and written again, beyond the position {position[tp]}"
+            f"{_others(restart)}, as after an unclean leader election. The table has records that the log no longer "
+            "has, and lacks those that have their offsets now. Nothing was written. To read the log's records from "
+            f"there on as well, run once with start set to {OffsetsInitializer.specific_offsets(restart)}"
         )
         raise EndBeforePositionError(msg)
 

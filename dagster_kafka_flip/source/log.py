@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.sample import ANY_TIME, LOOKED_THROUGH, RecordSearch
+from dagster_kafka_flip.source.sample import ANY_TIME, LOOKED_THROUGH, LogEnd, RecordSearch
 from dagster_kafka_flip.source.subscription import TopicDirectory
 
 if TYPE_CHECKING:
@@ -56,6 +56,14 @@ class Cluster(TopicDirectory, Protocol):
 
     def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> Mapping[TopicPartition, int]:
         """The end offset of each for an isolation level."""
+        ...
+
+    def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> Mapping[TopicPartition, LogEnd]:
+        """The same with the epoch of each log's leader."""
+        ...
+
+    def cut_offsets(self, ends: Mapping[TopicPartition, LogEnd]) -> Mapping[TopicPartition, int | None]:
+        """Where logs were cut off before an earlier end; None if unknown. Omits those that were not."""
         ...
 
     def offsets_for_times(
@@ -149,7 +157,9 @@ class Log(Times):
         highest = (
             cluster.end_offsets(partitions, READ_UNCOMMITTED) if source.isolation_level == READ_COMMITTED else None
         )
-        self._end = cluster.end_offsets(partitions, source.isolation_level)
+        ends_now = cluster.log_ends(partitions, source.isolation_level)
+        self._end = {tp: end.offset for tp, end in ends_now.items()}
+        self.leader_epochs = {tp: end.leader_epoch for tp, end in ends_now.items() if end.leader_epoch is not None}
         self._beginning = cluster.beginning_offsets(partitions)
         ends = self.end_offsets(partitions)
         self.high_watermarks = ends if highest is None else {tp: max(highest[tp], end) for tp, end in ends.items()}
@@ -162,6 +172,27 @@ class Log(Times):
         """The end offset of each for the isolation level."""
         # The start offset is read after the end offset; retention may have moved it beyond in between.
         return {tp: max(self._end[tp], self._beginning[tp]) for tp in partitions}
+
+    def cut_offsets(
+        self, position: Position, leader_epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | None]:
+        """Where logs were cut off before a position and written again; None if unknown. Omits those that were not.
+
+        Only asks for logs that have another leader since, and still or again reach the position.
+
+        Args:
+            position: The position.
+            leader_epochs: The epochs of the leaders when it was planned; omits unknown ones.
+        """
+        ends = {
+            tp: LogEnd(offset, leader_epochs[tp])
+            for tp, offset in position.items()
+            if tp in leader_epochs
+            and self.leader_epochs.get(tp, leader_epochs[tp]) != leader_epochs[tp]
+            and self._beginning[tp] <= offset <= self.high_watermarks[tp]
+            and offset
+        }
+        return self._cluster.cut_offsets(ends) if ends else {}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The first record of each at or after its timestamp; omits partitions without any later entry.

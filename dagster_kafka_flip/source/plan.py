@@ -32,6 +32,7 @@ class ReadPlan:
         starting_watermark: The watermark of the state before the splits.
         incidents: Tolerated errors.
         beginning_offsets: Log start offset of each existing topic partition, if the source provides it.
+        cut_off: Where logs were cut off before the position, and written again; None if unknown.
     """
 
     splits: tuple[KafkaPartitionSplit, ...]
@@ -45,6 +46,7 @@ class ReadPlan:
     starting_watermark: int | None = None
     incidents: tuple[Incident, ...] = ()
     beginning_offsets: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+    cut_off: Mapping[TopicPartition, int | None] = field(default_factory=dict["TopicPartition", "int | None"])
 
     @property
     def is_empty(self) -> bool:

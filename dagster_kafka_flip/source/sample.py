@@ -22,6 +22,18 @@ class TimestampedOffset(NamedTuple):
     timestamp_ms: int
 
 
+class LogEnd(NamedTuple):
+    """Where a log ended.
+
+    Attributes:
+        offset: The offset of the next record.
+        leader_epoch: The number of its leader then; None if unknown.
+    """
+
+    offset: int
+    leader_epoch: int | None = None
+
+
 class LoggedRecord(NamedTuple):
     """A record of the log.
 

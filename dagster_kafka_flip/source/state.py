@@ -23,16 +23,19 @@ class EnumeratorState:
         topic_ids: Id of each topic (KIP-516); omits unknown ids.
         watermark: Event time that every busy topic partition has reached, in milliseconds since the epoch, for a source
             with a maximum drift; it never decreases. None if unknown.
+        leader_epochs: The epoch of each log's leader when the position was planned (KIP-320); omits unknown ones.
     """
 
     position: Position
     cluster_id: str | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict[str, str])
     watermark: int | None = None
+    # They go with a position, and don't make it another one.
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int], compare=False)
 
 
 class EnumeratorStateSerializer:
-    """Serializes a state to JSON, about 11 bytes per topic partition with a ten-digit offset."""
+    """Serializes a state to JSON, about 13 bytes per topic partition with a ten-digit offset."""
 
     version = 1
     what = "the position"
@@ -44,7 +47,11 @@ class EnumeratorStateSerializer:
             "topics": dict(value.topic_ids),
             "position": position_to_json(value.position),
         }
-        return document if value.watermark is None else {**document, "watermark": value.watermark}
+        if value.watermark is not None:
+            document["watermark"] = value.watermark
+        if value.leader_epochs:
+            document["epochs"] = position_to_json(value.leader_epochs)
+        return document
 
     def deserialize(self, version: int, document: Mapping[str, Any]) -> EnumeratorState:
         """Reads the result of `serialize`."""
@@ -54,6 +61,7 @@ class EnumeratorStateSerializer:
             cluster_id=document["cluster"],
             topic_ids=dict(document["topics"]),
             watermark=document.get("watermark"),
+            leader_epochs=position_from_json(document.get("epochs", {})),
         )
 
 

@@ -99,7 +99,8 @@ class WindowEnumerator:
             TopicNotFoundError: A topic is missing.
             ClusterChangedError: The table's rows belong to another cluster.
             TopicRecreatedError: The table's rows belong to an earlier topic with the same name.
-            EndBeforePositionError: The log ends before the offsets that were read for the table.
+            EndBeforePositionError: The log ends before the offsets that were read for the table, or was cut off there
+                and written again.
             WindowNotCompleteError: A window is not over, or an open transaction may hold back its records.
             WindowBeyondRetentionError: The log may no longer have all records of a window.
             RecordsFromFutureError: A record has a timestamp in the future, so later records seem late.
@@ -138,7 +139,7 @@ class WindowEnumerator:
             planned = [_cut(window, cut_at) for window in planned]
         return WindowPlan(
             windows=tuple(planned),
-            state=replace(logs_now, position=planned[-1].stops),
+            state=replace(logs_now, position=planned[-1].stops, leader_epochs=log.leader_epochs),
             end_offsets=logs.end,
             high_watermarks=logs.high_watermarks,
             stragglers_from=stragglers_from,

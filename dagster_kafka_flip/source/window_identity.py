@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.subscription import Subscription, TopicMetadata
     from dagster_kafka_flip.source.window import Windows
 
+_WENT_ON = "The run wrote the log's current records."
+
 
 def check_identity(
     known: EnumeratorState,
@@ -83,7 +85,7 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
         tolerance: Collects tolerated errors.
 
     Raises (unless the error is tolerated):
-        EndBeforePositionError: A log ends before these offsets.
+        EndBeforePositionError: A log ends before these offsets, or was cut off there and written again.
     """
     beyond = {
         tp: offset
@@ -98,4 +100,16 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
             "different one. Nothing was written, and the table's rows are unchanged. Find out which. To replace "
             "them with the log's current records, tolerate EndBeforePositionError"
         )
-        tolerance.meet(EndBeforePositionError(msg), "The run wrote the log's current records.")
+        tolerance.meet(EndBeforePositionError(msg), _WENT_ON)
+    same = {tp: at for tp, at in known.position.items() if tp in log and is_same_log(tp, known, now)}
+    cut = log.cut_offsets(same, known.leader_epochs)
+    if cut:
+        tp, offset = min(cut.items())
+        where = "" if offset is None else f" at offset {offset}"
+        msg = (
+            f"{tp}: the log was cut off{where} and written again, as after an unclean leader election, but the table's "
+            f"windows were read up to offset {known.position[tp]}{also_affects(cut, 'topic partitions')}. Nothing was "
+            "written, and the table's rows are unchanged. To replace them with the log's current records, tolerate "
+            "EndBeforePositionError"
+        )
+        tolerance.meet(EndBeforePositionError(msg), _WENT_ON)

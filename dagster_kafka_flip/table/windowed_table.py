@@ -7,7 +7,7 @@ window definition. In a *repaired* table, which an incremental stream writes to,
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -174,7 +174,8 @@ class WindowedTable:
         landed = LandedLogs.of(properties)
         last = walked.documents[0][1] if walked.documents else None
         recorded = (window for _, document in walked.documents for window in document.recorded())
-        known = EnumeratorState({} if last is None else last.state.position, landed.cluster_id, landed.topic_ids)
+        state = EnumeratorState({}) if last is None else last.state
+        known = replace(state, cluster_id=landed.cluster_id, topic_ids=landed.topic_ids)
         return WindowsLook(
             base_version=walked.newest,
             known=known if landed.topics or last is not None else None,

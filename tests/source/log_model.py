@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.log import TopicSettings
-from dagster_kafka_flip.source.sample import RecordSearch, SplitSample, TimestampedOffset
+from dagster_kafka_flip.source.sample import LogEnd, RecordSearch, SplitSample, TimestampedOffset
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.subscription import TopicMetadata
 
@@ -21,6 +21,7 @@ class LogModel:
         open_from: The first offset of the oldest open transaction; None if there is none.
         markers: Offsets of transactions' markers: they have a time, and no consumer gets to see them.
         aborted: Offsets of aborted records: only a `read_uncommitted` consumer gets to see them.
+        epochs: The offset at which each leader took over, by its epoch; empty if the brokers don't tell.
     """
 
     timestamps: list[int] = field(default_factory=list[int])
@@ -28,6 +29,7 @@ class LogModel:
     open_from: int | None = None
     markers: set[int] = field(default_factory=set[int])
     aborted: set[int] = field(default_factory=set[int])
+    epochs: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
     def high_watermark(self) -> int:
@@ -48,6 +50,10 @@ class LogModel:
         """Whether a consumer gets to see what stands at an offset."""
         hidden = self.markers if isolation_level == "read_uncommitted" else self.markers | self.aborted
         return self.beginning <= offset < self.end(isolation_level) and offset not in hidden
+
+    def end_of_epoch(self, epoch: int) -> int:
+        """The offset up to which the records are from leaders of no later epoch."""
+        return min((start for later, start in self.epochs.items() if later > epoch), default=self.high_watermark)
 
     def search(self, search: RecordSearch, isolation_level: str) -> TimestampedOffset | None:
         for offset in range(search.start, search.stop):
@@ -101,6 +107,15 @@ class ClusterModel:
     def end_offsets(self, partitions, isolation_level):
         self.requests += 1
         return {tp: self.logs[tp].end(isolation_level) for tp in partitions}
+
+    def log_ends(self, partitions, isolation_level):
+        ends = self.end_offsets(partitions, isolation_level)
+        return {tp: LogEnd(end, max(self.logs[tp].epochs, default=None)) for tp, end in ends.items()}
+
+    def cut_offsets(self, ends):
+        self.requests += 1
+        found = {tp: self.logs[tp].end_of_epoch(end.leader_epoch or 0) for tp, end in ends.items()}
+        return {tp: end for tp, end in found.items() if end < ends[tp].offset}
 
     def offsets_for_times(self, timestamps_ms, isolation_level):
         self.requests += 1

@@ -70,6 +70,20 @@ def test_a_truncated_topic_is_gone_on_with_at_its_end_and_an_unknown_one_at_its_
         )
 
 
+def test_a_log_that_was_cut_off_and_written_again_is_gone_on_with_at_the_position():
+    logs = {T0: replace(_log(6), epochs={0: 0, 5: 3}), T1: replace(_log(4), epochs={0: 0, 2: 2})}
+    state = replace(_STATE, leader_epochs={T0: 4, T1: 1})
+    plan = _enumerator(logs, state, EndBeforePositionError).start()
+    assert _splits(plan) == ["t-0 [4, 6)", "t-1 [2, 4)"]
+    (incident,) = plan.incidents
+    assert (incident.error, incident.lost_offsets) == ("EndBeforePositionError", 1)
+    assert incident.message.startswith("t-0: the log was cut off at offset 3 and written again, beyond the position 4")
+    assert "The run continued at the position, without the log's records before it." in incident.message
+    # It is told once: the state now names the leaders of the log as it is.
+    assert plan.state.leader_epochs == {T0: 5, T1: 2}
+    assert _enumerator(logs, plan.state).start().incidents == ()
+
+
 @pytest.mark.parametrize("records", [1, 4, 9], ids=["fewer", "equal", "more"])
 def test_a_topic_that_was_made_again_is_read_from_its_beginning(records):
     state = replace(_STATE, position={T0: 4, T1: 2, U0: 5}, topic_ids={"t": "old-id", "u": "u-id"})

@@ -1,0 +1,182 @@
+"""Three brokers: leaders die, brokers are restarted one by one, topics grow under load, and logs are cut off."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from dagster_kafka_flip.errors import EndBeforePositionError
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.connection import KafkaConnection
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from tests import landed
+from tests.faults.connect_ingesting import stopping
+from tests.faults.network import RECORD_BYTES, RECORDS
+from tests.faults.three_brokers import ThreeBrokers
+from tests.kafka_topic import Kafka
+from tests.processes import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def three_brokers(tmp_path_factory):
+    """Three brokers."""
+    with ThreeBrokers(tmp_path_factory.mktemp("brokers")) as started:
+        yield started
+
+
+@pytest.fixture
+def brokers(three_brokers):
+    """All of them running, whatever the test before has left."""
+    three_brokers.heal()
+    return three_brokers
+
+
+@pytest.fixture
+def three(brokers):
+    """Makes topics and records on them."""
+    client = Kafka(brokers.bootstrap_servers)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def run(brokers, spark_of):
+    """One run of a topic's stream."""
+    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers)
+
+    def land(topic, table, **options):
+        source = KafkaSource(topics=(topic,), java_properties=options.pop("java_properties", {}))
+        return ingest(source, table, spark=spark_of, connection=connection, **options)
+
+    return land
+
+
+def test_a_leader_that_is_killed_in_the_middle_of_a_read_costs_no_record(brokers, three, run, topic, table, tmp_path):
+    three.create(topic)
+    three.produce(topic, [(None, bytes(RECORD_BYTES))] * RECORDS)
+    reading, release = tmp_path / "reading", tmp_path / "release"
+    told = []
+    # Fetched in small pieces, so that most of it has to come from the next leader.
+    options = {"java_properties": {"max.partition.fetch.bytes": "300000", "max.poll.records": "10"}}
+    thread = threading.Thread(
+        target=lambda: told.append(run(topic, table, transform=stopping(str(reading), str(release)), **options))
+    )
+    thread.start()
+    wait_until(lambda: reading.exists() or not thread.is_alive(), seconds=120)
+    leader = brokers.leaders(topic)[0]
+    brokers.kill(leader)
+    release.touch()
+    thread.join(300)
+    assert [result.rows for result in told] == [RECORDS]
+    assert landed.values(table, "kafka_offset") == [*range(RECORDS)]
+    brokers.start(leader)
+    # Another leader alone is nothing to stop for.
+    brokers.wait_for_replicas(topic, 3)
+    assert run(topic, table).rows == 0
+    three.produce(topic, [(None, "more")])
+    assert run(topic, table).rows == 1
+
+
+def test_a_client_that_loses_the_broker_that_it_asks_most_goes_on_with_another(brokers, three, topic):
+    three.create(topic)
+    with closing(KafkaCluster(KafkaConnection(bootstrap_servers=brokers.bootstrap_servers))) as cluster:
+        cluster.cluster_id()
+        brokers.kill(cluster._client.list_topics(topic, timeout=30).controller_id)
+        assert [*cluster.describe_topics([topic])] == [topic]
+
+
+def test_records_and_topic_partitions_that_come_during_a_rolling_restart_land_once(brokers, three, run, topic, table):
+    three.create(topic, 2)
+    stop = threading.Event()
+    # Each topic partition has records with consecutive numbers.
+    written = dict.fromkeys(range(5), 0)
+    producer = three.producer(**{"enable.idempotence": True, "delivery.timeout.ms": 120_000, "linger.ms": 5})
+    partitions = [2]
+
+    def write():
+        while not stop.wait(0.005):
+            for partition in range(partitions[0]):
+                producer.produce(topic, str(written[partition]), partition=partition)
+                written[partition] += 1
+            producer.poll(0)
+        assert producer.flush(120) == 0
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        results = [run(topic, table)]
+        for number in (1, 2, 3):
+            brokers.stop(number)
+            results.append(run(topic, table))
+            brokers.start(number)
+            three.grow(topic, 2 + number)
+            producer.list_topics(topic, timeout=30)
+            partitions[0] = 2 + number
+            brokers.wait_for_replicas(topic, 3)
+            results.append(run(topic, table))
+    finally:
+        stop.set()
+        thread.join()
+    results.append(run(topic, table))
+    assert all(written.values())
+    assert landed.rows(table, "kafka_partition", "kafka_offset", "CAST(kafka_value AS STRING)") == [
+        (partition, number, str(number)) for partition, count in written.items() for number in range(count)
+    ]
+    assert sum(result.rows or 0 for result in results) == sum(written.values())
+
+
+def test_records_that_an_unclean_election_took_are_told_whatever_is_at_their_offsets_now(
+    brokers, three, run, topic, tmp_path
+):
+    """Broker 1 alone has the last records, and dies; broker 2, which was behind, becomes the leader without them."""
+    short, rewritten, same = (f"{topic}-{name}" for name in ("short", "rewritten", "same"))
+    tables = {name: str(tmp_path / name) for name in (short, rewritten, same)}
+    for name in tables:
+        brokers.create_on(name, [1, 2], min_insync_replicas="1", unclean_leader_election_enable="true")
+        three.produce(name, [(None, f"a{number}") for number in range(4)])
+    brokers.kill(2)
+    for name in tables:
+        brokers.wait_for_replicas(name, 1)
+    for name in (short, rewritten):
+        three.produce(name, [(None, f"b{number}") for number in range(3)])
+    assert {name: run(name, table).rows for name, table in tables.items()} == {short: 7, rewritten: 7, same: 4}
+    brokers.kill(1)
+    brokers.start(2)
+    for name in tables:
+        brokers.wait_for_leader(name, 2)
+    # Another producer, since the leader does not know the sequence that the last one is at.
+    other = Kafka(brokers.bootstrap_servers)
+    other.produce(short, [(None, "c0")])
+    other.produce(rewritten, [(None, f"c{number}") for number in range(6)])
+    other.produce(same, [(None, "c0")])
+
+    with pytest.raises(EndBeforePositionError, match=r"-0: the log ends at offset 5, before the position 7"):
+        run(short, tables[short])
+    with pytest.raises(EndBeforePositionError) as refused:
+        run(rewritten, tables[rewritten])
+    assert str(refused.value) == (
+        f"{rewritten}-0: the log was cut off at offset 4 and written again, beyond the position 7, as after an unclean "
+        "leader election. The table has records that the log no longer has, and lacks those that have their offsets "
+        "now. Nothing was written. To read the log's records from there on as well, run once with start set to "
+        f'offsets:{{"{rewritten}": {{"0": 4}}}}'
+    )
+    # Nothing that was read is gone.
+    assert run(same, tables[same]).rows == 1
+
+    # What the message advises, and then as ever.
+    start = OffsetsInitializer.specific_offsets({TopicPartition(rewritten, 0): 4})
+    assert run(rewritten, tables[rewritten], starting_offsets=start).rows == 6
+    other.produce(rewritten, [(None, "c6")])
+    other.close()
+    assert run(rewritten, tables[rewritten]).rows == 1
+    values = [*(f"a{number}" for number in range(4)), *(f"b{number}" for number in range(3))]
+    values += [f"c{number}" for number in range(7)]
+    assert landed.values(tables[rewritten], "CAST(kafka_value AS STRING)") == values
+    brokers.start(1)
