@@ -1,0 +1,176 @@
+"""A Spark cluster as large ones are, on this machine: a standalone master and its workers, each a process of its own.
+
+It is started from the files of pyspark's package. All ports are free ones, which the processes choose and tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+from tests.processes import QUICK_JVM_OPTIONS, Process, descendants, wait_until
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+_HOST = "127.0.0.1"
+_HOME = Path(pyspark.__file__).parent
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+:\d+)")
+_MASTER_UI = re.compile(r"MasterWebUI to .* started at (http://\S+:\d+)")
+_REGISTERED = re.compile(r"Successfully registered with master")
+_PATIENCE_SECONDS = 240.0
+
+# For sessions on this cluster: two small executors, which a dead worker's replacement finds room for. A standalone
+# cluster knows no such number, so the tasks are counted by another setting.
+EXECUTORS = {
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK_JVM_OPTIONS,
+    "spark.default.parallelism": "2",
+    # Soon enough for a test that waits for the progress of running tasks.
+    "spark.executor.heartbeatInterval": "1s",
+}
+
+
+class _Daemon:
+    """A master or a worker."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self.log = folder / f"{name}.log"
+        self.folder = folder / name
+        self.folder.mkdir(parents=True)
+        with self.log.open("wb") as output:
+            # spark-class becomes the JVM.
+            self.process = subprocess.Popen(
+                [str(_HOME / "bin" / "spark-class"), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env={
+                    # Nothing that the tests say of their own Spark reaches the cluster's.
+                    **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK"))},
+                    "SPARK_HOME": str(_HOME),
+                    "SPARK_LOCAL_IP": _HOST,
+                    "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM_OPTIONS,
+                    "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+                },
+            )
+
+    def told(self, pattern: re.Pattern[str]) -> str:
+        """What the log tells: the first group of a pattern."""
+        found: list[str] = []
+
+        def has_told() -> bool:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+            if self.process.poll() is not None:
+                pytest.fail(f"{self.log.stem} ended with {self.process.returncode}:\n{text[-4000:]}")
+            found.extend(match[match.re.groups] for match in pattern.finditer(text))
+            return bool(found)
+
+        wait_until(has_told, seconds=_PATIENCE_SECONDS)
+        return found[0]
+
+    def kill(self) -> None:
+        """SIGKILL for it and all that it has started, as when its machine dies."""
+        started = descendants(self.process.pid)
+        self.process.kill()
+        for each in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class StandaloneCluster:
+    """A master with workers, until the end of the block.
+
+    Args:
+        folder: For their logs and working folders. Executors have theirs in it too, away from any driver's.
+        workers: How many.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self._folder = folder
+        self._wanted = workers
+        self._started = 0
+        self._workers: list[_Daemon] = []
+        folder.mkdir(parents=True, exist_ok=True)
+        ports = ("--host", _HOST, "--port", "0", "--webui-port", "0")
+        self._master = _Daemon(folder, "master", "org.apache.spark.deploy.master.Master", *ports)
+
+    def __enter__(self) -> Self:
+        try:
+            self.heal()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def url(self) -> str:
+        """The master's URL."""
+        return self._master.told(_MASTER)
+
+    def heal(self) -> None:
+        """Starts as many workers as are missing, and waits for them."""
+        fresh: list[_Daemon] = []
+        while len(self._workers) < self._wanted:
+            self._started += 1
+            name = f"worker-{self._started}"
+            options = ("--host", _HOST, "--webui-port", "0", "--cores", "4", "--memory", "3g")
+            place = ("--work-dir", str(self._folder / name / "work"))
+            fresh.append(
+                _Daemon(self._folder, name, "org.apache.spark.deploy.worker.Worker", *options, *place, self.url)
+            )
+            self._workers.append(fresh[-1])
+        for worker in fresh:
+            worker.told(_REGISTERED)
+
+    def executors(self) -> list[Process]:
+        """All executors that are running."""
+        return [
+            process
+            for worker in self._workers
+            for process in descendants(worker.process.pid)
+            if "CoarseGrainedExecutorBackend" in process.command
+        ]
+
+    def kill_worker_of(self, process: Process) -> None:
+        """SIGKILL for the worker that runs a process, and all that it has started."""
+        worker = next(each for each in self._workers if process in descendants(each.process.pid))
+        worker.kill()
+        self._workers.remove(worker)
+
+    def applications(self) -> list[str]:
+        """The names of the applications that run."""
+        address = self._master.told(_MASTER_UI)
+        with urllib.request.urlopen(f"{address}/json/", timeout=30) as answer:
+            told: dict[str, Any] = json.load(answer)
+        return [application["name"] for application in told["activeapps"]]
+
+    def jars(self) -> set[str]:
+        """The names of all jars that executors were sent, and keep in their working folders."""
+        return {path.name for path in self._folder.glob("worker-*/work/*/*/*.jar")}
+
+    def _end(self) -> None:
+        for daemon in (*self._workers, self._master):
+            daemon.kill()

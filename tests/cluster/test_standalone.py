@@ -1,0 +1,179 @@
+"""Assets on a real Spark cluster, by the resource's settings alone: with a driver in the run's process, and by Connect.
+
+Workers and drivers end in the middle of their work: that costs time, and no record.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.runtime.spark_jars import fetch_jars
+from dagster_kafka_flip.source.kafka_source import KafkaSource
+from tests import landed
+from tests.cluster.driver import Driver, process_of
+from tests.cluster.standalone import EXECUTORS, StandaloneCluster
+from tests.connect_server import ConnectServer
+from tests.faults.ordered_process import PATIENCE_SECONDS
+from tests.processes import LIGHT_SPARK, wait_until
+from tests.windows.conftest import DAY, START
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+_PARTITIONS = 2
+# More than Spark hands to a Python function at once, so that a task which waits in it has not read all.
+_RECORDS = 400
+_RECORD_BYTES = 1000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A master and two workers."""
+    with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server(cluster, tmp_path_factory):
+    """A Connect server whose executors are the cluster's."""
+    more = {
+        **LIGHT_SPARK,
+        **EXECUTORS,
+        "spark.master": cluster.url,
+        "spark.jars": ",".join(fetch_jars()),
+    }
+    with ConnectServer(tmp_path_factory.mktemp("server"), more) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def driver_on(cluster, broker, tmp_path_factory):
+    """Gives a driver, or a server's client, that has nothing to do; the same one as long as there is one."""
+    folder = tmp_path_factory.mktemp("drivers")
+    running = {}
+    with ExitStack() as stack:
+
+        def give(address):
+            cluster.heal()
+            if address in running and not running[address].is_free:
+                running.pop(address).kill()
+            if address not in running:
+                number = len(list(folder.iterdir()))
+                running[address] = stack.enter_context(Driver(folder, f"driver-{number}", address, broker))
+            return running[address]
+
+        yield give
+
+
+@pytest.fixture(params=["driver", "connect"])
+def driver(request, cluster, driver_on):
+    """The same by both ways to the cluster."""
+    return driver_on(cluster.url if request.param == "driver" else request.getfixturevalue("server").remote)
+
+
+@pytest.fixture
+def stop(tmp_path):
+    """What stops each task in the middle of its records, and lets it go on; and who waits there."""
+
+    class Stop:
+        marks, release = str(tmp_path / "waits-"), tmp_path / "release"
+
+        def at(self, offset):
+            return [self.marks, str(self.release), offset]
+
+        def wait(self, driver, partitions=_PARTITIONS):
+            found = []
+
+            def are_there():
+                assert driver.process.poll() is None, driver.log()
+                found[:] = [file for file in tmp_path.glob("waits-*") if file.suffix != ".new"]
+                return len(found) >= partitions
+
+            wait_until(are_there, seconds=PATIENCE_SECONDS)
+            return [process_of(int(file.read_text(encoding="ascii"))) for file in found]
+
+    return Stop()
+
+
+def _fill(kafka, topic, records=_RECORDS):
+    kafka.create(topic, _PARTITIONS)
+    for partition in range(_PARTITIONS):
+        values = [(None, f"{partition} {number} ".ljust(_RECORD_BYTES, "x")) for number in range(records)]
+        kafka.produce(topic, values, partition=partition)
+
+
+def _all_there(folder, records=_RECORDS):
+    """Whether the table is equal to the topic, record by record."""
+    told = landed.rows(folder / "stream", "kafka_partition", "kafka_offset", "CAST(kafka_value AS STRING)")
+    assert told == [
+        (partition, number, f"{partition} {number} ".ljust(_RECORD_BYTES, "x"))
+        for partition in range(_PARTITIONS)
+        for number in range(records)
+    ]
+    return True
+
+
+def test_assets_of_each_kind_land_on_a_cluster_as_they_do_on_a_laptop(cluster, driver, kafka, topic, tmp_path):
+    orders = [(number % 7, f"n{number}") for number in range(20)]
+    for name in (topic, f"{topic}-keys", f"{topic}-avro"):
+        kafka.create(name, 1 if name.endswith("-avro") else _PARTITIONS)
+    for number, (key, name) in enumerate(orders):
+        record = json.dumps({"id": key}), json.dumps({"id": key, "name": name})
+        kafka.produce(topic, [record], partition=number % 2, timestamp=START + number)
+        kafka.produce(f"{topic}-keys", [record], partition=key % 2)
+        kafka.produce(f"{topic}-avro", [(None, bytes([2 * key]))])
+    kafka.produce(topic, [(None, "nonsense")], timestamp=START + 100)
+    for partition in range(_PARTITIONS):
+        kafka.produce(topic, [(None, '{"id": 99}')], partition=partition, timestamp=START + DAY)
+
+    driver.order("everything", topic, tmp_path)
+    assert driver.answer() == {
+        "rows": {"raw": 23, "orders": 22, "current": 7, "some": 23, "bytes": 23, "avro": 20, "days": 21},
+        "errors": {},
+    }
+    everything = sorted([*orders, (99, None), (99, None)], key=str)
+    assert sorted(landed.rows(tmp_path / "orders", "id", "name", where="id IS NOT NULL"), key=str) == everything
+    assert landed.rows(tmp_path / "orders-dead-letters", "error") == [("not a JSON object",)]
+    assert landed.rows(tmp_path / "current", "id", "name") == sorted(dict(orders).items())
+    assert landed.count(tmp_path / "raw") == landed.count(tmp_path / "bytes") == 23
+    assert landed.values(tmp_path / "avro", "id") == sorted(key for key, _ in orders)
+    assert landed.values(tmp_path / "days", "kafka_window") == ["2013-03-01"] * 21
+    # The executors have the jars from the driver, and not from its disk.
+    assert {Path(jar).name for jar in fetch_jars()} <= cluster.jars()
+
+
+@pytest.mark.parametrize("offset", [0, _RECORDS - 10], ids=["reading", "writing"])
+def test_a_worker_that_is_killed_costs_a_run_no_record(cluster, driver_on, kafka, topic, tmp_path, stop, offset):
+    driver = driver_on(cluster.url)
+    _fill(kafka, topic)
+    driver.order("stream", topic, tmp_path, stop=stop.at(offset))
+    waiting = stop.wait(driver)
+    # The worker that is left gets its tasks.
+    cluster.kill_worker_of(waiting[0])
+    stop.release.touch()
+    assert driver.answer() == {"rows": {"stream": _PARTITIONS * _RECORDS}, "errors": {}}
+    assert _all_there(tmp_path)
+    assert landed.operations(tmp_path / "stream") == ["CREATE TABLE", "WRITE"]
+
+
+def test_a_driver_that_is_killed_leaves_nothing_and_the_next_run_lands_all(
+    cluster, driver_on, kafka, connection, spark_of, topic, tmp_path, stop
+):
+    _fill(kafka, topic)
+    killed = driver_on(cluster.url)
+    killed.order("stream", topic, tmp_path, stop=stop.at(_RECORDS - 10))
+    stop.wait(killed)
+    killed.kill()
+    # Its executors are told to end, in the middle of their tasks.
+    wait_until(lambda: not cluster.executors() and not cluster.applications(), seconds=PATIENCE_SECONDS)
+    stop.release.touch()
+    assert landed.operations(tmp_path / "stream") == ["CREATE TABLE"]
+
+    # Whoever is next: a Spark on one machine, for a table that one on a cluster has begun.
+    result = ingest(KafkaSource(topics=(topic,)), str(tmp_path / "stream"), spark=spark_of, connection=connection)
+    assert result.rows == _PARTITIONS * _RECORDS
+    assert _all_there(tmp_path)
