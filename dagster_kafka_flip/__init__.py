@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dagster_kafka_flip.assets.asset_options import AssetOptions
     from dagster_kafka_flip.assets.asset_per_topic import build_kafka_delta_assets, matching_topics
+    from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset
     from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
     from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
     from dagster_kafka_flip.assets.maintenance_asset import kafka_delta_maintenance
     from dagster_kafka_flip.assets.multi_asset import build_kafka_delta_multi_asset
     from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
-    from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
+    from dagster_kafka_flip.assets.run_config import IngestRunConfig, PublishRunConfig, WindowsRunConfig
     from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
     from dagster_kafka_flip.assets.topic_asset import kafka_topic_asset, topic_asset_key
     from dagster_kafka_flip.broker.local_broker import LocalBroker
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.runtime.session import build_session
     from dagster_kafka_flip.runtime.spark_jars import spark_packages
+    from dagster_kafka_flip.sink.delta_source import DeltaSource
+    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.publish import publish
+    from dagster_kafka_flip.sink.result import PublishResult
+    from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
     from dagster_kafka_flip.source.limits import Limits, Spread
@@ -67,21 +73,24 @@ _HOMES = {
     "DeadLetters": "ingestion.dead_letters",
     "DebeziumAvroFormat": "formats.debezium_avro",
     "DebeziumFormat": "formats.debezium",
+    "DeltaSource": "sink.delta_source",
     "DeltaTarget": "table.target",
     "EnumeratorState": "source.state",
     "Format": "formats.format",
     "IngestResult": "ingestion.result",
     "IngestRunConfig": "assets.run_config",
     "JsonFormat": "formats.json",
+    "JsonSerializer": "sink.serializers",
     "KafkaClusterConfig": "assets.kafka_cluster_config",
     "KafkaColumns": "formats.kafka_columns",
     "KafkaConnection": "source.connection",
     "KafkaDeltaComponent": "components.kafka_delta",
-    "KafkaFlipError": "errors",
     "KafkaDeltaTable": "assets.kafka_delta_table",
+    "KafkaFlipError": "errors",
     "KafkaPartitionSplit": "source.split",
     "KafkaResource": "assets.resources",
     "KafkaResourcesComponent": "components.kafka_resources",
+    "KafkaSink": "sink.kafka_sink",
     "KafkaSource": "source.kafka_source",
     "KafkaTableOptions": "ingestion.kafka_table_options",
     "KnownPosition": "ingestion.result",
@@ -92,20 +101,25 @@ _HOMES = {
     "OffsetsInitializer": "source.offsets",
     "OggFormat": "formats.json_envelopes",
     "ProtobufFormat": "formats.protobuf",
+    "PublishResult": "sink.result",
+    "PublishRunConfig": "assets.run_config",
     "RawFormat": "formats.raw",
+    "RawSerializer": "sink.serializers",
     "ReadPlan": "source.plan",
+    "Scd2": "table.mode",
     "SchemaRegistry": "registry.schema_registry",
     "SchemaRegistryResource": "assets.schema_registry_resource",
     "SparkResource": "assets.resources",
     "Spread": "source.limits",
     "StringFormat": "formats.string",
+    "StringSerializer": "sink.serializers",
     "TopicPartition": "source.split",
-    "Scd2": "table.mode",
     "Upsert": "table.mode",
     "Window": "source.window",
     "Windows": "source.window",
     "WindowsResult": "ingestion.window_result",
     "WindowsRunConfig": "assets.run_config",
+    "build_delta_kafka_asset": "assets.delta_kafka_asset",
     "build_kafka_delta_asset": "assets.kafka_delta_asset",
     "build_kafka_delta_assets": "assets.asset_per_topic",
     "build_kafka_delta_multi_asset": "assets.multi_asset",
@@ -117,6 +131,7 @@ _HOMES = {
     "kafka_delta_maintenance": "assets.maintenance_asset",
     "kafka_topic_asset": "assets.topic_asset",
     "matching_topics": "assets.asset_per_topic",
+    "publish": "sink.publish",
     "rewrite_windows": "ingestion.rewrite_windows",
     "spark_packages": "runtime.spark_jars",
     "topic_asset_key": "assets.topic_asset",
@@ -132,12 +147,14 @@ __all__ = [
     "DeadLetters",
     "DebeziumAvroFormat",
     "DebeziumFormat",
+    "DeltaSource",
     "DeltaTarget",
     "EnumeratorState",
     "Format",
     "IngestResult",
     "IngestRunConfig",
     "JsonFormat",
+    "JsonSerializer",
     "KafkaClusterConfig",
     "KafkaColumns",
     "KafkaConnection",
@@ -147,6 +164,7 @@ __all__ = [
     "KafkaPartitionSplit",
     "KafkaResource",
     "KafkaResourcesComponent",
+    "KafkaSink",
     "KafkaSource",
     "KafkaTableOptions",
     "KnownPosition",
@@ -157,7 +175,10 @@ __all__ = [
     "OffsetsInitializer",
     "OggFormat",
     "ProtobufFormat",
+    "PublishResult",
+    "PublishRunConfig",
     "RawFormat",
+    "RawSerializer",
     "ReadPlan",
     "Scd2",
     "SchemaRegistry",
@@ -165,12 +186,14 @@ __all__ = [
     "SparkResource",
     "Spread",
     "StringFormat",
+    "StringSerializer",
     "TopicPartition",
     "Upsert",
     "Window",
     "Windows",
     "WindowsResult",
     "WindowsRunConfig",
+    "build_delta_kafka_asset",
     "build_kafka_delta_asset",
     "build_kafka_delta_assets",
     "build_kafka_delta_multi_asset",
@@ -182,6 +205,7 @@ __all__ = [
     "kafka_delta_maintenance",
     "kafka_topic_asset",
     "matching_topics",
+    "publish",
     "rewrite_windows",
     "spark_packages",
     "topic_asset_key",

@@ -59,9 +59,10 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "kafka_topic_asset",
         "kafka_delta_checks",
         "kafka_delta_maintenance",
+        "build_delta_kafka_asset",
     ),
     "Components": ("KafkaDeltaComponent", "KafkaResourcesComponent"),
-    "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig"),
+    "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig", "PublishRunConfig"),
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SchemaRegistryResource", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection", "KafkaTableOptions"),
     "The schema registry": ("SchemaRegistry",),
@@ -80,7 +81,8 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "KafkaColumns",
     ),
     "Tables": ("DeltaTarget", "Append", "Upsert", "Scd2", "DeadLetters", "Limits", "Windows"),
-    "Without Dagster": ("ingest", "rewrite_windows", "build_session", "LocalBroker"),
+    "Back to Kafka": ("DeltaSource", "KafkaSink", "JsonSerializer", "StringSerializer", "RawSerializer"),
+    "Without Dagster": ("ingest", "rewrite_windows", "publish", "build_session", "LocalBroker"),
 }
 
 _PARAGRAPH = "\n\n"
@@ -334,6 +336,8 @@ def _code(value: Any) -> str:
     if isinstance(value, timedelta):
         name, unit = next(each for each in _UNITS if value % each[1] == timedelta(0))
         return f"timedelta({name}={value // unit})"
+    if isinstance(value, BaseModel) and type(value).__str__ is BaseModel.__str__:
+        return repr(value)
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

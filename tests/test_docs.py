@@ -26,6 +26,7 @@ from tests.document_tests import ROOT, Block, blocks
 
 NEEDS_A_BROKER = "needs a broker"
 LANDS_WINDOWS = "lands windows"
+PUBLISHES = "publishes a table"
 DAGSTER_YAML = "dagster.yaml"
 ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
@@ -40,6 +41,7 @@ TESTED = {
     ("python", ""),
     ("python", NEEDS_A_BROKER),
     ("python", LANDS_WINDOWS),
+    ("python", PUBLISHES),
     ("python", A_FAILURE_SENSOR),
     ("console", ""),
     ("yaml", ""),
@@ -182,6 +184,21 @@ def test_a_snippet_that_lands_windows_runs(kafka, broker, spark, tmp_path, monke
     assert sum(result.rows.values()) == spark.read.format("delta").load(result.location).count() > 0
 
 
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.marker == PUBLISHES], ids=str)
+def test_a_snippet_that_publishes_runs(kafka, broker, spark, tmp_path, monkeypatch, block):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    kafka.create("customers")
+    spark.range(3).write.format("delta").save(str(tmp_path / "warehouse" / "customers"))
+
+    result = _run(block).result
+
+    assert (result.records, result.lag_versions) == (3, 0)
+    assert kafka.end_offset("customers") >= result.records
+
+
 def test_the_readme_example_is_short():
     assert len(README_EXAMPLE.code.splitlines()) <= 30
 
@@ -207,7 +224,8 @@ def test_the_run_configs_fit_the_readme_example(monkeypatch):
         job = Definitions(assets=assets, resources=defs.resources).resolve_implicit_global_asset_job_def()
         validate_run_config(job, config)
         ends = operation["config"]
-        for end in (ends[which] for which in ("start", "stop") if which in ends):
+        # Of a topic; a stop that is a number is a table version.
+        for end in (ends[which] for which in ("start", "stop") if isinstance(ends.get(which), str)):
             dagster_kafka_flip.OffsetsInitializer.parse(end)
 
 
@@ -416,7 +434,7 @@ def _error_classes() -> list[str]:
 def _metadata_keys() -> set[str]:
     sources = (
         inspect.getsource(importlib.import_module(f"dagster_kafka_flip.assets.{name}"))
-        for name in ("metadata", "window_metadata", "topic_asset", "kafka_delta_asset")
+        for name in ("metadata", "window_metadata", "topic_asset", "kafka_delta_asset", "delta_kafka_asset")
     )
     return {key for text in sources for key in re.findall(r'"((?:kafka|delta|dagster|spark|seconds)/[a-z_]+)"', text)}
 
@@ -444,6 +462,8 @@ def _options() -> set[str]:
         dagster_kafka_flip.build_kafka_delta_assets,
         dagster_kafka_flip.matching_topics,
         dagster_kafka_flip.kafka_topic_asset,
+        dagster_kafka_flip.build_delta_kafka_asset,
+        dagster_kafka_flip.publish,
         dagster_kafka_flip.rewrite_windows,
         dagster_kafka_flip.build_session,
         dagster_kafka_flip.LocalBroker.__init__,

@@ -34,9 +34,9 @@ _ROOMS = {
     "ingestion": "errors settings runtime source registry formats reader table",
     "sink": "errors settings runtime source table",
     "airflow": "errors settings runtime source formats table ingestion",
-    "assets": "errors settings runtime source registry formats table ingestion",
+    "assets": "errors settings runtime source registry formats table ingestion sink",
     "checks": "errors settings source registry formats table ingestion assets",
-    "cli": "errors runtime broker source registry table ingestion assets",
+    "cli": "errors runtime broker source registry table ingestion sink assets",
     "components": "errors settings source registry formats table ingestion assets checks",
 }
 # Doors are imported by what runs them, and by no other room.

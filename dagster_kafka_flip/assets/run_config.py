@@ -186,3 +186,67 @@ class WindowsRunConfig(_RunConfig):
     tolerate: list[str] = Field(
         default_factory=list, description="Names of errors that this run tolerates, such as WindowBeyondRetentionError."
     )
+
+
+class PublishRunConfig(_RunConfig):
+    """Overrides for one run of an asset that publishes a table.
+
+    Attributes:
+        stop: The last table version to publish, instead of the source's.
+        max_records_per_batch: Maximum number of records in one transaction.
+        max_bytes_per_batch: Maximum number of bytes of keys and values in one transaction.
+        max_batches: Maximum number of batches, each a transaction on every lane.
+        again_from: The first of the table versions to publish again; the progress does not change.
+        again_to: The last of them.
+        allow_doubles: Must be true to publish again: readers get these records once more.
+    """
+
+    stop: int | None = Field(default=None, description="The last table version to publish. Default: the newest.")
+    max_records_per_batch: int | None = Field(default=None, description="Maximum number of records in a transaction.")
+    max_bytes_per_batch: int | None = Field(
+        default=None, description="Maximum number of bytes of keys and values in a transaction."
+    )
+    max_batches: int | None = Field(
+        default=None, description="Maximum number of batches, each a transaction on every lane."
+    )
+    again_from: int | None = Field(
+        default=None, description="The first of the table versions to publish again; the progress does not change."
+    )
+    again_to: int | None = Field(default=None, description="The last of the table versions to publish again.")
+    allow_doubles: bool = Field(
+        default=False, description="Must be true to publish again: readers get these records once more."
+    )
+
+    @property
+    def again(self) -> tuple[int, int] | None:
+        """The first and the last version to publish again; None for a run that continues with the progress."""
+        first, last = self._known("again_from"), self._known("again_to")
+        return None if first is None or last is None else (first, last)
+
+    def _check(self) -> None:
+        super()._check()
+        for field in ("stop", "again_from", "again_to"):
+            version = self._known(field)
+            if version is not None and version < 0:
+                msg = f"{field}: {version} is no table version; versions begin with 0"
+                raise ConfigurationError(msg)
+        if self.again_from is None and self.again_to is None:
+            if self.allow_doubles:
+                msg = "allow_doubles: only to publish versions again; set again_from and again_to, or remove it"
+                raise ConfigurationError(msg)
+            return
+        if self.again_from is None or self.again_to is None:
+            msg = "again_from, again_to: set both, the first and the last version to publish again, or none"
+            raise ConfigurationError(msg)
+        if self.stop is not None:
+            msg = "stop: not allowed with again_from and again_to; again_to is the last version"
+            raise ConfigurationError(msg)
+        if self.again is not None and self.again[0] > self.again[1]:
+            msg = f"again_to: version {self.again[1]} is before again_from, version {self.again[0]}"
+            raise ConfigurationError(msg)
+        if not self.allow_doubles:
+            msg = (
+                "again_from, again_to: readers of the topic get the records of these versions once more, behind newer "
+                "ones. Set allow_doubles: true if that is what you want"
+            )
+            raise ConfigurationError(msg)

@@ -92,7 +92,7 @@ def kafka_topic_asset(
         warnings.simplefilter("ignore", BetaWarning)
 
         @multi_observable_source_asset(
-            name=_op_name(keys),
+            name=op_name("observe", keys),
             specs=[_spec(key, f"The Kafka {source}." if is_pattern else None, asset_options) for key in keys],
             can_subset=True,
             required_resource_keys={kafka},
@@ -134,13 +134,18 @@ def _spec(key: AssetKey, description: str | None, asset_options: DescriptionOpti
     return AssetSpec(key=key, kinds={"kafka"}, **given)
 
 
-def _op_name(keys: Sequence[AssetKey]) -> str:
-    """Returns a unique name, even if topics only differ in characters that op names don't allow."""
+def op_name(verb: str, keys: Sequence[AssetKey]) -> str:
+    """Returns a unique name, even if topics only differ in characters that op names don't allow.
+
+    Args:
+        verb: What the op does.
+        keys: The keys of its topics.
+    """
     names = ["/".join(key.path[1:]) for key in keys]
     name = re.sub(r"[^A-Za-z0-9_]", "_", names[0])[:_LONGEST_NAME]
     if names == [name]:
-        return f"observe_{name}"
-    return f"observe_{name}_{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]}"
+        return f"{verb}_{name}"
+    return f"{verb}_{name}_{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)

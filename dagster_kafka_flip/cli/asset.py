@@ -21,6 +21,7 @@ from dagster_kafka_flip.assets.dagster_internals import (
     loadable_targets_from_python_module,
     repository_def_from_target_def,
 )
+from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.assets.position_record import MOST_MATERIALIZATIONS, read_record, void_record
 from dagster_kafka_flip.assets.registries import registry_of
 from dagster_kafka_flip.assets.registry import check_streams, ingestions_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dagster import ExecuteInProcessResult, RepositoryDefinition
     from pyspark.sql import DataFrame, SparkSession
 
+    from dagster_kafka_flip.assets.delta_kafka_asset import Publishing
     from dagster_kafka_flip.assets.kafka_delta_asset import Ingestion
     from dagster_kafka_flip.assets.position_record import Record
     from dagster_kafka_flip.ingestion.result import KnownPosition
@@ -47,22 +49,109 @@ _MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set
 
 
 @dataclass(frozen=True)
-class LandingAsset:
-    """An asset's ingestion and resources.
+class DefinedAsset:
+    """An asset of a project's definitions, and its resources.
 
     Attributes:
         key: The asset's key.
-        ingestion: The asset's ingestion.
         resources: Definitions of all its resources.
         repository: The repository with the asset's definition.
         defined_in: Command line options for the location of its definition, for commands in messages.
     """
 
     key: AssetKey
-    ingestion: Ingestion
     resources: Mapping[str, Any]
     repository: RepositoryDefinition
     defined_in: tuple[str, str]
+
+    @contextlib.contextmanager
+    def session_of(self, spark: str, master: str | None, remote: str | None) -> Generator[SparkSession, None, None]:
+        """Context manager with a Spark session; stops the session if it started it.
+
+        Args:
+            spark: Key of the SparkResource.
+            master: Master URL. Default: the session of the SparkResource.
+            remote: Spark Connect server, instead of a master.
+
+        Raises:
+            ConfigurationError: The resource does not exist, or can't be created.
+            SparkSessionError: Spark did not start.
+        """
+        if master or remote:
+            with command_session(master, remote) as session:
+                yield session
+            return
+        with self._resource(spark) as made:
+            yield session_of(made, spark)()
+
+    def connection_of(self, kafka: str, cluster: str | None) -> KafkaConnection:
+        """Returns a KafkaResource's connection to a cluster.
+
+        Args:
+            kafka: Key of the KafkaResource.
+            cluster: Name of the cluster. Default: the resource's own fields.
+
+        Raises:
+            ConfigurationError: The resource does not exist, or can't be created.
+        """
+        with self._resource(kafka) as made:
+            return connection_of(made, kafka, cluster)
+
+    @contextlib.contextmanager
+    def _resource(self, key: str) -> Generator[Any, None, None]:
+        with contextlib.ExitStack() as stack:
+            try:
+                # Keeps prints of a user's resources out of the output.
+                with contextlib.redirect_stdout(sys.stderr):
+                    made = stack.enter_context(build_resources(self._needed(key)))
+            except DagsterError as error:
+                raise ConfigurationError(self._why_not(key, error)) from None
+            yield getattr(made, key)
+
+    def _needed(self, key: str) -> dict[str, Any]:
+        """Creates a resource and its dependencies only, because creating others may have side effects."""
+        needed: dict[str, Any] = {}
+        pending = [key]
+        while pending:
+            name = pending.pop()
+            if name not in self.resources:
+                msg = f"the asset {self.key.to_user_string()} has no resource {name!r}; add it to its Definitions"
+                raise ConfigurationError(msg)
+            if name not in needed:
+                needed[name] = self.resources[name]
+                pending += needed[name].required_resource_keys
+        return needed
+
+    def _why_not(self, key: str, error: DagsterError) -> str:
+        # Dagster's message repeats invalid values, which may be secrets.
+        variables = sorted(set(_MISSING_VARIABLE.findall(str(error))))
+        if variables:
+            return f"the resource {key!r} needs {' and '.join(variables)} in the environment"
+        own = _own_error(error)
+        why = f" ({type(error).__name__})" if own is None else f": {own}"
+        return f"can't create the resource {key!r} of the asset {self.key.to_user_string()}{why}"
+
+
+@dataclass(frozen=True)
+class PublishedAsset(DefinedAsset):
+    """An asset that publishes a table.
+
+    Attributes:
+        publishing: What it publishes.
+    """
+
+    publishing: Publishing
+
+
+@dataclass(frozen=True)
+class LandingAsset(DefinedAsset):
+    """An asset's ingestion and resources.
+
+    Attributes:
+        ingestion: The asset's ingestion.
+    """
+
+    ingestion: Ingestion
 
     @property
     def source(self) -> KafkaSource:
@@ -80,8 +169,18 @@ class LandingAsset:
         Raises:
             ConfigurationError: The resource does not exist, or can't be created.
         """
-        with self._resource(self.ingestion.kafka) as kafka:
-            return connection_of(kafka, self.ingestion.kafka, self.source.cluster)
+        return self.connection_of(self.ingestion.kafka, self.source.cluster)
+
+    def session(
+        self, master: str | None = None, remote: str | None = None
+    ) -> contextlib.AbstractContextManager[SparkSession]:
+        """Like `session_of`, with the asset's SparkResource.
+
+        Args:
+            master: Master URL. Default: the session of the asset's SparkResource.
+            remote: Spark Connect server, instead of a master.
+        """
+        return self.session_of(self.ingestion.spark, master, remote)
 
     def with_registries(self) -> Ingestion:
         """Returns the ingestion with the schema registries of its resources.
@@ -94,25 +193,6 @@ class LandingAsset:
             made = {key: stack.enter_context(self._resource(key)) for key in decoder.registry_keys}
             registries = {key: registry_of(resource, key) for key, resource in made.items()}
         return replace(self.ingestion, decoder=decoder.with_registries(registries))
-
-    @contextlib.contextmanager
-    def session(self, master: str | None = None, remote: str | None = None) -> Generator[SparkSession, None, None]:
-        """Context manager with a Spark session; stops the session if it started it.
-
-        Args:
-            master: Master URL. Default: the session of the asset's SparkResource.
-            remote: Spark Connect server, instead of a master.
-
-        Raises:
-            ConfigurationError: The resource does not exist, or can't be created.
-            SparkSessionError: Spark did not start.
-        """
-        if master or remote:
-            with command_session(master, remote) as session:
-                yield session
-            return
-        with self._resource(self.ingestion.spark) as spark:
-            yield session_of(spark, self.ingestion.spark)()
 
     @contextlib.contextmanager
     def transform(self) -> Generator[Callable[[DataFrame], DataFrame] | None, None, None]:
@@ -226,40 +306,6 @@ class LandingAsset:
             void_record(instance, self.key, reason, version, moved)
         return f"Dagster's record of {self.key.to_user_string()} is invalidated; the next run reads the table."
 
-    @contextlib.contextmanager
-    def _resource(self, key: str) -> Generator[Any, None, None]:
-        with contextlib.ExitStack() as stack:
-            try:
-                # Keeps prints of a user's resources out of the output.
-                with contextlib.redirect_stdout(sys.stderr):
-                    made = stack.enter_context(build_resources(self._needed(key)))
-            except DagsterError as error:
-                raise ConfigurationError(self._why_not(key, error)) from None
-            yield getattr(made, key)
-
-    def _needed(self, key: str) -> dict[str, Any]:
-        """Creates a resource and its dependencies only, because creating others may have side effects."""
-        needed: dict[str, Any] = {}
-        pending = [key]
-        while pending:
-            name = pending.pop()
-            if name not in self.resources:
-                msg = f"the asset {self.key.to_user_string()} has no resource {name!r}; add it to its Definitions"
-                raise ConfigurationError(msg)
-            if name not in needed:
-                needed[name] = self.resources[name]
-                pending += needed[name].required_resource_keys
-        return needed
-
-    def _why_not(self, key: str, error: DagsterError) -> str:
-        # Dagster's message repeats invalid values, which may be secrets.
-        variables = sorted(set(_MISSING_VARIABLE.findall(str(error))))
-        if variables:
-            return f"the resource {key!r} needs {' and '.join(variables)} in the environment"
-        own = _own_error(error)
-        why = f" ({type(error).__name__})" if own is None else f": {own}"
-        return f"can't create the resource {key!r} of the asset {self.key.to_user_string()}{why}"
-
 
 @dataclass(frozen=True)
 class DagsterRecord:
@@ -325,8 +371,43 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
         ingestion=ingestion,
         resources={**repo.get_top_level_resources(), **definition.resource_defs},
         repository=repo,
-        defined_in=("-m", module_name) if module_name is not None else ("-f", str(python_file or _DEFAULT_FILE)),
+        defined_in=_defined_in(module_name, python_file),
     )
+
+
+def find_published(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> PublishedAsset:
+    """Like `find_asset`, for an asset that publishes a table.
+
+    Args:
+        key: The asset's key, its parts separated by slashes.
+        module_name: Module with the definitions.
+        python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
+
+    Raises:
+        ConfigurationError: The definitions can't be loaded, or have no such asset.
+    """
+    where, repositories = _load(module_name, python_file)
+    wanted, names = AssetKey.from_user_string(key), list[str]()
+    for repo in repositories:
+        for definition in repo.assets_defs_by_key.values():
+            publishing = publishing_of(definition)
+            if publishing is not None and wanted in definition.keys:
+                check_prefix(publishing, repo.assets_defs_by_key)
+                return PublishedAsset(
+                    key=wanted,
+                    publishing=publishing,
+                    resources={**repo.get_top_level_resources(), **definition.resource_defs},
+                    repository=repo,
+                    defined_in=_defined_in(module_name, python_file),
+                )
+            names += [] if publishing is None else [each.to_user_string() for each in definition.keys]
+    there = f"assets that publish a table: {', '.join(sorted(names))}" if names else "no asset there publishes a table"
+    msg = f"{where} has no asset {key} of build_delta_kafka_asset; {there}"
+    raise ConfigurationError(msg)
+
+
+def _defined_in(module_name: str | None, python_file: Path | None) -> tuple[str, str]:
+    return ("-m", module_name) if module_name is not None else ("-f", str(python_file or _DEFAULT_FILE))
 
 
 def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[RepositoryDefinition]]:

@@ -17,6 +17,7 @@ from dagster_kafka_flip.cli.options import (
     written,
 )
 from dagster_kafka_flip.cli.position_set import reset_position, set_position
+from dagster_kafka_flip.cli.position_sink import position_of_sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ def position() -> None:
 
 position.add_command(set_position)
 position.add_command(reset_position)
+position.add_command(position_of_sink)
 
 
 @position.command()

@@ -128,6 +128,7 @@ class Publication:
             undelivered=self._undelivered,
             spark_seconds=spark_seconds,
             seconds=seconds,
+            progress=tuple(self._committed),
         )
 
     def _owned_progress(self) -> list[Progress]:

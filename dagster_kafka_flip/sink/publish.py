@@ -134,7 +134,7 @@ class _Run:
 
     def _idle(self, found: dict[int, Progress]) -> PublishResult | None:
         """The result, if all lanes have published all that there is, as far as that can be told without Spark."""
-        lanes = list(found.values())
+        lanes = [found[number] for number in sorted(found)]
         local = local_version(self._source)
         if local is None or len(lanes) < self._sink.lanes or not are_even(lanes):
             return None
@@ -155,4 +155,5 @@ class _Run:
             last_version=lanes[0].version,
             newest_version=newest,
             seconds=time.monotonic() - self._begun,
+            progress=tuple(lanes),
         )

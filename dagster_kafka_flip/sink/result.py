@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.sink.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class PublishResult:
         undelivered: Records that no broker took, under the guarantee `"none"`.
         spark_seconds: Seconds until Spark was there; None if it was not needed.
         seconds: Seconds of the whole run.
+        progress: Progress of each lane at the end of the run.
     """
 
     table: str
@@ -40,6 +45,7 @@ class PublishResult:
     undelivered: int = 0
     spark_seconds: float | None = None
     seconds: float = 0.0
+    progress: tuple[Progress, ...] = ()
 
     @property
     def lag_versions(self) -> int:

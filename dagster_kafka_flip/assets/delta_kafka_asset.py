@@ -1,0 +1,303 @@
+"""A Dagster asset that publishes a Delta table to a Kafka topic: the table upstream, the topic downstream."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    AssetSpec,
+    DataVersion,
+    MaterializeResult,
+    MetadataValue,
+    OpDefinition,
+    multi_asset,
+)
+
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions, check_asset_options, dagsters_errors
+from dagster_kafka_flip.assets.column_descriptions import record_schema
+from dagster_kafka_flip.assets.dagster_internals import CheckError
+from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, per_second
+from dagster_kafka_flip.assets.registry import ingestions_of
+from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.assets.run_config import PublishRunConfig
+from dagster_kafka_flip.assets.short_traces import short_traces
+from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.arguments import check_options, expect
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.publish import publish
+from dagster_kafka_flip.source.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from dagster import AssetExecutionContext
+    from typing_extensions import Unpack
+
+    from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
+    from dagster_kafka_flip.sink.result import PublishResult
+
+T = TypeVar("T", DeltaSource, KafkaSink)
+
+# Of the id of the run that a re-publication belongs to.
+_SHORT = 8
+
+
+class PublishOptions(DescriptionOptions, OpOptions, total=False):
+    """Dagster's options of an asset that publishes a table: those that describe it, and those of its op."""
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """What one asset publishes, and with which resources.
+
+    Attributes:
+        key: The asset's key.
+        source: The table.
+        sink: The topic.
+        limits: Limits of transactions and runs.
+        cluster: Name in the KafkaResource's `clusters`; None for its own fields.
+        kafka: Key of the KafkaResource.
+        spark: Key of the SparkResource.
+    """
+
+    key: AssetKey
+    source: DeltaSource
+    sink: KafkaSink
+    limits: Limits
+    cluster: str | None
+    kafka: str
+    spark: str
+
+
+# By op: Dagster's copies of a definition share it.
+_PUBLISHINGS: WeakKeyDictionary[OpDefinition, Publishing] = WeakKeyDictionary()
+
+
+@check_options(PublishOptions.__annotations__, inside={"source": DeltaSource, "sink": KafkaSink, "limits": Limits})
+def build_delta_kafka_asset(
+    *,
+    source: DeltaSource,
+    sink: KafkaSink,
+    upstream: AssetsDefinition | CoercibleToAssetKey | None = None,
+    limits: Limits | None = None,
+    cluster: str | None = None,
+    kafka: str = "kafka",
+    spark: str = "spark",
+    **asset_options: Unpack[PublishOptions],
+) -> AssetsDefinition:
+    """Creates an asset that publishes the changes of a Delta table to a topic, exactly once.
+
+    The asset is the topic: its key is that of `topic_asset_key(sink.topic, cluster)`, which an asset that reads the
+    topic has upstream. So it takes the place of `kafka_topic_asset` for this topic.
+
+    Each run continues with the sink's progress in Kafka, up to the table's newest version. A run of a table on a local
+    file system starts no Spark if it finds nothing new.
+
+    Args:
+        source: The table, and what to publish of it.
+        sink: The topic, the guarantee, and how a row becomes a record. The KafkaResource provides its connection.
+        upstream: The table's asset: its key, or its definition. Of a definition of this package with several tables,
+            the one of the source's table. Default: none.
+        limits: Limits of transactions and runs. Default: everything new; a transaction ends after half of the sink's
+            `transaction_timeout`.
+        cluster: Name in the KafkaResource's `clusters`. Default: the resource's own fields.
+        kafka: Key of the KafkaResource.
+        spark: Key of the SparkResource.
+        **asset_options: Dagster's options: those that describe the asset, and `op_tags`, `retry_policy` and `pool`.
+            Default of `pool`: `kafka-sink:` and the `transactional_id_prefix`, because of two runs at a time the later
+            one fences the other.
+
+    Raises:
+        ConfigurationError: The options contradict each other, or `upstream` does not have the source's table.
+    """
+    expect("source", source, DeltaSource, 'DeltaSource(table="lake/orders")')
+    expect("sink", sink, KafkaSink, 'KafkaSink(topic="orders", transactional_id_prefix="orders")')
+    if limits is not None:
+        expect("limits", limits, Limits, "Limits(max_records_per_batch=100_000)")
+    if cluster is not None:
+        expect("cluster", cluster, str, '"eu", a name in the clusters of the KafkaResource')
+    check_asset_options(kafka=kafka, spark=spark, **asset_options)
+    sink.check_content(source.content)
+    key = topic_asset_key(sink.topic, cluster)
+    publishing = Publishing(key, source, sink, limits or Limits(), cluster, kafka, spark)
+    given: dict[str, Any] = {name: value for name, value in asset_options.items() if value is not None}
+    of_op = {name: given.pop(name, None) for name in ("op_tags", "retry_policy", "pool")}
+    of_op["pool"] = of_op["pool"] or f"kafka-sink:{sink.transactional_id_prefix}"
+    given["description"] = given.get("description") or f"The Kafka topic {sink.topic}, published from {source}."
+    given["metadata"] = {
+        COLUMN_SCHEMA: record_schema(),
+        "delta/published_table": str(source),
+        "kafka/sink": sink.transactional_id_prefix,
+        **given.get("metadata", {}),
+    }
+    config: Any = PublishRunConfig.to_fields_dict()
+    with dagsters_errors(key.to_user_string()):
+        spec = AssetSpec(
+            key=key,
+            deps=_upstream(upstream, source),
+            kinds={"kafka", "spark"},
+            **given,
+        )
+        make_asset: Any = multi_asset(
+            name=op_name("publish", [key]),
+            specs=[spec],
+            required_resource_keys={kafka, spark},
+            config_schema=config,
+            **of_op,
+        )
+
+    # Without annotations: Dagster inspects them, and in this module they are only strings.
+    def published(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+        yield from short_traces(_run(context, publishing))
+
+    made: AssetsDefinition = make_asset(published)
+    _PUBLISHINGS[made.op] = publishing
+    return made
+
+
+def publishing_of(assets_def: AssetsDefinition) -> Publishing | None:
+    """What a definition's asset publishes; None if it is not of `build_delta_kafka_asset`.
+
+    Args:
+        assets_def: The definition.
+    """
+    node = assets_def.node_def if assets_def.is_executable else None
+    return _PUBLISHINGS.get(node) if isinstance(node, OpDefinition) else None
+
+
+def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: DeltaSource) -> list[AssetKey]:
+    """The key of the table's asset."""
+    if upstream is None:
+        return []
+    if not isinstance(upstream, AssetsDefinition):
+        expect("upstream", upstream, (str, AssetKey, list, tuple), '"lake/orders", or the definition of the asset')
+        is_text = isinstance(upstream, str)
+        return [AssetKey.from_user_string(upstream) if is_text else AssetKey.from_coercible(upstream)]
+    landed = ingestions_of(upstream)
+    if landed:
+        found = [key for key, each in landed.items() if each.target.identity == source.target.identity]
+        tables = ", ".join(sorted(str(each.target) for each in landed.values()))
+        what = f"writes to {tables}, and not to {source}"
+    else:
+        found, what = list(upstream.keys), f"has {len(upstream.keys)} assets"
+    if len(found) != 1:
+        msg = f"upstream: the definition {what}. Set upstream to the key of the asset of {source}"
+        raise ConfigurationError(msg)
+    return found
+
+
+def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[MaterializeResult[Any]]:
+    # Without a code location, as with `materialize()`, there are no others.
+    with contextlib.suppress(CheckError):
+        check_prefix(publishing, context.repository_def.assets_defs_by_key)
+    config = PublishRunConfig(**context.op_execution_context.op_config)
+    source, sink, again = publishing.source, publishing.sink, config.again
+    if again is not None:
+        first, last = again
+        run_id = context.run.root_run_id or context.run_id
+        # A sink of its own, so that the asset's progress stays. The same one if the run is executed again.
+        prefix = f"{sink.transactional_id_prefix}-again-{run_id[:_SHORT]}"
+        source = _changed(source, start=first, stop=last)
+        sink = _changed(sink, transactional_id_prefix=prefix, progress_topic="")
+        context.log.warning(
+            "publishing versions %d to %d of %s again: readers of %s get these records once more, behind newer ones",
+            first,
+            last,
+            source,
+            sink.topic,
+        )
+    elif config.stop is not None:
+        source = _changed(source, stop=config.stop)
+    result = publish(
+        source,
+        sink,
+        spark=spark_of(context, publishing.spark),
+        connection=kafka_of(context, publishing.kafka, publishing.cluster),
+        limits=config.limited(publishing.limits),
+        logger=context.log,
+    )
+    metadata = _metadata(result)
+    if again is not None:
+        metadata |= {"kafka/published_again": True, "kafka/sink": sink.transactional_id_prefix}
+        metadata["kafka/progress_topic"] = sink.progress_name
+    yield MaterializeResult(
+        asset_key=context.asset_key, metadata=metadata, data_version=_data_version(result, sink, again)
+    )
+
+
+def _changed(settings: T, **changes: Any) -> T:
+    """Settings with other values, validated."""
+    values: dict[str, Any] = {**dict(settings), **changes}
+    return type(settings)(**values)
+
+
+def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
+    """Checks that no other asset publishes under the same prefix.
+
+    Args:
+        publishing: What one asset publishes.
+        definitions: All definitions of its code location.
+
+    Raises:
+        ConfigurationError: Another one does, so each topic would get only some of the changes.
+    """
+    prefix = publishing.sink.transactional_id_prefix
+    for definition in definitions.values():
+        other = publishing_of(definition)
+        if other is None or other.key == publishing.key:
+            continue
+        is_same_cluster = (other.cluster, other.kafka) == (publishing.cluster, publishing.kafka)
+        if is_same_cluster and other.sink.transactional_id_prefix == prefix:
+            msg = (
+                f"the assets {publishing.key.to_user_string()} and {other.key.to_user_string()} both publish under "
+                f"the transactional_id_prefix {prefix}, so each topic would get only some of the changes. Nothing was "
+                "published. Give each its own prefix"
+            )
+            raise ConfigurationError(msg)
+
+
+def _metadata(result: PublishResult) -> dict[str, Any]:
+    """Metadata of a materialization."""
+    is_idle = result.spark_seconds is None
+    metadata: dict[str, Any] = {
+        "kafka/idle": result.first_version is None,
+        "kafka/records_written": result.records,
+        "kafka/bytes_written": result.bytes,
+        "kafka/tombstones_written": result.tombstones,
+        "kafka/transactions": result.batches,
+        "delta/to_version": result.last_version,
+        "delta/newest_version": result.newest_version,
+        "delta/lag_versions": result.lag_versions,
+        "spark/started": not is_idle,
+        "seconds/total": round(result.seconds, 3),
+    }
+    if result.first_version is not None:
+        metadata["delta/from_version"] = result.first_version
+    if result.spark_seconds is not None:
+        metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
+    if result.records and result.spark_seconds is not None:
+        metadata["kafka/records_written_per_second"] = per_second(result.records, result.seconds - result.spark_seconds)
+    if result.undelivered:
+        metadata["kafka/undelivered_records"] = result.undelivered
+    metadata["kafka/sink_progress"] = MetadataValue.json(_progress(result))
+    return metadata
+
+
+def _progress(result: PublishResult) -> dict[str, Any]:
+    """By lane: the last complete version, and the rows of the next one."""
+    return {str(lane.lane): {"version": lane.version, "rows": lane.rows} for lane in result.progress}
+
+
+def _data_version(result: PublishResult, sink: KafkaSink, again: tuple[int, int] | None) -> DataVersion:
+    """A hash of the progress: unchanged if a run published nothing."""
+    told = [sink.transactional_id_prefix, result.topic, result.table_id, _progress(result), again]
+    return DataVersion(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32])

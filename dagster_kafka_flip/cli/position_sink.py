@@ -1,0 +1,97 @@
+"""`dagster-kafka-flip position sink`: what an asset has published of its table, and what its next run would publish."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from dagster_kafka_flip.cli.options import asset_options, json_option, required_asset, spark_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dagster_kafka_flip.sink.delta_source import DeltaSource
+    from dagster_kafka_flip.sink.outlook import Outlook
+
+
+@click.command("sink")
+@asset_options
+@spark_options
+@json_option
+@click.pass_context
+def position_of_sink(
+    context: click.Context,
+    *,
+    asset: str | None,
+    module_name: str | None,
+    python_file: Path | None,
+    spark_master: str | None,
+    spark_remote: str | None,
+    as_json: bool,
+) -> None:
+    """Show what an asset has published of its table, and what its next run would publish.
+
+    Reads the progress from Kafka, and changes nothing. Starts Spark only if the table is not on a local file system.
+    """
+    asset = required_asset(context, asset, "the asset of the topic")
+
+    from dagster_kafka_flip.cli.asset import find_published
+    from dagster_kafka_flip.cli.output import console, print_fields, print_table, waiting
+    from dagster_kafka_flip.sink.outlook import outlook
+
+    found = find_published(asset, module_name=module_name, python_file=python_file)
+    publishing = found.publishing
+    source, sink = publishing.source, publishing.sink
+    with waiting("Reading the progress ..."), contextlib.ExitStack() as stack:
+        seen = outlook(
+            source,
+            sink,
+            found.connection_of(publishing.kafka, publishing.cluster),
+            lambda: stack.enter_context(found.session_of(publishing.spark, spark_master, spark_remote)),
+        )
+    if as_json:
+        document = {
+            "table": str(source),
+            "topic": sink.topic,
+            "sink": sink.transactional_id_prefix,
+            "delivery_guarantee": sink.delivery_guarantee,
+            "published_version": seen.published_version,
+            "newest_version": seen.newest_version,
+            "lag_versions": seen.lag_versions,
+            "next_run": {"from_version": _first(seen), "to_version": seen.stop},
+            "lanes": [{"lane": lane.lane, "version": lane.version, "rows": lane.rows} for lane in seen.lanes],
+        }
+        click.echo(json.dumps(document))
+        return
+    out = console()
+    print_fields(
+        out,
+        {
+            "table": f"{source}, newest version {seen.newest_version}",
+            "topic": sink.topic,
+            "sink": f"{sink.transactional_id_prefix} ({sink.delivery_guarantee})",
+            "next run": _next_run(seen, source),
+        },
+    )
+    if seen.lanes:
+        out.print()
+        rows = [(str(lane.lane), lane.version, lane.rows) for lane in seen.lanes]
+        print_table(out, ("lane", "published version", "rows of the next"), rows)
+
+
+def _first(seen: Outlook) -> int | None:
+    """The first version that the next run would publish; None if there is none, or no progress yet."""
+    published = seen.published_version
+    return None if published is None or published >= seen.stop else published + 1
+
+
+def _next_run(seen: Outlook, source: DeltaSource) -> str:
+    first = _first(seen)
+    if first is not None:
+        return f"versions {first} to {seen.stop}"
+    if seen.lanes:
+        return "nothing: all is published"
+    return f"the first one, with start {source.start}, up to version {seen.stop}"

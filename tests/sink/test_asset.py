@@ -1,0 +1,257 @@
+"""build_delta_kafka_asset: the table upstream, the topic downstream."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+from click.testing import CliRunner
+from dagster import AssetKey, Definitions, materialize
+
+from dagster_kafka_flip import (
+    DeltaSource,
+    DeltaTarget,
+    JsonFormat,
+    JsonSerializer,
+    KafkaDeltaTable,
+    KafkaResource,
+    KafkaSink,
+    KafkaSource,
+    Limits,
+    PublishRunConfig,
+    SparkResource,
+    Upsert,
+    build_delta_kafka_asset,
+    build_kafka_delta_asset,
+    build_kafka_delta_multi_asset,
+)
+from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
+from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.errors import ConfigurationError
+from tests import landed
+from tests.sink.conftest import FEED
+
+_KEY = JsonSerializer(columns=("id",))
+_NOWHERE = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
+
+
+def _asset(topic="orders", table="lake/orders", prefix="orders", **options):
+    sink = KafkaSink(topic=topic, transactional_id_prefix=prefix, key=_KEY)
+    return build_delta_kafka_asset(source=DeltaSource(table=table), sink=sink, **options)
+
+
+def _landing(table="lake/orders", topic="arrived", **options):
+    source = KafkaSource(topics=(topic,))
+    return build_kafka_delta_asset(name="orders", source=source, table=table, **options)
+
+
+def test_lineage_joins_table_topic_and_the_readers_of_the_topic():
+    published = _asset(topic="orders.v1-a", upstream=_landing(), group_name="out", metadata={"runbook": "wiki"})
+    spec = published.get_asset_spec()
+    assert published.key == AssetKey(["kafka", "orders.v1-a"])
+    assert [each.asset_key for each in spec.deps] == [AssetKey("orders")]
+    assert (spec.group_name, spec.kinds, spec.metadata["runbook"]) == ("out", {"kafka", "spark"}, "wiki")
+    assert (published.op.pool, published.op.retry_policy) == ("kafka-sink:orders", None)
+    reader = build_kafka_delta_asset(name="copy", source=KafkaSource(topics=("orders.v1-a",)), table="lake/copy")
+    graph = Definitions(assets=[published, reader, _landing()], resources=_NOWHERE).resolve_asset_graph()
+    assert graph.get(AssetKey("copy")).parent_keys == {published.key}
+    # Names that differ only in what an op's name can't have.
+    Definitions(
+        assets=[published, _asset(topic="orders-v1.a", prefix="b")], resources=_NOWHERE
+    ).resolve_implicit_global_asset_job_def()
+
+
+def test_upstream_is_a_key_or_the_one_table_of_a_definition():
+    several = build_kafka_delta_multi_asset(
+        name="both",
+        source=KafkaSource(topics=("a",)),
+        tables=[KafkaDeltaTable(spec=name, table=f"lake/{name}") for name in ("customers", "orders")],
+    )
+    for upstream, key in ((several, "orders"), ("lake/x", ["lake", "x"]), (AssetKey("y"), "y")):
+        (found,) = _asset(upstream=upstream).get_asset_spec().deps
+        assert found.asset_key == AssetKey(key)
+    with pytest.raises(
+        ConfigurationError, match=r"upstream: the definition writes to \S+lake/other, and not to \S+lake/o"
+    ):
+        _asset(upstream=_landing("lake/other"))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"upstream": 3}, "upstream"),
+        ({"limits": 3}, r"limits.*Limits"),
+        ({"cluster": 3}, "cluster"),
+        ({"retry_policy": 3}, "retry_policy"),
+        ({"owners": ["nobody"]}, "owners"),
+        ({"group": "x"}, "unknown option group"),
+        ({"lanes": 2}, r"lanes is not an option of its own; write sink=KafkaSink\("),
+    ],
+)
+def test_wrong_options_are_named(options, told):
+    with pytest.raises(ConfigurationError, match=told):
+        _asset(**options)
+
+
+def test_tombstones_without_a_key_are_refused_before_a_run():
+    sink = KafkaSink(topic="orders", transactional_id_prefix="orders")
+    with pytest.raises(ConfigurationError, match='deletes="tombstone" needs a key'):
+        build_delta_kafka_asset(source=DeltaSource(table="lake/orders"), sink=sink)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"stop": -1}, "stop: -1 is no table version"),
+        ({"max_batches": 0}, "max_batches"),
+        ({"again_from": 1, "allow_doubles": True}, "again_from, again_to: set both"),
+        ({"again_from": 2, "again_to": 1, "allow_doubles": True}, "again_to: version 1 is before"),
+        ({"again_from": 1, "again_to": 2}, r"once more.*allow_doubles: true"),
+        ({"again_from": 1, "again_to": 2, "stop": 3, "allow_doubles": True}, "stop: not allowed"),
+        ({"allow_doubles": True}, "allow_doubles: only"),
+    ],
+)
+def test_a_wrong_run_config_is_named(config, told):
+    with pytest.raises(ConfigurationError, match=told):
+        PublishRunConfig(**config)
+
+
+def test_two_assets_under_one_prefix_are_refused():
+    one, two, other = _asset(topic="one"), _asset(topic="two"), _asset(topic="three", prefix="three")
+    away = _asset(topic="one", cluster="away")
+    publishing = publishing_of(one)
+    assert publishing is not None
+    check_prefix(publishing, {each.key: each for each in (one, other, away, _landing())})
+    with pytest.raises(ConfigurationError, match=r"kafka/one and kafka/two both publish under.*prefix orders"):
+        check_prefix(publishing, {each.key: each for each in (one, two)})
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_runs_publish_what_is_new_idle_and_again(published, instance, resources, monkeypatch):
+    asset = _asset(published.topic, published.table, published.topic, limits=Limits(max_records_per_batch=2))
+
+    def run(**config):
+        ops = {asset.op.name: {"config": config}}
+        result = materialize([asset], instance=instance, resources=resources, run_config={"ops": ops})
+        (event,) = result.get_asset_materialization_events()
+        version = (event.materialization.tags or {})["dagster/data_version"]
+        return {key: value.value for key, value in event.materialization.metadata.items()}, version
+
+    published.create()
+    for number in range(1, 4):
+        published.sql(f"INSERT INTO {{t}} VALUES ({number}, 'a')")
+    first, first_version = run(stop=3, max_batches=1)
+    assert (first["kafka/records_written"], first["delta/from_version"], first["delta/to_version"]) == (2, 3, 2)
+    assert (first["delta/newest_version"], first["delta/lag_versions"], first["kafka/idle"]) == (3, 1, False)
+    assert first["kafka/sink_progress"] == {"0": {"version": 2, "rows": 2}}
+
+    second, second_version = run()
+    assert (second["kafka/records_written"], second["delta/to_version"], second["delta/lag_versions"]) == (1, 3, 0)
+    assert (second["kafka/transactions"], second["kafka/bytes_written"]) == (1, len('{"id":3}{"id":3,"v":"a"}'))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkResource, "session", lambda self: pytest.fail("an idle run started Spark"))
+        idle, idle_version = run()
+    assert (idle["kafka/idle"], idle["spark/started"], idle["kafka/records_written"]) == (True, False, 0)
+    assert idle["kafka/sink_progress"] == second["kafka/sink_progress"]
+    assert idle_version == second_version != first_version
+    assert published.texts() == {1: ["a"], 2: ["a"], 3: ["a"]}
+
+    again, _ = run(again_from=2, again_to=3, allow_doubles=True)
+    assert (again["kafka/published_again"], again["kafka/records_written"]) == (True, 2)
+    assert published.texts() == {1: ["a"], 2: ["a", "a"], 3: ["a", "a"]}
+    assert again["kafka/progress_topic"] == f"{again['kafka/sink']}-progress"
+    assert run()[1] == second_version
+
+
+_DEFINITIONS = """
+from dagster import Definitions
+from dagster_kafka_flip import DeltaSource, JsonSerializer, KafkaResource, KafkaSink, SparkResource
+from dagster_kafka_flip import build_delta_kafka_asset
+
+published = build_delta_kafka_asset(
+    source=DeltaSource(table={table!r}),
+    sink=KafkaSink(topic={topic!r}, transactional_id_prefix={topic!r}, key=JsonSerializer(columns=("id",)), lanes=2),
+)
+defs = Definitions(
+    assets=[published],
+    resources={{"kafka": KafkaResource(bootstrap_servers={broker!r}), "spark": SparkResource(remote="sc://127.0.0.1:1")}},
+)
+"""
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_command_line_shows_progress_and_the_next_run_without_spark(published, broker, tmp_path):
+    file = tmp_path / "project.py"
+    file.write_text(_DEFINITIONS.format(table=published.table, topic=published.topic, broker=broker))
+
+    def shown(*arguments, asset=f"kafka/{published.topic}", code=0):
+        done = CliRunner().invoke(main, ["position", "sink", "-f", str(file), "--asset", asset, *arguments])
+        assert done.exit_code == code, done.output
+        return done.output if code else done.stdout
+
+    published.create()
+    assert "the first one, with start snapshot, up to version 0" in shown()
+    published.run(lanes=2)
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    told = json.loads(shown("--json"))
+    assert told["next_run"] == {"from_version": 1, "to_version": 1}
+    assert (told["published_version"], told["newest_version"], told["lag_versions"]) == (0, 1, 1)
+    assert told["lanes"] == [{"lane": lane, "version": 0, "rows": 0} for lane in (0, 1)]
+    assert "versions 1 to 1" in shown()
+    published.run()
+    assert "nothing: all is published" in shown()
+    assert f"assets that publish a table: kafka/{published.topic}" in shown(asset="other", code=1)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_topic_table_topic_table_is_equal_by_hash(published, kafka, instance, resources, tmp_path):
+    arriving, columns = f"{published.topic}-in", ("id", "price", "at", "tags", "note")
+    kafka.create(arriving, 2)
+    tables = {"one": published.table, "two": str(tmp_path / "two")}
+
+    def landing(name, topic):
+        return build_kafka_delta_asset(
+            name=name,
+            source=KafkaSource(topics=(topic,)),
+            table=DeltaTarget(table=tables[name], mode=Upsert(key=("id",)), properties=FEED),
+            key_format=JsonFormat("id BIGINT"),
+            value_format=JsonFormat("id BIGINT, price DECIMAL(20, 6), at TIMESTAMP, tags ARRAY<STRING>, note STRING"),
+        )
+
+    one = landing("one", arriving)
+    sink = KafkaSink(
+        topic=published.topic,
+        transactional_id_prefix=published.topic,
+        key=_KEY,
+        value=JsonSerializer(columns=columns),
+        lanes=2,
+    )
+    back = build_delta_kafka_asset(source=DeltaSource(table=tables["one"]), sink=sink, upstream=one)
+    chain = [one, back, landing("two", published.topic)]
+
+    def produce(numbers, note):
+        for number in numbers:
+            value = {"id": number, "price": f"{number}.{number:06}", "at": f"2026-01-01T00:00:00.{number:06}Z"}
+            value |= {"tags": [f"ü{number}", None] if number % 2 else None, "note": note}
+            record = json.dumps({"id": number}), None if note is None else json.dumps(value)
+            kafka.produce(arriving, [record], partition=number % 2)
+
+    def digests():
+        found = [landed.rows(table, *columns) for table in tables.values()]
+        return [(len(rows), hashlib.sha256(repr(rows).encode()).hexdigest()) for rows in found]
+
+    produce(range(100), "a")
+    materialize(chain, instance=instance, resources=resources)
+    produce(range(30), "b")
+    produce(range(90, 100), None)
+    produce(range(100, 110), None)
+    produce(range(95, 97), "c")
+    materialize(chain, instance=instance, resources=resources)
+    first, second = digests()
+    assert first[0] == 92
+    assert first == second
