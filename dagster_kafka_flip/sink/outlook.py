@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.sink.progress import check_lanes, check_table
+from dagster_kafka_flip.sink.progress import check_lanes, check_table, check_topic
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -69,6 +69,7 @@ def outlook(
         there = cluster.describe_topics([topic.name], skip_missing=True)
         found = topic.read(is_owner=False) if there else {}
     check_lanes(found, sink.transactional_id_prefix, sink.lanes)
+    check_topic(found, sink.transactional_id_prefix, sink.topic)
     local = local_version(source)
     if local is None:
         versions = TableVersions(spark(), source)

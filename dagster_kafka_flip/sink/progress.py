@@ -40,6 +40,7 @@ class Progress:
     Attributes:
         lane: The lane's number.
         lanes: The number of lanes.
+        topic: The topic of the records.
         table: The table, for messages.
         table_id: Delta's id of the table.
         origin: Where the sink started.
@@ -51,6 +52,7 @@ class Progress:
 
     lane: int
     lanes: int
+    topic: str
     table: str
     table_id: str
     origin: Origin
@@ -66,6 +68,7 @@ class Progress:
                 _MARK: _VERSION,
                 "lane": self.lane,
                 "lanes": self.lanes,
+                "topic": self.topic,
                 "table": self.table,
                 "table_id": self.table_id,
                 "origin": {"version": self.origin.version, "snapshot": self.origin.snapshot},
@@ -100,6 +103,7 @@ class Progress:
             return cls(
                 lane=int(document["lane"]),
                 lanes=int(document["lanes"]),
+                topic=str(document["topic"]),
                 table=str(document["table"]),
                 table_id=str(document["table_id"]),
                 origin=Origin(int(origin["version"]), bool(origin["snapshot"])),
@@ -134,6 +138,28 @@ def check_lanes(found: Mapping[int, Progress], prefix: str, lanes: int) -> None:
                 f"but lanes is {lanes} now: keys would change lanes, and rows would be lost or doubled. Nothing was "
                 f"published. Set lanes={progress.lanes}; or publish under another transactional_id_prefix, whose "
                 "DeltaSource starts where this sink ends"
+            )
+            raise SinkProgressError(msg)
+
+
+def check_topic(found: Mapping[int, Progress], prefix: str, topic: str) -> None:
+    """Checks that a sink still publishes to the topic that it published to.
+
+    Args:
+        found: Progress by lane.
+        prefix: The transactional id prefix.
+        topic: The sink's topic.
+
+    Raises:
+        SinkProgressError: It published to another topic.
+    """
+    for progress in found.values():
+        if progress.topic != topic:
+            msg = (
+                f"the sink {prefix} has published {progress.table} up to version {progress.version} to the topic "
+                f"{progress.topic}, but its topic is {topic} now, which would get only later changes. Nothing was "
+                f"published. Give the sink of {topic} its own transactional_id_prefix; if it is to follow "
+                f"{progress.topic}, its DeltaSource starts at {progress.version + 1}"
             )
             raise SinkProgressError(msg)
 

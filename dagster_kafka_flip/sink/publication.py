@@ -8,7 +8,7 @@ from dagster_kafka_flip.errors import SinkProgressError, UnpublishableRowError
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import shown
-from dagster_kafka_flip.sink.progress import Progress, are_even, check_lanes, check_settings, check_table
+from dagster_kafka_flip.sink.progress import Progress, are_even, check_lanes, check_settings, check_table, check_topic
 from dagster_kafka_flip.sink.read_failures import reading
 from dagster_kafka_flip.sink.record_places import RecordPlaces
 from dagster_kafka_flip.sink.result import PublishResult
@@ -136,6 +136,7 @@ class Publication:
         sink, versions = self._sink, self._versions
         found = self._topic.read(is_owner=sink.delivery_guarantee == "exactly_once")
         check_lanes(found, sink.transactional_id_prefix, sink.lanes)
+        check_topic(found, sink.transactional_id_prefix, sink.topic)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
         for progress in found.values():
             if progress.version > versions.newest:
@@ -152,6 +153,7 @@ class Publication:
                 begun = Progress(
                     lane=lane.number,
                     lanes=sink.lanes,
+                    topic=sink.topic,
                     table=str(self._source),
                     table_id=versions.table_id,
                     origin=origin,

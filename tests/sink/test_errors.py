@@ -142,12 +142,14 @@ def test_versions_that_retention_or_vacuum_took_are_named(published, table):
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_another_table_or_number_of_lanes_under_the_same_prefix_is_refused(published, kafka, tmp_path):
+def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused(published, kafka, topic, tmp_path):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
     published.run()
     kafka.grow(published.sink.progress_name, 2)
     _fails(published, SinkProgressError, "with 1 lanes up to table version 1, but lanes is 2 now", lanes=2)
+    kafka.create(f"{topic}-other")
+    _fails(published, SinkProgressError, "-other now, which would get only", topic=f"{topic}-other")
     published.table = str(tmp_path / "other")
     published.create()
     _fails(published, SinkProgressError, r"up to version 1, but .*other has the id", table=published.table)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.sink.batches import Batches
-from dagster_kafka_flip.sink.progress import Origin, Progress, check_lanes, check_settings, check_table
+from dagster_kafka_flip.sink.progress import Origin, Progress, check_lanes, check_settings, check_table, check_topic
 from dagster_kafka_flip.sink.segments import Segment, plan_segments
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
 
 def at(version: int, rows: int = 0, lane: int = 0, lanes: int = 1, columns: tuple[str, ...] = ("id",)) -> Progress:
-    return Progress(lane, lanes, "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
+    return Progress(lane, lanes, "o", "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
 
 
 def test_progress_is_what_was_written():
@@ -39,6 +39,9 @@ def test_progress_of_a_later_package_is_refused():
 def test_progress_of_another_sink_table_or_order_is_refused():
     with pytest.raises(SinkProgressError, match="Set lanes=2"):
         check_lanes({0: at(5, lanes=2)}, "s", 3)
+    check_topic({0: at(5)}, "s", "o")
+    with pytest.raises(SinkProgressError, match=r"up to version 5 to the topic o, but .* p now.*starts at 6"):
+        check_topic({0: at(5)}, "s", "p")
     with pytest.raises(SinkProgressError, match="up to version 5"):
         check_table({0: at(5)}, "s", "u", "another")
     with pytest.raises(SinkProgressError, match=r"version 6 in part \(lane 0: 2 rows\)"):
