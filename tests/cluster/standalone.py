@@ -6,14 +6,12 @@ It is started from the files of pyspark's package. All ports are free ones, whic
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
 import subprocess
-import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 _HOST = "127.0.0.1"
 _HOME = Path(pyspark.__file__).parent
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+:\d+)")
-_MASTER_UI = re.compile(r"MasterWebUI to .* started at (http://\S+:\d+)")
 _REGISTERED = re.compile(r"Successfully registered with master")
 _PATIENCE_SECONDS = 240.0
 
@@ -159,13 +156,6 @@ class StandaloneCluster:
         worker = next(each for each in self._workers if process in descendants(each.process.pid))
         worker.kill()
         self._workers.remove(worker)
-
-    def applications(self) -> list[str]:
-        """The names of the applications that run."""
-        address = self._master.told(_MASTER_UI)
-        with urllib.request.urlopen(f"{address}/json/", timeout=30) as answer:
-            told: dict[str, Any] = json.load(answer)
-        return [application["name"] for application in told["activeapps"]]
 
     def jars(self) -> set[str]:
         """The names of all jars that executors were sent, and keep in their working folders."""
