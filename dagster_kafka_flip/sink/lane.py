@@ -129,7 +129,7 @@ class Lane:
             try:
                 self._producer.produce(topic, value, key, where, timestamp=timestamp_ms or 0, headers=list(headers))
             except BufferError:  # noqa: PERF203 - the queue is full at times
-                self._producer.poll(0.1)
+                self._poll(0.1)
                 self._check(f"records to {topic}")
             except confluent_kafka.KafkaException as error:
                 if is_too_large(error.args[0]):
@@ -144,7 +144,7 @@ class Lane:
         Raises:
             KafkaFlipError: A record was not delivered.
         """
-        self._producer.poll(0)
+        self._poll(0)
         self._check("records")
 
     def commit(self, progress: Progress) -> None:
@@ -195,10 +195,25 @@ class Lane:
 
     def _flush(self) -> None:
         deadline = time.monotonic() + self._sink.transaction_timeout.total_seconds()
-        while self._producer.flush(_STEP_SECONDS):
+        while self._left():
             if time.monotonic() > deadline:
                 raise self._failures.unreachable("records", "timed out")
         self._check("records")
+
+    def _left(self) -> int:
+        """Waits a while for records to be delivered; returns how many are not."""
+        try:
+            return self._producer.flush(_STEP_SECONDS)
+        except confluent_kafka.KafkaException as error:
+            self._failed = error.args[0]
+            return 0
+
+    def _poll(self, seconds: float) -> None:
+        """Takes what brokers answered. The client raises here what is fatal, such as a fence, and calls nobody."""
+        try:
+            self._producer.poll(seconds)
+        except confluent_kafka.KafkaException as error:
+            self._failed = error.args[0]
 
     def _until(self, seconds: float, what: str, call: Callable[[float], None]) -> None:
         """Repeats a call of the transactional client until it has ended; each continues the one before."""
@@ -208,7 +223,7 @@ class Lane:
                 call(_STEP_SECONDS)
             except confluent_kafka.KafkaException as error:  # noqa: PERF203 - each call waits
                 failed = error.args[0]
-                self._producer.poll(0)
+                self._poll(0)
                 if what == "init_transactions":
                     self._broker_errors.raise_if_hopeless()
                 if failed.retriable() and not failed.txn_requires_abort() and time.monotonic() < deadline:
@@ -227,7 +242,7 @@ class Lane:
         raise self._failure(self._failed, what)
 
     def _failure(self, error: confluent_kafka.KafkaError, what: str) -> Exception:
-        self._producer.poll(0)
+        self._poll(0)
         # A later error often only says that an earlier one was fatal, or that a record of the transaction failed.
         return self._failures.error(error if self._failed is None else self._failed, what, self.age)
 

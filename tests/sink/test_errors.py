@@ -184,6 +184,7 @@ def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
         UnpublishableRowError,
         r"larger than the topic allows: .*, key .*7.*, 2000\d+ bytes",
         topic=f"{topic}-small",
+        transactional_id_prefix=f"{topic}-small",
         properties={"message.max.bytes": "5000000"},
     )
 

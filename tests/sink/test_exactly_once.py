@@ -157,6 +157,19 @@ def test_a_run_that_another_one_overtook_is_fenced_and_adds_nothing(published):
     assert result.lag_versions == 0
 
 
+def test_a_fence_that_shows_while_a_run_waits_for_rows_is_told(published):
+    old, new = (Lane(published.connection, published.sink, 0) for _ in range(2))
+    try:
+        old.open()
+        new.open()
+        old.write(published.topic, b"key", b"value")
+        with pytest.raises(SinkFencedError, match=f"{published.topic}-0"):
+            wait_until(lambda: old.serve() is not None, seconds=60)
+    finally:
+        old.close()
+        new.close()
+
+
 def test_a_transaction_that_brokers_aborted_by_its_timeout_says_so(published, kafka):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
