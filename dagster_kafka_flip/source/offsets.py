@@ -6,12 +6,11 @@ docs/architecture.md has the rules for starts and stops.
 
 from __future__ import annotations
 
-import calendar
 import enum
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Protocol
 
 from dagster_kafka_flip.errors import ConfigurationError, OffsetNotFoundError
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 _LIKELY_SECONDS = range(1_000_000_000, 4_000_000_000)
 # Years and dates without dashes.
 _LIKELY_DATE = re.compile(r"(19[7-9][0-9]|20[0-9][0-9])(?:(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01]))?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _LAST_OFFSET = 2**63 - 1
 
@@ -321,8 +321,9 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
             raise ConfigurationError(msg)
         # Rounded up: record timestamps are whole milliseconds, and "at or after" must not include an earlier record.
         # By its fields: subclasses, such as Airflow's pendulum.DateTime, subtract in ways of their own.
-        utc = timestamp.astimezone(timezone.utc)
-        timestamp = calendar.timegm(utc.utctimetuple()) * 1000 - (-utc.microsecond // 1000)
+        offset = timezone(timestamp.utcoffset() or timedelta())
+        plain = datetime(*timestamp.timetuple()[:6], timestamp.microsecond, tzinfo=offset)
+        timestamp = -((_EPOCH - plain) // timedelta(milliseconds=1))
     if type(timestamp) is not int:
         expect("timestamp", timestamp, datetime, '"2026-01-31T00:00:00Z", or milliseconds since 1970 as a whole number')
     if timestamp < 0:
