@@ -22,6 +22,7 @@ from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, Us
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
+from dagster_kafka_flip.source.connection import KafkaConnection
 from tests.kafka_topic import QUIET
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class SecuredBroker(LocalBroker):
     def scram_512(self, user: str) -> dict[str, Any]:
         """Fields of a KafkaConnection of a new user, who logs in with SCRAM-SHA-512 and has no right."""
         self.add_user(user, ScramMechanism.SCRAM_SHA_512)
-        return {
+        fields = {
             "bootstrap_servers": f"{_HOST}:{self._ports['SCRAM512SASL']}",
             "security_protocol": "SASL_SSL",
             "sasl_mechanism": "SCRAM-SHA-512",
@@ -109,6 +110,11 @@ class SecuredBroker(LocalBroker):
             "sasl_password": SCRAM_PASSWORD,
             "ssl_ca_location": str(self._certificates / "ca.pem"),
         }
+        # The controller answers before the broker knows the user.
+        for attempt in Retrying(stop=stop_after_delay(30), wait=wait_fixed(0.1), reraise=True):
+            with attempt:
+                AdminClient({**KafkaConnection(**fields).librdkafka_config(), **QUIET}).list_topics(timeout=2)
+        return fields
 
     def mutual_tls(self, user: str) -> dict[str, Any]:
         """Fields of a KafkaConnection of a new user, `CN=<user>`, who logs in with a certificate and has no right."""
