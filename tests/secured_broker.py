@@ -102,7 +102,7 @@ class SecuredBroker(LocalBroker):
     def scram_512(self, user: str) -> dict[str, Any]:
         """Fields of a KafkaConnection of a new user, who logs in with SCRAM-SHA-512 and has no right."""
         self.add_user(user, ScramMechanism.SCRAM_SHA_512)
-        fields = {
+        fields: dict[str, Any] = {
             "bootstrap_servers": f"{_HOST}:{self._ports['SCRAM512SASL']}",
             "security_protocol": "SASL_SSL",
             "sasl_mechanism": "SCRAM-SHA-512",
