@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -69,10 +70,11 @@ def test_a_package_that_no_repository_can_have_is_refused():
     assert "Invalid Maven coordinate 'nonsense'" in result.output
 
 
-def test_archives_are_of_one_class_path(monkeypatch, tmp_path):
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """An empty cache, and a Spark that does no more than what Java does at its end."""
     submit = tmp_path / "spark" / "bin" / "spark-submit"
     submit.parent.mkdir(parents=True)
-    # What Java does at its end.
     submit.write_text(
         '#!/bin/sh\nfor word in "$@"; do case $word in -XX:ArchiveClassesAtExit=*) set -- $word;; esac; done\n'
         'touch "${1#-XX:ArchiveClassesAtExit=}"\n'
@@ -80,7 +82,38 @@ def test_archives_are_of_one_class_path(monkeypatch, tmp_path):
     submit.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache" / "class-archives"
+
+
+def test_archives_are_of_one_class_path(cache):
     path = make_archive(["/a.jar"], {})
     assert make_archive(["/a.jar"], {}) == path
     assert archive_options(["/a.jar"])[0] == f"-XX:SharedArchiveFile={path}"
     assert archive_options(["/b.jar"]) == []
+    other = make_archive(["/b.jar"], {})
+    assert set(cache.iterdir()) == {path, other}
+
+
+def test_an_archive_of_jars_that_were_replaced_is_not_used_and_makes_room(cache, tmp_path):
+    jars = [tmp_path / "spark" / "jars" / "spark.jar", tmp_path / "delta.jar"]
+    for jar in jars:
+        jar.parent.mkdir(exist_ok=True)
+        jar.write_text("classes")
+    session = [str(jars[1])]
+    made = make_archive(session, {})
+    for number, jar in enumerate(jars):
+        os.utime(jar, (number, number))
+        assert archive_options(session) == []
+        newer = make_archive(session, {})
+        assert list(cache.iterdir()) == [newer]
+        assert newer != made
+        made = newer
+
+
+def test_what_a_killed_attempt_left_makes_room(cache):
+    for name, age in {"partial-dead": 7200, "partial-alive": 60}.items():
+        (cache / name).mkdir(parents=True)
+        then = time.time() - age
+        os.utime(cache / name, (then, then))
+    path = make_archive(["/a.jar"], {})
+    assert set(cache.iterdir()) == {path, cache / "partial-alive"}

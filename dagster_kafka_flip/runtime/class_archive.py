@@ -6,15 +6,17 @@ Creating one takes about half a minute, so runs never do it: `dagster-kafka-flip
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime.jars import default_cache_dir
@@ -32,18 +34,23 @@ _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def _archive_path(java: Path, jars: Sequence[str]) -> Path:
-    """Path of the archive for a Java and a class path, whether or not it exists."""
+    """Path of the archive for a Java and a class path, whether or not it exists: `<class path>-<its state>.jsa`.
+
+    Java ignores, without a word, an archive of jars with another size or time of change. So pyspark installed anew,
+    even in the same version and place, needs another archive.
+    """
     java = java.resolve()
     release = java.parent.parent / "release"
-    identity = [
-        importlib.metadata.version("pyspark"),
-        str(spark_home()),
-        str(java),
+    class_path = [*sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar")), *jars]
+    state = [
         release.read_text("utf-8") if release.exists() else "",
-        *jars,
+        *((jar.st_size, jar.st_mtime_ns) for jar in map(os.stat, filter(os.path.exists, class_path))),
     ]
-    key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
-    return default_cache_dir() / "class-archives" / f"{key}.jsa"
+    return default_cache_dir() / "class-archives" / f"{_digest([str(java), *class_path])}-{_digest(state)}.jsa"
+
+
+def _digest(values: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
 def archive_options(jars: Sequence[str]) -> list[str]:
@@ -75,6 +82,7 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_partial(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="partial-") as folder:
         partial = Path(folder) / path.name
         options = " ".join([f"-XX:ArchiveClassesAtExit={partial}", *_SILENT])
@@ -116,4 +124,16 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
             )
             raise SparkSessionError(msg)
         partial.replace(path)
+    # Java would not use those of an earlier state again, and each takes 180 MB.
+    for other in path.parent.glob(f"{path.name.partition('-')[0]}-*.jsa"):
+        if other != path:
+            other.unlink(missing_ok=True)
     return path
+
+
+def _remove_partial(folder: Path) -> None:
+    """Removes what killed attempts left, but nothing that another process may still be writing."""
+    for partial in folder.glob("partial-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - partial.stat().st_mtime > 2 * _TIMEOUT_SECONDS:
+                shutil.rmtree(partial, ignore_errors=True)
