@@ -93,6 +93,21 @@ def kafka(broker: str) -> Iterator[Kafka]:
     client.close()
 
 
+@pytest.fixture
+def named_topic(kafka: Kafka) -> Iterator[Callable[..., str]]:
+    """Makes a topic whose name is given, as an example's is; it ends with the test, for others have the same one."""
+    made: list[str] = []
+
+    def create(topic: str, partitions: int = 1) -> str:
+        kafka.create(topic, partitions)
+        made.append(topic)
+        return topic
+
+    yield create
+    for topic in made:
+        kafka.delete(topic)
+
+
 @pytest.fixture(scope="session")
 def connection(broker: str) -> KafkaConnection:
     """How to reach the session's broker."""

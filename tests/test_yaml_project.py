@@ -73,12 +73,12 @@ def test_the_example_defines_an_asset_for_each_topic_and_lineage_down_to_the_dec
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_the_example_lands_its_topics_and_the_second_run_is_idle(
-    kafka, broker, spark, instance, load, tmp_path, monkeypatch
+    kafka, named_topic, broker, spark, instance, load, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
     for topic in LANDED:
-        kafka.create(topic)
+        named_topic(topic)
     order = '{"customer": "Ada", "amount": 12.5}'
     kafka.produce("orders", [("1", order), ("2", order), ("3", "no JSON")])
     kafka.produce("payments", [(None, "a"), (None, "b")])

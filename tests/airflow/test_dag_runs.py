@@ -87,12 +87,14 @@ def run(tmp_path: Path, lake: Path, said: Path, broker: str) -> Iterator[Callabl
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_the_documents_dags_land_what_they_say(
-    kafka: Kafka, connection: KafkaConnection, lake: Path, said: Path, run: Callable[..., dict[str, Any]]
+    kafka: Kafka,
+    named_topic: Callable[..., str],
+    connection: KafkaConnection,
+    lake: Path,
+    said: Path,
+    run: Callable[..., dict[str, Any]],
 ):
-    # Behind records of today, those of January would be late.
-    if "orders" in kafka.admin.list_topics(timeout=20).topics:
-        kafka.delete("orders")
-    kafka.create("orders")
+    named_topic("orders")
     day_ms = int(datetime(2026, 1, 31, 23, tzinfo=timezone.utc).timestamp() * 1000)
     # Two of January in Berlin, one of the first of February there, and one of the second.
     for number, hours in enumerate((-2, -1, 0, 24)):
