@@ -14,6 +14,7 @@ from dagster import (
     AssetsDefinition,
     AssetSpec,
     DataVersion,
+    JsonMetadataValue,
     MaterializeResult,
     MetadataValue,
     OpDefinition,
@@ -24,6 +25,7 @@ from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOption
 from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, per_second
+from dagster_kafka_flip.assets.position_record import newest_materializations
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
@@ -39,13 +41,16 @@ from dagster_kafka_flip.source.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dagster import AssetExecutionContext
+    from dagster import AssetExecutionContext, DagsterInstance
     from typing_extensions import Unpack
 
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
     from dagster_kafka_flip.sink.result import PublishResult
 
 T = TypeVar("T", DeltaSource, KafkaSink)
+
+_SINK = "kafka/sink"
+_PROGRESS = "kafka/sink_progress"
 
 # Of the id of the run that a re-publication belongs to.
 _SHORT = 8
@@ -136,7 +141,7 @@ def build_delta_kafka_asset(
     given["metadata"] = {
         COLUMN_SCHEMA: record_schema(),
         "delta/published_table": str(source),
-        "kafka/sink": sink.transactional_id_prefix,
+        _SINK: sink.transactional_id_prefix,
         **given.get("metadata", {}),
     }
     config: Any = PublishRunConfig.to_fields_dict()
@@ -217,18 +222,20 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         )
     elif config.stop is not None:
         source = _changed(source, stop=config.stop)
+    prefix = sink.transactional_id_prefix
     result = publish(
         source,
         sink,
         spark=spark_of(context, publishing.spark),
         connection=kafka_of(context, publishing.kafka, publishing.cluster),
         limits=config.limited(publishing.limits),
+        known=_known(context.instance, publishing.key, prefix),
         logger=context.log,
     )
     metadata = _metadata(result)
+    metadata |= {_SINK: prefix, "kafka/progress_topic": sink.progress_name}
     if again is not None:
-        metadata |= {"kafka/published_again": True, "kafka/sink": sink.transactional_id_prefix}
-        metadata["kafka/progress_topic"] = sink.progress_name
+        metadata["kafka/published_again"] = True
     yield MaterializeResult(
         asset_key=context.asset_key, metadata=metadata, data_version=_data_version(result, sink, again)
     )
@@ -288,13 +295,24 @@ def _metadata(result: PublishResult) -> dict[str, Any]:
         metadata["kafka/records_written_per_second"] = per_second(result.records, result.seconds - result.spark_seconds)
     if result.undelivered:
         metadata["kafka/undelivered_records"] = result.undelivered
-    metadata["kafka/sink_progress"] = MetadataValue.json(_progress(result))
+    metadata[_PROGRESS] = MetadataValue.json(_progress(result))
     return metadata
 
 
 def _progress(result: PublishResult) -> dict[str, Any]:
     """By lane: the last complete version, and the rows of the next one."""
-    return {str(lane.lane): {"version": lane.version, "rows": lane.rows} for lane in result.progress}
+    return {str(lane): {"version": version, "rows": rows} for lane, (version, rows) in result.known.items()}
+
+
+def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, tuple[int, int]]:
+    """What the newest recorded run of a sink reached, by lane."""
+    for record in newest_materializations(instance, key):
+        recorded = {} if record.asset_materialization is None else record.asset_materialization.metadata
+        progress = recorded.get(_PROGRESS)
+        if isinstance(progress, JsonMetadataValue) and recorded[_SINK].value == prefix:
+            lanes: Any = progress.data
+            return {int(lane): (told["version"], told["rows"]) for lane, told in lanes.items()}
+    return {}
 
 
 def _data_version(result: PublishResult, sink: KafkaSink, again: tuple[int, int] | None) -> DataVersion:

@@ -66,10 +66,11 @@ def outlook(
     """
     with contextlib.closing(KafkaCluster(connection)) as cluster:
         topic = ProgressTopic(cluster, sink)
-        there = cluster.describe_topics([topic.name], skip_missing=True)
-        found = topic.read(is_owner=False) if there else {}
+        there = cluster.describe_topics([topic.name, sink.topic], skip_missing=True)
+        found = topic.read(is_owner=False) if topic.name in there else {}
     check_lanes(found, sink.transactional_id_prefix, sink.lanes)
-    check_topic(found, sink.transactional_id_prefix, sink.topic)
+    topic_id = there[sink.topic].topic_id if sink.topic in there else None
+    check_topic(found, sink.transactional_id_prefix, sink.topic, topic_id)
     local = local_version(source)
     if local is None:
         versions = TableVersions(spark(), source)

@@ -41,6 +41,7 @@ class Progress:
         lane: The lane's number.
         lanes: The number of lanes.
         topic: The topic of the records.
+        topic_id: Its id (KIP-516); None if unknown.
         table: The table, for messages.
         table_id: Delta's id of the table.
         origin: Where the sink started.
@@ -53,6 +54,7 @@ class Progress:
     lane: int
     lanes: int
     topic: str
+    topic_id: str | None
     table: str
     table_id: str
     origin: Origin
@@ -69,6 +71,7 @@ class Progress:
                 "lane": self.lane,
                 "lanes": self.lanes,
                 "topic": self.topic,
+                "topic_id": self.topic_id,
                 "table": self.table,
                 "table_id": self.table_id,
                 "origin": {"version": self.origin.version, "snapshot": self.origin.snapshot},
@@ -104,6 +107,7 @@ class Progress:
                 lane=int(document["lane"]),
                 lanes=int(document["lanes"]),
                 topic=str(document["topic"]),
+                topic_id=None if document["topic_id"] is None else str(document["topic_id"]),
                 table=str(document["table"]),
                 table_id=str(document["table_id"]),
                 origin=Origin(int(origin["version"]), bool(origin["snapshot"])),
@@ -142,16 +146,17 @@ def check_lanes(found: Mapping[int, Progress], prefix: str, lanes: int) -> None:
             raise SinkProgressError(msg)
 
 
-def check_topic(found: Mapping[int, Progress], prefix: str, topic: str) -> None:
+def check_topic(found: Mapping[int, Progress], prefix: str, topic: str, topic_id: str | None) -> None:
     """Checks that a sink still publishes to the topic that it published to.
 
     Args:
         found: Progress by lane.
         prefix: The transactional id prefix.
         topic: The sink's topic.
+        topic_id: Its id; None if unknown.
 
     Raises:
-        SinkProgressError: It published to another topic.
+        SinkProgressError: It published to another topic, or to an earlier one of this name.
     """
     for progress in found.values():
         if progress.topic != topic:
@@ -160,6 +165,15 @@ def check_topic(found: Mapping[int, Progress], prefix: str, topic: str) -> None:
                 f"{progress.topic}, but its topic is {topic} now, which would get only later changes. Nothing was "
                 f"published. Give the sink of {topic} its own transactional_id_prefix; if it is to follow "
                 f"{progress.topic}, its DeltaSource starts at {progress.version + 1}"
+            )
+            raise SinkProgressError(msg)
+        if None not in (progress.topic_id, topic_id) and progress.topic_id != topic_id:
+            msg = (
+                f"the topic {topic} was created again: its id is {topic_id}, and the sink {prefix} has published "
+                f"{progress.table} up to version {progress.version} to the topic of the id {progress.topic_id}. The "
+                "new topic would get only later changes. Nothing was published. To publish all rows to it, set another "
+                "transactional_id_prefix; if later changes are enough, also set start="
+                f"{progress.version + 1} in its DeltaSource"
             )
             raise SinkProgressError(msg)
 
@@ -184,6 +198,36 @@ def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id
                 "Nothing was published. Correct the table; or publish it under another transactional_id_prefix"
             )
             raise SinkProgressError(msg)
+
+
+def check_known(
+    found: Mapping[int, Progress], prefix: str, progress_topic: str, known: Mapping[int, tuple[int, int]]
+) -> None:
+    """Checks that no progress was lost since an earlier run.
+
+    Args:
+        found: Progress by lane.
+        prefix: The transactional id prefix.
+        progress_topic: The progress topic.
+        known: By lane, what an earlier run reached: version, and rows of the next one.
+
+    Raises:
+        SinkProgressError: The progress is missing, or behind the earlier run's.
+    """
+    for lane, (version, rows) in sorted(known.items()):
+        progress = found.get(lane)
+        if progress is not None and (progress.version, progress.rows) >= (version, rows):
+            continue
+        has = "no progress" if progress is None else f"version {progress.version} and {progress.rows} rows of the next"
+        doubled = f" (its first {rows} rows come once more)" if rows else ""
+        msg = (
+            f"an earlier run of the sink {prefix} reached table version {version} and {rows} rows of the next (lane "
+            f"{lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or is on "
+            "another cluster. This run would publish rows twice. Nothing was published. Set another "
+            f"transactional_id_prefix; and to go on behind the earlier run, start={version + 1} in the DeltaSource"
+            f"{doubled}. To publish all rows again, you can also wipe the asset's materializations in Dagster"
+        )
+        raise SinkProgressError(msg)
 
 
 def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> None:

@@ -40,6 +40,7 @@ class Publication:
         spark: The session to read with.
         source: What to publish.
         sink: Where to.
+        topic_id: Id of the sink's topic; None if unknown.
         connection: Kafka connection.
         topic: The progress topic.
         versions: The table's versions, as the run planned with.
@@ -52,6 +53,7 @@ class Publication:
         spark: SparkSession,
         source: DeltaSource,
         sink: KafkaSink,
+        topic_id: str | None,
         connection: KafkaConnection,
         topic: ProgressTopic,
         versions: TableVersions,
@@ -59,6 +61,7 @@ class Publication:
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._spark, self._source, self._sink, self._connection = spark, source, sink, connection
+        self._topic_id = topic_id
         self._topic, self._versions, self._limits, self._log = topic, versions, limits, log
         self._settings = settings_text(source, sink)
         self._folds = source.content == "changes" and sink.deletes == "tombstone"
@@ -136,7 +139,7 @@ class Publication:
         sink, versions = self._sink, self._versions
         found = self._topic.read(is_owner=sink.delivery_guarantee == "exactly_once")
         check_lanes(found, sink.transactional_id_prefix, sink.lanes)
-        check_topic(found, sink.transactional_id_prefix, sink.topic)
+        check_topic(found, sink.transactional_id_prefix, sink.topic, self._topic_id)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
         for progress in found.values():
             if progress.version > versions.newest:
@@ -154,6 +157,7 @@ class Publication:
                     lane=lane.number,
                     lanes=sink.lanes,
                     topic=sink.topic,
+                    topic_id=self._topic_id,
                     table=str(self._source),
                     table_id=versions.table_id,
                     origin=origin,

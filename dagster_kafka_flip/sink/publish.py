@@ -13,7 +13,7 @@ from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.progress import are_even, check_lanes, check_table, check_topic
+from dagster_kafka_flip.sink.progress import are_even, check_known, check_lanes, check_table, check_topic
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.result import PublishResult
@@ -25,7 +25,7 @@ from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.table.retries import retries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -42,6 +42,7 @@ def publish(
     spark: Callable[[], SparkSession],
     connection: KafkaConnection,
     limits: Limits | None = None,
+    known: Mapping[int, tuple[int, int]] | None = None,
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> PublishResult:
     """Publishes a Delta table's changes to a topic, from the sink's progress to the newest version, exactly once.
@@ -53,6 +54,8 @@ def publish(
         connection: Kafka connection.
         limits: Limits of transactions and runs, in rows and bytes. `spread` has no effect. Default: half of the sink's
             transaction_timeout limits a transaction.
+        known: `known` of an earlier run's result: if the sink's progress is behind it, the run fails instead of
+            publishing again. Default: the progress topic alone is trusted.
         logger: Logger for each step. Default: this module's.
 
     Returns:
@@ -71,7 +74,7 @@ def publish(
         raise ConfigurationError(msg)
     sink.check_content(source.content)
     with contextlib.closing(KafkaCluster(connection)) as cluster:
-        return _Run(source, sink, connection, cluster, limits or Limits(), logger or _logger).run(spark)
+        return _Run(source, sink, connection, cluster, limits or Limits(), logger or _logger).run(spark, known or {})
 
 
 class _Run:
@@ -89,15 +92,16 @@ class _Run:
         self._topic = ProgressTopic(cluster, sink)
         self._begun = time.monotonic()
 
-    def run(self, spark: Callable[[], SparkSession]) -> PublishResult:
+    def run(self, spark: Callable[[], SparkSession], known: Mapping[int, tuple[int, int]]) -> PublishResult:
         source, sink = self._source, self._sink
-        self._cluster.describe_topics([sink.topic])
+        topic_id = self._cluster.describe_topics([sink.topic])[sink.topic].topic_id
         self._topic.prepare()
         # Not yet the owner, so this may be outdated. It only tells that there is nothing to do: progress never goes
         # back.
         found = self._topic.read(is_owner=False)
         check_lanes(found, sink.transactional_id_prefix, sink.lanes)
-        check_topic(found, sink.transactional_id_prefix, sink.topic)
+        check_topic(found, sink.transactional_id_prefix, sink.topic, topic_id)
+        check_known(found, sink.transactional_id_prefix, self._topic.name, known)
         idle = self._idle(found)
         if idle is not None:
             return idle
@@ -110,7 +114,7 @@ class _Run:
         check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
         last = versions.last()
         publication = Publication(
-            session, source, sink, self._connection, self._topic, versions, self._limits, self._log
+            session, source, sink, topic_id, self._connection, self._topic, versions, self._limits, self._log
         )
         tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
         for attempt in retries(self._log, "publishing"):

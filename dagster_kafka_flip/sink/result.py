@@ -51,3 +51,8 @@ class PublishResult:
     def lag_versions(self) -> int:
         """Number of table versions, up to the newest, that are not published yet."""
         return max(0, self.newest_version - self.last_version)
+
+    @property
+    def known(self) -> dict[int, tuple[int, int]]:
+        """By lane: the last complete table version, and the rows published of the next. Pass it to the next run."""
+        return {lane.lane: (lane.version, lane.rows) for lane in self.progress}

@@ -28,7 +28,7 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
 from tests import landed
 from tests.sink.conftest import FEED
 
@@ -129,7 +129,7 @@ def test_two_assets_under_one_prefix_are_refused():
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_runs_publish_what_is_new_idle_and_again(published, instance, resources, monkeypatch):
+def test_runs_publish_what_is_new_idle_and_again(published, kafka, instance, resources, monkeypatch):
     asset = _asset(published.topic, published.table, published.topic, limits=Limits(max_records_per_batch=2))
 
     def run(**config):
@@ -164,6 +164,14 @@ def test_runs_publish_what_is_new_idle_and_again(published, instance, resources,
     assert published.texts() == {1: ["a"], 2: ["a", "a"], 3: ["a", "a"]}
     assert again["kafka/progress_topic"] == f"{again['kafka/sink']}-progress"
     assert run()[1] == second_version
+
+    # Without its progress the sink would publish the snapshot once more; Dagster's record knows.
+    kafka.delete(published.sink.progress_name)
+    with pytest.raises(SinkProgressError, match=r"reached table version 3 and 0 rows .* has no progress"):
+        run()
+    assert published.texts() == {1: ["a"], 2: ["a", "a"], 3: ["a", "a"]}
+    instance.wipe_assets([asset.key])
+    assert run()[0]["kafka/records_written"] == 3
 
 
 _DEFINITIONS = """

@@ -153,6 +153,9 @@ def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused
     published.table = str(tmp_path / "other")
     published.create()
     _fails(published, SinkProgressError, r"up to version 1, but .*other has the id", table=published.table)
+    kafka.delete(topic)
+    kafka.create(topic)
+    _fails(published, SinkProgressError, f"the topic {topic} was created again.* up to version 1")
 
 
 @pytest.mark.kafka

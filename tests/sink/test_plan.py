@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.sink.batches import Batches
-from dagster_kafka_flip.sink.progress import Origin, Progress, check_lanes, check_settings, check_table, check_topic
+from dagster_kafka_flip.sink.progress import (
+    Origin,
+    Progress,
+    check_known,
+    check_lanes,
+    check_settings,
+    check_table,
+    check_topic,
+)
 from dagster_kafka_flip.sink.segments import Segment, plan_segments
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
 
 def at(version: int, rows: int = 0, lane: int = 0, lanes: int = 1, columns: tuple[str, ...] = ("id",)) -> Progress:
-    return Progress(lane, lanes, "o", "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
+    return Progress(lane, lanes, "o", "u", "t", "i", Origin(3, snapshot=True), version, rows, columns, "s")
 
 
 def test_progress_is_what_was_written():
@@ -39,13 +47,27 @@ def test_progress_of_a_later_package_is_refused():
 def test_progress_of_another_sink_table_or_order_is_refused():
     with pytest.raises(SinkProgressError, match="Set lanes=2"):
         check_lanes({0: at(5, lanes=2)}, "s", 3)
-    check_topic({0: at(5)}, "s", "o")
+    for topic_id in ("u", None):
+        check_topic({0: at(5)}, "s", "o", topic_id)
+    with pytest.raises(SinkProgressError, match=r"created again.* the id u\..*start=6"):
+        check_topic({0: at(5)}, "s", "o", "v")
     with pytest.raises(SinkProgressError, match=r"up to version 5 to the topic o, but .* p now.*starts at 6"):
-        check_topic({0: at(5)}, "s", "p")
+        check_topic({0: at(5)}, "s", "p", "u")
     with pytest.raises(SinkProgressError, match="up to version 5"):
         check_table({0: at(5)}, "s", "u", "another")
     with pytest.raises(SinkProgressError, match=r"version 6 in part \(lane 0: 2 rows\)"):
         check_settings([at(5, 2)], "s", "other")
+
+
+def test_progress_behind_an_earlier_run_is_refused():
+    check_known({0: at(5, 2)}, "s", "p", {})
+    for known in ((5, 2), (5, 1), (4, 9)):
+        check_known({0: at(5, 2)}, "s", "p", {0: known})
+    for known in ((5, 3), (6, 0)):
+        with pytest.raises(SinkProgressError, match=r"\(lane 0\), .* topic p has version 5 and 2 rows.*start="):
+            check_known({0: at(5, 2)}, "s", "p", {0: known})
+    with pytest.raises(SinkProgressError, match=r"\(lane 1\), .* has no progress"):
+        check_known({0: at(5, 2)}, "s", "p", {0: (5, 2), 1: (5, 0)})
 
 
 @pytest.mark.parametrize(
