@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
 
+# Where Delta's choice for the scheme creates a commit in one step or not at all: by a rename, or by GCS's precondition.
+_ATOMIC = frozenset({"", "file", "hdfs", "viewfs", "webhdfs", "abfs", "abfss", "wasb", "wasbs", "adl", "gs", "dbfs"})
+
+# Delta's own log stores for others, which it documents as safe, and which it uses only where they are set.
+_LOG_STORES = {"cos": "io.delta.storage.IBMCOSLogStore", "oci": "io.delta.storage.OracleCloudLogStore"}
+
 # What Delta 4.0 documents for several writers. Of log stores the exact one: another store's own, such as HDFSLogStore,
 # would overwrite commits on S3.
 _LOG_STORE = "io.delta.storage.S3DynamoDBLogStore"
@@ -29,7 +35,7 @@ def check_writers(
     single_writer: bool,
     properties: Callable[[], Mapping[str, str] | None],
 ) -> None:
-    """Rejects a table on S3 unless something keeps two writers apart, or there is only one.
+    """Rejects a table unless its store, or something else, keeps two writers apart, or there is only one.
 
     Args:
         spark: The session that writes.
@@ -41,8 +47,20 @@ def check_writers(
         UnsafeStoreError: Two writers could overwrite each other's commits.
     """
     scheme = urlparse(location).scheme.lower()
-    if scheme not in _S3 or single_writer or _log_store(spark, scheme) == _LOG_STORE:
+    if scheme in _ATOMIC or single_writer:
         return
+    log_store = _log_store(spark, scheme)
+    if log_store == (_LOG_STORE if scheme in _S3 else _LOG_STORES.get(scheme, "")):
+        return
+    if scheme not in _S3:
+        known = _LOG_STORES.get(scheme)
+        or_set = "" if known is None else f"; or start Spark with spark.delta.logStore.{scheme}.impl={known}"
+        msg = (
+            f"the table {location} is on {scheme}://, and it is not known that two concurrent runs can't overwrite "
+            "each other's commits there. Nothing was written. Set single_writer=True on its DeltaTarget (or "
+            f"DeadLetters) and give the asset a pool with the limit 1{or_set}"
+        )
+        raise UnsafeStoreError(msg)
     found = properties()
     if found is None:
         msg = (

@@ -54,8 +54,8 @@ class DeltaTarget(Settings):
         properties: Delta table properties, when the table is created.
         schema_evolution: Whether to add missing columns to the table, and to widen types if the table property
             `delta.enableTypeWidening` is `true`. Default: no; they are an error.
-        single_writer: Confirms that only one process at a time writes to this table; required on stores that do not
-            support concurrent writers (`s3://`, `s3a://` without a commit coordinator).
+        single_writer: Confirms that only one process at a time writes to this table; required on stores that are not
+            known to support concurrent writers (`oss://`; `s3://`, `s3a://` without a commit coordinator).
     """
 
     table: str = Field(min_length=1)

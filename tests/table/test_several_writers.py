@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dagster_kafka_flip.errors import UnsafeStoreError
@@ -28,8 +30,18 @@ def test_plain_s3_is_refused_unless_something_keeps_two_writers_apart(spark):
         with pytest.raises(UnsafeStoreError, match=r"is on S3 and is not there yet, .* let one run create it\. "):
             check_writers(spark, f"{scheme}://bucket/t", single_writer=False, properties=lambda: None)
         check_writers(spark, f"{scheme}://bucket/t", single_writer=True, properties=_never)
-    for location in ("/lake/t", "file:/lake/t", "hdfs://n:9/t", "gs://bucket/t"):
+    for location in ("/lake/t", "file:/lake/t", "hdfs://n:9/t", "gs://bucket/t", "abfss://c@a.net/t"):
         check_writers(spark, location, single_writer=False, properties=_never)
+
+
+def test_a_store_that_is_not_known_is_refused_unless_there_is_one_writer(spark):
+    for location in ("oss://bucket/t", "obs://bucket/t", "cos://bucket/t"):
+        with pytest.raises(UnsafeStoreError, match=r"it is not known that two .* single_writer=True") as error:
+            check_writers(spark, location, single_writer=False, properties=_never)
+        assert ("IBMCOSLogStore" in str(error.value)) == location.startswith("cos")
+        check_writers(spark, location, single_writer=True, properties=_never)
+    session: Any = _Started({"spark.delta.logStore.cos.impl": "io.delta.storage.IBMCOSLogStore"})
+    check_writers(session, "cos://bucket/t", single_writer=False, properties=_never)
 
 
 def test_of_commit_coordinators_only_the_one_in_dynamodb_is_known_to_keep_writers_apart(spark):
