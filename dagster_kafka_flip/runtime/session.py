@@ -320,4 +320,9 @@ def parallelism(session: SparkSession) -> int:
     executors = session.conf.get("spark.executor.instances", None) or session.conf.get(
         "spark.dynamicAllocation.maxExecutors", None
     )
-    return cores * int(executors) if executors is not None and executors.isdecimal() else _UNKNOWN_PARALLELISM
+    # A standalone cluster gives an application so many cores, whatever its executors.
+    most = session.conf.get("spark.cores.max", None)
+    known = [int(most)] if most is not None and most.isdecimal() else []
+    if executors is not None and executors.isdecimal():
+        known.append(cores * int(executors))
+    return max(1, min(known, default=_UNKNOWN_PARALLELISM))

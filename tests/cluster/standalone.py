@@ -29,14 +29,12 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+:\d+)")
 _REGISTERED = re.compile(r"Successfully registered with master")
 _PATIENCE_SECONDS = 240.0
 
-# For sessions on this cluster: two small executors, which a dead worker's replacement finds room for. A standalone
-# cluster knows no such number, so the tasks are counted by another setting.
+# For sessions on this cluster: two small executors, which a dead worker's replacement finds room for.
 EXECUTORS = {
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK_JVM_OPTIONS,
-    "spark.default.parallelism": "2",
     # Soon enough for a test that waits for the progress of running tasks.
     "spark.executor.heartbeatInterval": "1s",
 }
