@@ -299,6 +299,10 @@ class VersionsGoneError(KafkaFlipError):
     """VACUUM or log retention took table versions before they were published."""
 
 
+class IncompatibleVersionsError(KafkaFlipError):
+    """Table versions to publish have schemas that one read can't span, such as before and after a renamed column."""
+
+
 class ChangeDataFeedError(KafkaFlipError):
     """A table has no change data feed, or had none in some of the versions to publish."""
 

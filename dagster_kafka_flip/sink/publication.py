@@ -233,9 +233,9 @@ class Publication:
         where = f"version {row.version} of {self._source}, key {shown(key)}"
         if row.value is None and self._sink.deletes == "tombstone" and key is None:
             msg = (
-                f"{where}: a deleted row has a null key, and Kafka can't delete a record without a key. Readers of "
-                "committed records see nothing of the open transaction. Use a key that is never null, or "
-                'deletes="row"'
+                f"{where}: key and value are null, because the row was deleted or its value column is null. Kafka "
+                "can't delete a record without a key. Readers of committed records see nothing of the open "
+                'transaction. Use a key that is never null, a value that is never null, or deletes="row"'
             )
             raise UnpublishableRowError(msg)
         topic, partition = places.of(row, key, value, where)

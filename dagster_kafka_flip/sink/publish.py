@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -94,7 +94,14 @@ class _Run:
 
     def run(self, spark: Callable[[], SparkSession], known: Mapping[int, tuple[int, int]]) -> PublishResult:
         source, sink = self._source, self._sink
-        topic_id = self._cluster.describe_topics([sink.topic])[sink.topic].topic_id
+        described = self._cluster.describe_topics([sink.topic], skip_missing=True)
+        if sink.topic not in described:
+            msg = (
+                f"the topic {sink.topic}, to publish to, does not exist, or this client may not describe it. Nothing "
+                "was published. Create it, or correct topic of the KafkaSink"
+            )
+            raise TopicNotFoundError(msg)
+        topic_id = described[sink.topic].topic_id
         self._topic.prepare()
         # Not yet the owner, so this may be outdated. It only tells that there is nothing to do: progress never goes
         # back.

@@ -21,6 +21,8 @@ _GONE = re.compile(
     r"|DELTA_CANNOT_FIND_VERSION|DELTA_VERSION_NOT_FOUND|Cannot time travel"
 )
 
+_INCOMPATIBLE = re.compile(r"DELTA_CHANGE_DATA_FEED_INCOMPATIBLE|PARQUET_COLUMN_DATA_TYPE_MISMATCH")
+
 
 @contextlib.contextmanager
 def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
@@ -33,6 +35,7 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
     Raises:
         VersionsGoneError: Files of the versions are gone.
         ChangeDataFeedError: The table recorded no changes in them.
+        IncompatibleVersionsError: Their schemas are too different to be read together.
     """
     try:
         yield
@@ -43,4 +46,6 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
             raise versions.no_feed(f"had no change data feed in {segment}") from error
         if _GONE.search(str(error)):
             raise versions.gone(segment.first, segment.last, "files of them are gone (VACUUM)") from error
+        if _INCOMPATIBLE.search(str(error)):
+            raise versions.incompatible(segment.first, segment.last) from error
         raise

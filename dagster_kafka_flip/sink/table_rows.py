@@ -81,7 +81,8 @@ class SegmentRows:
         rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
 
     Raises:
-        ConfigurationError: A column of the sink does not exist, or has a wrong type.
+        ConfigurationError: A column of the sink does not exist, or has a wrong type; or the table has one with a name
+            of the change data feed's.
         NotAppendedError: A commit of the segment updated or deleted rows, but appended rows are wanted.
         SinkProgressError: A column that a version was published with in part is gone.
     """
@@ -117,6 +118,13 @@ class SegmentRows:
             )
         found = reader.load(target.location) if target.is_path else reader.table(target.identifier)
         if segment.is_snapshot:
+            taken = [name for name in found.columns if name.lower() in _FEED_COLUMNS]
+            if taken:
+                msg = (
+                    f"the table {self._source} has a column {taken[0]}, a name that Delta's change data feed uses for "
+                    "its own. Nothing was published. Rename the column, or publish a copy of the table without it"
+                )
+                raise ConfigurationError(msg)
             return found.select(
                 "*",
                 f.lit("insert").alias(CHANGE_TYPE),

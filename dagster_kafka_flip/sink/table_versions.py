@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import (
     ChangeDataFeedError,
     ConfigurationError,
+    IncompatibleVersionsError,
     TableError,
     VersionOutOfRangeError,
     VersionsGoneError,
@@ -75,11 +76,11 @@ class TableVersions:
         """Where a sink without progress starts.
 
         Raises:
-            VersionOutOfRangeError: The start is beyond the table.
+            VersionOutOfRangeError: The start, or the stop of a snapshot, is beyond the table.
         """
         start = self._source.start
         if start == "snapshot":
-            return Origin(self.newest, snapshot=True)
+            return Origin(self.last(), snapshot=True)
         if start == "latest":
             return Origin(self.newest, snapshot=False)
         if isinstance(start, datetime):
@@ -159,6 +160,27 @@ class TableVersions:
             if wanted < first:
                 return
         raise self.gone(first, wanted, "the table's log no longer has them (delta.logRetentionDuration)")
+
+    def incompatible(self, first: int, last: int) -> IncompatibleVersionsError:
+        """Creates the error about versions whose schemas one read can't span.
+
+        Args:
+            first: The first of them.
+            last: The last of them.
+        """
+        which = f"version {first}" if first == last else f"versions {first} to {last}"
+        apart = (
+            ""
+            if first == last
+            else f"Publish them apart: a run with stop={first}, and so on, up to the version that changed the schema; "
+            "then all others. If that version alone fails, publish "
+        )
+        return IncompatibleVersionsError(
+            f"{which} of the table {self._source} can't be read together, because the schema changed: a column was "
+            f"renamed or dropped, or has another type. Readers of committed records see nothing of the open "
+            f"transaction. {apart or 'Publish '}the table under another transactional_id_prefix with "
+            'start="snapshot"'
+        )
 
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
         """Creates the error about versions that can't be read any more.

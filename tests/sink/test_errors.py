@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 from dagster_kafka_flip.errors import (
     ChangeDataFeedError,
     ConfigurationError,
+    IncompatibleVersionsError,
     KafkaFlipError,
     NotAppendedError,
     SinkProgressError,
@@ -24,6 +26,7 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
 from tests.kafka_topic import QUIET
+from tests.sink.conftest import FEED
 
 KEY = JsonSerializer(columns=("id",))
 
@@ -89,7 +92,9 @@ def test_tables_and_versions_that_are_not_there(published, tmp_path):
     _fails(published, TableError, "does not exist", table=str(tmp_path / "nothing"))
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
-    _fails(published, TopicNotFoundError, "the topic nowhere does not exist", topic="nowhere")
+    _fails(
+        published, TopicNotFoundError, "the topic nowhere, to publish to, does not exist.* Create it", topic="nowhere"
+    )
     _fails(published, VersionOutOfRangeError, r"start, version 3, .* newest version is 1", start=3)
     _fails(published, VersionOutOfRangeError, r"stop, version 2, .* newest version is 1", stop=2)
     _fails(published, ConfigurationError, "no column idd; did you mean id", key=JsonSerializer(columns=("idd",)))
@@ -113,6 +118,23 @@ def test_a_table_without_change_data_feed_says_how_to_get_one(published):
     _fails(published, ChangeDataFeedError, r"no change data feed.*ALTER TABLE .* \(delta.enableChangeDataFeed = true\)")
     published.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     _fails(published, ChangeDataFeedError, r"had no change data feed in versions 2 to 3")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_changes_around_a_schema_change_that_one_read_can_not_span_say_where_to_stop(published):
+    published.create("id int, v string", {**FEED, "delta.columnMapping.mode": "name"})
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.run()
+    published.sql("INSERT INTO {t} VALUES (2, 'b')")
+    published.sql("ALTER TABLE {t} RENAME COLUMN v TO w")
+    published.sql("INSERT INTO {t} VALUES (3, 'c')")
+    _fails(published, IncompatibleVersionsError, r"versions 2 to 4 of the table .* stop=2")
+    for stop in (2, 3, None):
+        published.run(stop=stop)
+    values = [json.loads(record.value) for record in published.records() if record.value]
+    by_id = sorted(values, key=lambda value: value["id"])
+    assert by_id == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "w": "c"}]
 
 
 @pytest.mark.kafka
@@ -194,6 +216,14 @@ def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
 
 @pytest.mark.kafka
 @pytest.mark.spark
+def test_a_column_with_a_name_of_the_change_data_feed_is_named(published):
+    published.create("id int, _Commit_Version int", {})
+    published.sql("INSERT INTO {t} VALUES (1, 77)")
+    _fails(published, ConfigurationError, r"has a column _Commit_Version, .* Rename the column")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
 def test_a_tombstone_without_a_key_is_an_error(published):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, null)")
@@ -201,7 +231,7 @@ def test_a_tombstone_without_a_key_is_an_error(published):
     _fails(
         published,
         UnpublishableRowError,
-        "version 2 .*, key null: a deleted row has a null key",
+        "version 2 .*, key null: key and value are null, because the row was deleted",
         key=StringSerializer(column="v"),
         start=0,
     )

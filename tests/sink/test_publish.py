@@ -14,8 +14,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 def test_snapshot_then_changes_then_nothing_without_spark(published):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-    first = published.run()
-    assert (first.records, first.first_version, first.last_version, first.lag_versions) == (3, 1, 1, 0)
+    published.sql("INSERT INTO {t} VALUES (7, 'q')")
+    first = published.run(stop=1)
+    assert (first.records, first.first_version, first.last_version, first.lag_versions) == (3, 1, 1, 1)
+    assert published.run(stop=None).records == 1
 
     published.sql("UPDATE {t} SET v = 'B' WHERE id = 2")
     published.sql("DELETE FROM {t} WHERE id = 3")
@@ -34,9 +36,10 @@ def test_snapshot_then_changes_then_nothing_without_spark(published):
         4: ["a", None],
         5: ["n", None],
         6: ["p"],
+        7: ["q", None],
     }
     assert second.lag_versions == 0
-    assert (second.records, second.tombstones) == (10, 4)
+    assert (second.records, second.tombstones) == (11, 5)
 
     def no_spark():
         raise AssertionError
