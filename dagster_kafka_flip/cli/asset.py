@@ -50,17 +50,15 @@ _MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set
 
 @dataclass(frozen=True)
 class DefinedAsset:
-    """An asset of a project's definitions, and its resources.
+    """An asset of a project's definitions.
 
     Attributes:
         key: The asset's key.
-        resources: Definitions of all its resources.
         repository: The repository with the asset's definition.
         defined_in: Command line options for the location of its definition, for commands in messages.
     """
 
     key: AssetKey
-    resources: Mapping[str, Any]
     repository: RepositoryDefinition
     defined_in: tuple[str, str]
 
@@ -110,15 +108,17 @@ class DefinedAsset:
 
     def _needed(self, key: str) -> dict[str, Any]:
         """Creates a resource and its dependencies only, because creating others may have side effects."""
+        definition = self.repository.assets_defs_by_key[self.key]
+        resources = {**self.repository.get_top_level_resources(), **definition.resource_defs}
         needed: dict[str, Any] = {}
         pending = [key]
         while pending:
             name = pending.pop()
-            if name not in self.resources:
+            if name not in resources:
                 msg = f"the asset {self.key.to_user_string()} has no resource {name!r}; add it to its Definitions"
                 raise ConfigurationError(msg)
             if name not in needed:
-                needed[name] = self.resources[name]
+                needed[name] = resources[name]
                 pending += needed[name].required_resource_keys
         return needed
 
@@ -145,7 +145,7 @@ class PublishedAsset(DefinedAsset):
 
 @dataclass(frozen=True)
 class LandingAsset(DefinedAsset):
-    """An asset's ingestion and resources.
+    """An asset that lands topics.
 
     Attributes:
         ingestion: The asset's ingestion.
@@ -364,12 +364,11 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
             else f"{key} in {where} was not created by kafka_delta_asset or build_kafka_delta_asset"
         ) + (f"; Kafka Delta assets: {names}" if names else "; there are no Kafka Delta assets")
         raise ConfigurationError(msg)
-    ingestion, (definition, repo) = landing[wanted], found[wanted]
+    ingestion, (_, repo) = landing[wanted], found[wanted]
     check_streams({wanted: ingestion}, repo.assets_defs_by_key)
     return LandingAsset(
         key=wanted,
         ingestion=ingestion,
-        resources={**repo.get_top_level_resources(), **definition.resource_defs},
         repository=repo,
         defined_in=_defined_in(module_name, python_file),
     )
@@ -396,7 +395,6 @@ def find_published(key: str, *, module_name: str | None = None, python_file: Pat
                 return PublishedAsset(
                     key=wanted,
                     publishing=publishing,
-                    resources={**repo.get_top_level_resources(), **definition.resource_defs},
                     repository=repo,
                     defined_in=_defined_in(module_name, python_file),
                 )
