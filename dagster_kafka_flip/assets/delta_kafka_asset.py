@@ -308,8 +308,8 @@ def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, t
     """What the newest recorded run of a sink reached, by lane."""
     for record in newest_materializations(instance, key):
         recorded = {} if record.asset_materialization is None else record.asset_materialization.metadata
-        progress = recorded.get(_PROGRESS)
-        if isinstance(progress, JsonMetadataValue) and recorded[_SINK].value == prefix:
+        progress, sink = recorded.get(_PROGRESS), recorded.get(_SINK)
+        if isinstance(progress, JsonMetadataValue) and sink is not None and sink.value == prefix:
             lanes: Any = progress.data
             return {int(lane): (told["version"], told["rows"]) for lane, told in lanes.items()}
     return {}

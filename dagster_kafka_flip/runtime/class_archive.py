@@ -34,19 +34,20 @@ _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def _archive_path(java: Path, jars: Sequence[str]) -> Path:
-    """Path of the archive for a Java and a class path, whether or not it exists: `<class path>-<its state>.jsa`.
+    """Path of the archive for a Java and a class path, whether or not it exists: `<place>-<state of the jars>.jsa`.
 
     Java ignores, without a word, an archive of jars with another size or time of change. So pyspark installed anew,
     even in the same version and place, needs another archive.
     """
     java = java.resolve()
     release = java.parent.parent / "release"
-    class_path = [*sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar")), *jars]
+    class_path = [*sorted((spark_home() / "jars").glob("*.jar")), *map(Path, jars)]
+    place = [str(java), str(spark_home()), *jars]
     state = [
         release.read_text("utf-8") if release.exists() else "",
-        *((jar.st_size, jar.st_mtime_ns) for jar in map(os.stat, filter(os.path.exists, class_path))),
+        *((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in class_path if jar.exists()),
     ]
-    return default_cache_dir() / "class-archives" / f"{_digest([str(java), *class_path])}-{_digest(state)}.jsa"
+    return default_cache_dir() / "class-archives" / f"{_digest(place)}-{_digest(state)}.jsa"
 
 
 def _digest(values: list[Any]) -> str:

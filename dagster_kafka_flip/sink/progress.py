@@ -214,10 +214,8 @@ def check_known(
     Raises:
         SinkProgressError: The progress is missing, or behind the earlier run's.
     """
-    for lane, (version, rows) in sorted(known.items()):
-        progress = found.get(lane)
-        if progress is not None and (progress.version, progress.rows) >= (version, rows):
-            continue
+    for lane in _lanes_behind(found, known):
+        progress, (version, rows) = found.get(lane), known[lane]
         has = "no progress" if progress is None else f"version {progress.version} and {progress.rows} rows of the next"
         doubled = f" (its first {rows} rows come once more)" if rows else ""
         msg = (
@@ -228,6 +226,24 @@ def check_known(
             f"{doubled}. To publish all rows again, you can also wipe the asset's materializations in Dagster"
         )
         raise SinkProgressError(msg)
+
+
+def is_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether progress seems to be lost since an earlier run; it may only not be visible yet.
+
+    Args:
+        found: Progress by lane.
+        known: By lane, what an earlier run reached: version, and rows of the next one.
+    """
+    return bool(_lanes_behind(found, known))
+
+
+def _lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> list[int]:
+    return [
+        lane
+        for lane, reached in sorted(known.items())
+        if lane not in found or (found[lane].version, found[lane].rows) < reached
+    ]
 
 
 def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> None:

@@ -8,7 +8,15 @@ from dagster_kafka_flip.errors import SinkProgressError, UnpublishableRowError
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import shown
-from dagster_kafka_flip.sink.progress import Progress, are_even, check_lanes, check_settings, check_table, check_topic
+from dagster_kafka_flip.sink.progress import (
+    Progress,
+    are_even,
+    check_known,
+    check_lanes,
+    check_settings,
+    check_table,
+    check_topic,
+)
 from dagster_kafka_flip.sink.read_failures import reading
 from dagster_kafka_flip.sink.record_places import RecordPlaces
 from dagster_kafka_flip.sink.result import PublishResult
@@ -18,6 +26,7 @@ from dagster_kafka_flip.sink.table_rows import SegmentRows, TableRow, settings_t
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -41,6 +50,7 @@ class Publication:
         source: What to publish.
         sink: Where to.
         topic_id: Id of the sink's topic; None if unknown.
+        known: By lane, the version and the rows of the next one that an earlier run reached.
         connection: Kafka connection.
         topic: The progress topic.
         versions: The table's versions, as the run planned with.
@@ -54,6 +64,7 @@ class Publication:
         source: DeltaSource,
         sink: KafkaSink,
         topic_id: str | None,
+        known: Mapping[int, tuple[int, int]],
         connection: KafkaConnection,
         topic: ProgressTopic,
         versions: TableVersions,
@@ -61,7 +72,7 @@ class Publication:
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._spark, self._source, self._sink, self._connection = spark, source, sink, connection
-        self._topic_id = topic_id
+        self._topic_id, self._known = topic_id, known
         self._topic, self._versions, self._limits, self._log = topic, versions, limits, log
         self._settings = settings_text(source, sink)
         self._folds = source.content == "changes" and sink.deletes == "tombstone"
@@ -140,6 +151,8 @@ class Publication:
         found = self._topic.read(is_owner=sink.delivery_guarantee == "exactly_once")
         check_lanes(found, sink.transactional_id_prefix, sink.lanes)
         check_topic(found, sink.transactional_id_prefix, sink.topic, self._topic_id)
+        # Only now: what a run has just committed may not be visible to one that does not own the lanes.
+        check_known(found, sink.transactional_id_prefix, self._topic.name, self._known)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
         for progress in found.values():
             if progress.version > versions.newest:

@@ -13,7 +13,7 @@ from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.progress import are_even, check_known, check_lanes, check_table, check_topic
+from dagster_kafka_flip.sink.progress import are_even, check_lanes, check_table, check_topic, is_behind
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.result import PublishResult
@@ -108,8 +108,7 @@ class _Run:
         found = self._topic.read(is_owner=False)
         check_lanes(found, sink.transactional_id_prefix, sink.lanes)
         check_topic(found, sink.transactional_id_prefix, sink.topic, topic_id)
-        check_known(found, sink.transactional_id_prefix, self._topic.name, known)
-        idle = self._idle(found)
+        idle = None if is_behind(found, known) else self._idle(found)
         if idle is not None:
             return idle
         keep_interrupts()
@@ -121,7 +120,7 @@ class _Run:
         check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
         last = versions.last()
         publication = Publication(
-            session, source, sink, topic_id, self._connection, self._topic, versions, self._limits, self._log
+            session, source, sink, topic_id, known, self._connection, self._topic, versions, self._limits, self._log
         )
         tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
         for attempt in retries(self._log, "publishing"):
