@@ -45,7 +45,7 @@ def _archive_path(java: Path, jars: Sequence[str]) -> Path:
     place = [str(java), str(spark_home()), *jars]
     state = [
         release.read_text("utf-8") if release.exists() else "",
-        *((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in class_path if jar.exists()),
+        *((str(jar), at.st_size, at.st_mtime_ns) for jar in class_path if jar.exists() for at in [jar.stat()]),
     ]
     return default_cache_dir() / "class-archives" / f"{_digest(place)}-{_digest(state)}.jsa"
 

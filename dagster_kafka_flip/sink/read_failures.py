@@ -47,5 +47,5 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
         if _GONE.search(str(error)):
             raise versions.gone(segment.first, segment.last, "files of them are gone (VACUUM)") from error
         if _INCOMPATIBLE.search(str(error)):
-            raise versions.incompatible(segment.first, segment.last) from error
+            raise versions.incompatible(segment) from error
         raise

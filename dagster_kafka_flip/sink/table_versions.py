@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
+    from dagster_kafka_flip.sink.segments import Segment
 
 _FEED = "delta.enableChangeDataFeed"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -161,25 +162,23 @@ class TableVersions:
                 return
         raise self.gone(first, wanted, "the table's log no longer has them (delta.logRetentionDuration)")
 
-    def incompatible(self, first: int, last: int) -> IncompatibleVersionsError:
+    def incompatible(self, segment: Segment) -> IncompatibleVersionsError:
         """Creates the error about versions whose schemas one read can't span.
 
         Args:
-            first: The first of them.
-            last: The last of them.
+            segment: The versions.
         """
-        which = f"version {first}" if first == last else f"versions {first} to {last}"
-        apart = (
-            ""
-            if first == last
-            else f"Publish them apart: a run with stop={first}, and so on, up to the version that changed the schema; "
-            "then all others. If that version alone fails, publish "
-        )
+        anew = 'publish the table under another transactional_id_prefix with start="snapshot"'
+        advice = f"To go on, {anew}"
+        if segment.first < segment.last:
+            advice = (
+                f"Publish them apart: a run with stop={segment.first}, and so on, up to the version that changed the "
+                f"schema; then all others. If that version alone fails, {anew}"
+            )
         return IncompatibleVersionsError(
-            f"{which} of the table {self._source} can't be read together, because the schema changed: a column was "
-            f"renamed or dropped, or has another type. Readers of committed records see nothing of the open "
-            f"transaction. {apart or 'Publish '}the table under another transactional_id_prefix with "
-            'start="snapshot"'
+            f"{segment} of the table {self._source} can't be read together, because the schema changed: a column was "
+            "renamed or dropped, or has another type. Readers of committed records see nothing of the open "
+            f"transaction. {advice}"
         )
 
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
