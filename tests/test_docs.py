@@ -32,8 +32,11 @@ ON_A_LANDED_TABLE = "on a landed table"
 AN_IMAGE = "an image"
 A_FAILURE_SENSOR = "a failure sensor"
 A_COMPONENT = "a component"
-# Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, debezium.md and airflow.md.
-ELSEWHERE = re.compile(r"getting started, .+|a registry, .+|runs on the migrated table|a connector|a DAG")
+# Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, debezium.md, airflow.md and
+# monitoring.md.
+ELSEWHERE = re.compile(
+    r"getting started, .+|a registry, .+|runs on the migrated table|a connector|a DAG|sets up metrics"
+)
 
 # Each kind of block, by its language and the marker above it, that a test looks at. A text is what a command prints, or
 # a drawing.

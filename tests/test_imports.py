@@ -24,6 +24,7 @@ _SPARK = ("pyspark", "delta")
 _ROOMS = {
     "errors": "",
     "settings": "errors",
+    "telemetry": "",
     "runtime": "errors settings",
     "broker": "errors settings runtime",
     "source": "errors settings",
@@ -31,8 +32,8 @@ _ROOMS = {
     "formats": "errors settings registry",
     "reader": "errors source",
     "table": "errors settings runtime source",
-    "ingestion": "errors settings runtime source registry formats reader table",
-    "sink": "errors settings runtime source table",
+    "ingestion": "errors settings telemetry runtime source registry formats reader table",
+    "sink": "errors settings telemetry runtime source table",
     "airflow": "errors settings runtime source formats table ingestion",
     "assets": "errors settings runtime source registry formats table ingestion sink",
     "checks": "errors settings source registry formats table ingestion assets",
@@ -44,6 +45,7 @@ _DOORS = ("airflow", "cli", "components")
 _WITHOUT_DAGSTER = (
     "errors",
     "settings",
+    "telemetry",
     "runtime",
     "broker",
     "source",
@@ -115,6 +117,7 @@ def test_rooms_are_in_order():
     [
         *((room, _DAGSTER) for room in _WITHOUT_DAGSTER),
         *((room, ("airflow",)) for room in _ROOMS if room != "airflow"),
+        *((room, ("opentelemetry",)) for room in _ROOMS if room != "telemetry"),
         ("source", _SPARK),
         ("registry", _SPARK),
         ("cli", ("py4j",)),

@@ -26,8 +26,8 @@ from dagster_kafka_flip.ingestion.observation import (
 )
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.windows.conftest import START, hours
 

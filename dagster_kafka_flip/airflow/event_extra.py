@@ -10,7 +10,7 @@ from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,9 +22,9 @@ from dagster import (
 
 from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
 from dagster_kafka_flip.source.instants import instant, utc_time
-from dagster_kafka_flip.source.log_line import total
 from dagster_kafka_flip.source.serializer import to_document
 from dagster_kafka_flip.source.state import STATE_SERIALIZER
+from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -21,7 +21,7 @@ from dagster_kafka_flip.assets.metadata import (
     uri,
 )
 from dagster_kafka_flip.formats.fields import together
-from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

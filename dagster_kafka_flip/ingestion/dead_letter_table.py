@@ -41,7 +41,7 @@ from dagster_kafka_flip.ingestion.pending_dead_letters import PendingDeadLetters
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.reader.set_aside import set_aside
 from dagster_kafka_flip.source.incident import Tolerance, found
-from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.dead_letter_route import DeadLetterRoute, RoutedBatch
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.document import CommitDocument

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError
 from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.source.log_line import facts
+from dagster_kafka_flip.telemetry.facts import log_facts
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import KnownPosition
@@ -92,5 +92,5 @@ def idle_position(spec: RunSpec[Source], source: Source, known: KnownPosition, p
             return None
         version, rows = seen
         confirmed = replace(known, table_version=version, table_rows=rows)
-    spec.log.info("nothing new on %s, not starting Spark: %s", source, facts(topic_partitions=len(plan.end_offsets)))
+    log_facts(spec.log, "nothing new on %s, not starting Spark", source, topic_partitions=len(plan.end_offsets))
     return confirmed

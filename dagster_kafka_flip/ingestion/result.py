@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.formats.fields import together
 from dagster_kafka_flip.source.incident import lost_offsets
-from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.recorded_position import RecordedPosition
 from dagster_kafka_flip.table.written import MergedRows

@@ -32,6 +32,7 @@ from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
 from dagster_kafka_flip.table.delta_table import ForeignConflictError, still_there
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
+from dagster_kafka_flip.telemetry.metrics import measured_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -182,7 +183,10 @@ class _Run:
     def results(self) -> Iterator[WindowsResult]:
         """Writes all groups, batch by batch."""
         self.context = SplitEnumeratorContext(tolerated=self.spec.tolerated)
-        with contextlib.closing(self.spec.source.window_enumerator(self.rules, self.context)) as self._enumerator:
+        with (
+            measured_run(self.spec.metrics),
+            contextlib.closing(self.spec.source.window_enumerator(self.rules, self.context)) as self._enumerator,
+        ):
             yield from self._results()
 
     def _results(self) -> Iterator[WindowsResult]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dagster_kafka_flip.reader.read import read
 from dagster_kafka_flip.source.api import Source
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     import logging
@@ -54,6 +55,11 @@ class RunSpec(Generic[Source_co]):
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     run_id: str = ""
     read: Callable[[Source, SparkSession, SplitAssignment], DataFrame] = read
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of this stream's runs."""
+        return Metrics({"table": str(self.target), "stream": self.target.stream})
 
     def bound(self) -> RunSpec[Source_co]:
         """The spec with the reader schemas of this run, from the registries of its formats.

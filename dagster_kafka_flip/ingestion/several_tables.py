@@ -11,8 +11,10 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.ingestion.run_metrics import measure_result
 from dagster_kafka_flip.ingestion.shared_read import SharedRead
 from dagster_kafka_flip.ingestion.stream_run import StreamRun
+from dagster_kafka_flip.telemetry.metrics import RunOutcome, measured_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +74,22 @@ def ingest_tables(
     Raises:
         KafkaFlipError: Nothing can be read at all. Errors of single tables are in the result.
     """
+    with measured_runs({name: table.spec.metrics for name, table in tables.items()}) as outcomes:
+        ended = _ingested(tables, verify_after, log, starting_offsets)
+        for name, result in ended.results.items():
+            outcomes[name].outcome = "idle" if result.is_idle else "committed"
+            measure_result(tables[name].spec, result)
+        for name, error in ended.failures.items():
+            outcomes[name] = RunOutcome.of(error)
+    return ended
+
+
+def _ingested(
+    tables: Mapping[str, TableRun],
+    verify_after: timedelta,
+    log: logging.Logger | logging.LoggerAdapter[Any],
+    starting_offsets: OffsetsInitializer | None,
+) -> TablesResult:
     shared = SharedRead()
     runs = {
         name: StreamRun(

@@ -8,7 +8,7 @@ from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address
-from dagster_kafka_flip.source.log_line import facts
+from dagster_kafka_flip.telemetry.facts import log_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,5 +45,5 @@ def start_spark(spec: RunSpec[Source], context: SplitEnumeratorContext) -> Spark
     seconds = clock.lap()
     context.current_parallelism = parallelism(session)
     ui = ui_address(session)
-    spec.log.info("Spark started: %s", facts(ui=ui, parallelism=context.current_parallelism, seconds=seconds))
+    log_facts(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)
     return SparkStart(session, seconds, ui)

@@ -17,17 +17,18 @@ from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.ingestion.result import BatchResult
+from dagster_kafka_flip.ingestion.run_metrics import measure_commit
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.transform import transformed
 from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
-from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.telemetry.facts import log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -179,22 +180,22 @@ class Landing:
         if confirm is not None:
             confirm(document, committed)
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
-        self._spec.log.info(
-            "committed version %d of %s: %s",
+        log_facts(
+            self._spec.log,
+            "committed version %d of %s",
             committed.version,
             self._spec.target,
-            facts(
-                rows=committed.rows,
-                bytes_written=committed.bytes,
-                records=observed.records,
-                bytes_read=observed.bytes,
-                rejected=observed.rejected,
-                splits=len(batch.splits),
-                tasks=tasks,
-                lag=sum(batch.lag_after.values()),
-                seconds=seconds,
-            ),
+            rows=committed.rows,
+            bytes_written=committed.bytes,
+            records=observed.records,
+            bytes_read=observed.bytes,
+            rejected=observed.rejected,
+            splits=len(batch.splits),
+            tasks=tasks,
+            lag=sum(batch.lag_after.values()),
+            seconds=seconds,
         )
+        measure_commit(self._spec, committed, observed)
         tell_unknown(self._spec.log, observed)
         routed = document.routed(committed.version)
         if self._letters is not None and routed is not None:

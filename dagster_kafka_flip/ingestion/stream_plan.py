@@ -10,7 +10,7 @@ from dagster_kafka_flip.ingestion.dead_letter_debts import check_nothing_owed
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets, with_fitting_advice
 from dagster_kafka_flip.ingestion.new_stream import check_nothing_is_skipped
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log_line import facts
+from dagster_kafka_flip.telemetry.facts import log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -235,12 +235,15 @@ class StreamPlanner:
                 "is kept",
                 ", ".join(map(str, plan.removed)),
             )
-        log.info(
-            "planned %d split%s of %s: %s",
+        log_facts(
+            log,
+            "planned %d split%s of %s",
             len(plan.splits),
             "" if len(plan.splits) == 1 else "s",
             planned.source,
-            facts(offsets=plan.offset_span, lag=sum(plan.lag_before.values()), topic_partitions=len(plan.end_offsets)),
+            offsets=plan.offset_span,
+            lag=sum(plan.lag_before.values()),
+            topic_partitions=len(plan.end_offsets),
         )
         return planned
 

@@ -10,8 +10,10 @@ from dagster_kafka_flip.ingestion.incidents import Incidents
 from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
 from dagster_kafka_flip.ingestion.open_stream import OpenStream
 from dagster_kafka_flip.ingestion.result import IngestResult
+from dagster_kafka_flip.ingestion.run_metrics import measure_result
 from dagster_kafka_flip.ingestion.run_source import RunSource
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.telemetry.metrics import measured_run
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -41,7 +43,11 @@ def run_stream(
         reported: The table's version up to which commits were reported; None if not tracked.
     """
     run = StreamRun(spec, known, starting_offsets, reported)
-    return run.idle(verify_after) or run.execute()
+    with measured_run(spec.metrics) as measured:
+        result = run.idle(verify_after) or run.execute()
+        measured.outcome = "idle" if result.is_idle else "committed"
+        measure_result(spec, result)
+    return result
 
 
 class StreamRun:

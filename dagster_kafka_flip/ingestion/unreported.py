@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.ingestion.result import Unreported
-from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.source.totals import total
 from dagster_kafka_flip.table.history import documented
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from dagster_kafka_flip.ingestion.observation import (
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
+from dagster_kafka_flip.ingestion.run_metrics import measure_commit, measure_incidents
 from dagster_kafka_flip.ingestion.stopwatch import Clock
 from dagster_kafka_flip.ingestion.transform import transformed
 from dagster_kafka_flip.ingestion.window_result import WindowsResult, WindowsSeen
@@ -39,7 +40,6 @@ from dagster_kafka_flip.reader.window_filter import CARRIED, WINDOW, WindowFilte
 from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import found, tolerate
-from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.interruptible import write_tag
@@ -55,6 +55,7 @@ from dagster_kafka_flip.table.windowed_table import (
     windows_predicate,
 )
 from dagster_kafka_flip.table.windows_document import WindowsDocument
+from dagster_kafka_flip.telemetry.facts import log_facts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -151,13 +152,16 @@ class WindowLanding:
         for incident in plan.incidents:
             self._spec.log.warning("tolerated %s: %s", incident.error, incident.message)
         tasks = len(self._enumerator.assign(plan).task_plan.tasks)
-        self._spec.log.info(
-            "planned %d window%s from %s to %s: %s",
+        log_facts(
+            self._spec.log,
+            "planned %d window%s from %s to %s",
             len(plan.windows),
             "" if len(plan.windows) == 1 else "s",
             plan.windows[0].window.start,
             plan.windows[-1].window.stop,
-            facts(splits=len(plan.splits), offsets=plan.offset_span, seconds=plan_seconds),
+            splits=len(plan.splits),
+            offsets=plan.offset_span,
+            seconds=plan_seconds,
         )
         # Before the commit: if Spark dies after it, the result must not suffer.
         spark_ui = ui_address(self._session)
@@ -176,18 +180,17 @@ class WindowLanding:
         )
         seconds = clock.lap()
         self._confirm(batch)
-        self._spec.log.info(
-            "committed %s of %s: %s",
+        log_facts(
+            self._spec.log,
+            "committed %s of %s",
             "nothing" if batch.done is None else f"version {batch.done.version}",
             self._target,
-            facts(
-                windows=len(plan.windows),
-                rows=0 if batch.done is None else batch.done.rows,
-                bytes_written=0 if batch.done is None else batch.done.bytes,
-                splits=len(plan.splits),
-                tasks=tasks,
-                seconds=seconds,
-            ),
+            windows=len(plan.windows),
+            rows=0 if batch.done is None else batch.done.rows,
+            bytes_written=0 if batch.done is None else batch.done.bytes,
+            splits=len(plan.splits),
+            tasks=tasks,
+            seconds=seconds,
         )
         return self._result(batch, plan_seconds, seconds, spark_ui)
 
@@ -347,6 +350,9 @@ class WindowLanding:
             observed = Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
             seen = None
         tell_unknown(self._spec.log, observed)
+        if done is not None:
+            measure_commit(self._spec, done, observed)
+        measure_incidents(self._spec, batch.plan.incidents)
         rows = rows_by_topic = None
         scope = batch.scoped.scope
         if scope is not None:

@@ -21,8 +21,9 @@ from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.log_line import facts
 from dagster_kafka_flip.table.retries import retries
+from dagster_kafka_flip.telemetry.facts import log_facts
+from dagster_kafka_flip.telemetry.metrics import Metrics, measured_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,7 +75,15 @@ def publish(
         raise ConfigurationError(msg)
     sink.check_content(source.content)
     with contextlib.closing(KafkaCluster(connection)) as cluster:
-        return _Run(source, sink, connection, cluster, limits or Limits(), logger or _logger).run(spark, known or {})
+        run = _Run(source, sink, connection, cluster, limits or Limits(), logger or _logger)
+        metrics = Metrics({"table": str(source), "topic": sink.topic, "sink": sink.transactional_id_prefix})
+        with measured_run(metrics) as measured:
+            result = run.run(spark, known or {})
+            measured.outcome = "committed" if result.batches else "idle"
+            metrics.record("published_records", result.records)
+            metrics.record("published_bytes", result.bytes)
+            metrics.record("lag_versions", result.lag_versions)
+        return result
 
 
 class _Run:
@@ -127,19 +136,18 @@ class _Run:
             with attempt:
                 publication.run(last, self._cluster, tag)
         result = publication.result(last, spark_seconds, time.monotonic() - self._begun)
-        self._log.info(
-            "published: %s",
-            facts(
-                table=str(source),
-                topic=sink.topic,
-                first_version=result.first_version,
-                last_version=result.last_version,
-                lag_versions=result.lag_versions,
-                records=result.records,
-                bytes=result.bytes,
-                batches=result.batches,
-                seconds=result.seconds,
-            ),
+        log_facts(
+            self._log,
+            "published",
+            table=str(source),
+            topic=sink.topic,
+            first_version=result.first_version,
+            last_version=result.last_version,
+            lag_versions=result.lag_versions,
+            records=result.records,
+            bytes=result.bytes,
+            batches=result.batches,
+            seconds=result.seconds,
         )
         return result
 

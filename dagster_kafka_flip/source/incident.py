@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.source.log_line import total
+from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import RecordsFromFutureError, WindowBeyondRetentionError
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.log_line import also_affects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagster_kafka_flip.source.incident import Tolerance
     from dagster_kafka_flip.source.split import TopicPartition
@@ -108,3 +107,13 @@ def refuse_lost(affected: Mapping[TopicPartition, Sequence[Window]], logs: Windo
         "records, tolerate WindowBeyondRetentionError"
     )
     tolerance.meet(WindowBeyondRetentionError(msg), "The run wrote the remaining records.")
+
+
+def also_affects(met: Collection[object], what: str) -> str:
+    """Returns how many others a message is about that names the first; nothing if there are none.
+
+    Args:
+        met: All of them.
+        what: What they are, in the plural.
+    """
+    return f" (also affects {len(met) - 1} more {what})" if len(met) > 1 else ""

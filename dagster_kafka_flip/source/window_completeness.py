@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import WindowNotCompleteError
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.log_line import also_affects
+from dagster_kafka_flip.source.window_checks import also_affects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

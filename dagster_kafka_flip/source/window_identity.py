@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import ClusterChangedError, EndBeforePositionError, TopicRecreatedError
 from dagster_kafka_flip.source.identity import check_cluster, is_same_log, recreated_topics
 from dagster_kafka_flip.source.incident import found
-from dagster_kafka_flip.source.log_line import also_affects
+from dagster_kafka_flip.source.window_checks import also_affects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,1 @@
+"""What runs tell monitoring: facts in log lines, and OpenTelemetry metrics."""

@@ -1,0 +1,36 @@
+"""Logs a message with facts: as `name=value` in the line, and as fields of the log record for JSON formatters."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import logging
+
+# The attribute of a log record. JSON formatters, Dagster's among them, show each attribute that `extra` has set.
+FIELD = "kafka_flip"
+
+
+def log_facts(
+    log: logging.Logger | logging.LoggerAdapter[Any], message: str, *args: object, **facts: str | float | None
+) -> None:
+    """Logs a message at level INFO, followed by `name=value` pairs.
+
+    Args:
+        log: The logger.
+        message: The message, with `%s` and the like for `args`.
+        *args: Values in the message.
+        **facts: Numbers and strings; those that are None are left out. The line shows floats with two decimals, and
+            strings with spaces or quotes as in JSON. The record's attribute `kafka_flip` has them as they are.
+    """
+    known = {name: value for name, value in facts.items() if value is not None}
+    shown = " ".join(f"{name}={_text(value)}" for name, value in known.items())
+    log.info(message + ": %s", *args, shown, extra={FIELD: known})  # noqa: G003 - the message is a constant
+
+
+def _text(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if not text or any(one in text for one in ' "=\n') else text
