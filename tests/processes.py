@@ -12,6 +12,9 @@ from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
+
+    from typing_extensions import Self
 
 # Each commit to a local table starts a dozen small programs, such as chmod.
 _JVM_OPTIONS = "-XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
@@ -56,6 +59,31 @@ class Process:
 
     def is_alive(self) -> bool:
         return any((each.pid, each.command) == (self.pid, self.command) for each in all_processes())
+
+
+class Servers:
+    """Processes of a test that can be killed and started again, until the end of the block."""
+
+    def heal(self) -> None:
+        """Starts those that are not running, and waits for them."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """SIGKILL for all."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self.heal()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
 
 
 def descendants(pid: int) -> list[Process]:

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.sink.progress import check_lanes, check_table, check_topic
+from dagster_kafka_flip.sink.progress import check_sink, check_table
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -68,9 +68,8 @@ def outlook(
         topic = ProgressTopic(cluster, sink)
         there = cluster.describe_topics([topic.name, sink.topic], skip_missing=True)
         found = topic.read(is_owner=False) if topic.name in there else {}
-    check_lanes(found, sink.transactional_id_prefix, sink.lanes)
     topic_id = there[sink.topic].topic_id if sink.topic in there else None
-    check_topic(found, sink.transactional_id_prefix, sink.topic, topic_id)
+    check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
     local = local_version(source)
     if local is None:
         versions = TableVersions(spark(), source)

@@ -124,16 +124,19 @@ class Progress:
             raise SinkProgressError(msg) from error
 
 
-def check_lanes(found: Mapping[int, Progress], prefix: str, lanes: int) -> None:
-    """Checks that a sink still has the number of lanes that it had.
+def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: str, topic_id: str | None) -> None:
+    """Checks that a sink still has the lanes that it had, and publishes to the topic that it published to.
 
     Args:
         found: Progress by lane.
         prefix: The transactional id prefix.
         lanes: The sink's number of lanes.
+        topic: The sink's topic.
+        topic_id: Its id; None if unknown.
 
     Raises:
-        SinkProgressError: It had another number.
+        SinkProgressError: It had another number of lanes, or published to another topic, or to an earlier one of this
+            name.
     """
     for progress in found.values():
         if progress.lanes != lanes:
@@ -144,21 +147,6 @@ def check_lanes(found: Mapping[int, Progress], prefix: str, lanes: int) -> None:
                 "DeltaSource starts where this sink ends"
             )
             raise SinkProgressError(msg)
-
-
-def check_topic(found: Mapping[int, Progress], prefix: str, topic: str, topic_id: str | None) -> None:
-    """Checks that a sink still publishes to the topic that it published to.
-
-    Args:
-        found: Progress by lane.
-        prefix: The transactional id prefix.
-        topic: The sink's topic.
-        topic_id: Its id; None if unknown.
-
-    Raises:
-        SinkProgressError: It published to another topic, or to an earlier one of this name.
-    """
-    for progress in found.values():
         if progress.topic != topic:
             msg = (
                 f"the sink {prefix} has published {progress.table} up to version {progress.version} to the topic "

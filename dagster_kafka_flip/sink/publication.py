@@ -12,10 +12,9 @@ from dagster_kafka_flip.sink.progress import (
     Progress,
     are_even,
     check_known,
-    check_lanes,
     check_settings,
+    check_sink,
     check_table,
-    check_topic,
 )
 from dagster_kafka_flip.sink.read_failures import reading
 from dagster_kafka_flip.sink.record_places import RecordPlaces
@@ -149,8 +148,7 @@ class Publication:
         """The progress of all lanes, which only this run can change now; lanes without one get it."""
         sink, versions = self._sink, self._versions
         found = self._topic.read(is_owner=sink.delivery_guarantee == "exactly_once")
-        check_lanes(found, sink.transactional_id_prefix, sink.lanes)
-        check_topic(found, sink.transactional_id_prefix, sink.topic, self._topic_id)
+        check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, self._topic_id)
         # Only now: what a run has just committed may not be visible to one that does not own the lanes.
         check_known(found, sink.transactional_id_prefix, self._topic.name, self._known)
         check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)

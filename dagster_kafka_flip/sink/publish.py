@@ -13,7 +13,7 @@ from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.progress import are_even, check_lanes, check_table, check_topic, is_behind
+from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, is_behind
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.result import PublishResult
@@ -115,8 +115,7 @@ class _Run:
         # Not yet the owner, so this may be outdated. It only tells that there is nothing to do: progress never goes
         # back.
         found = self._topic.read(is_owner=False)
-        check_lanes(found, sink.transactional_id_prefix, sink.lanes)
-        check_topic(found, sink.transactional_id_prefix, sink.topic, topic_id)
+        check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
         idle = None if is_behind(found, known) else self._idle(found)
         if idle is not None:
             return idle

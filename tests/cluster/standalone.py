@@ -11,17 +11,11 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
 
-from tests.processes import QUICK_JVM_OPTIONS, Process, descendants, wait_until
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
+from tests.processes import QUICK_JVM_OPTIONS, Process, Servers, descendants, wait_until
 
 _HOST = "127.0.0.1"
 _HOME = Path(pyspark.__file__).parent
@@ -90,7 +84,7 @@ class _Daemon:
         self.process.wait()
 
 
-class StandaloneCluster:
+class StandaloneCluster(Servers):
     """A master with workers, until the end of the block.
 
     Args:
@@ -106,19 +100,6 @@ class StandaloneCluster:
         folder.mkdir(parents=True, exist_ok=True)
         ports = ("--host", _HOST, "--port", "0", "--webui-port", "0")
         self._master = _Daemon(folder, "master", "org.apache.spark.deploy.master.Master", *ports)
-
-    def __enter__(self) -> Self:
-        try:
-            self.heal()
-        except BaseException:
-            self._end()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end()
 
     @property
     def url(self) -> str:
@@ -159,6 +140,7 @@ class StandaloneCluster:
         """The names of all jars that executors were sent, and keep in their working folders."""
         return {path.name for path in self._folder.glob("worker-*/work/*/*/*.jar")}
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """SIGKILL for all."""
         for daemon in (*self._workers, self._master):
             daemon.kill()

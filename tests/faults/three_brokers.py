@@ -21,13 +21,10 @@ from dagster_kafka_flip.broker.local_broker import KAFKA_JARS
 from dagster_kafka_flip.runtime.jars import retrieve
 from dagster_kafka_flip.runtime.java import find_java
 from tests.kafka_topic import QUIET
-from tests.processes import wait_until
+from tests.processes import Servers, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
-
-    from typing_extensions import Self
 
 _HOST = "127.0.0.1"
 _CLUSTER_ID = "KAdwYXHvSKuE15ZEhrUCLg"
@@ -57,7 +54,7 @@ _SETTINGS = {
 }
 
 
-class ThreeBrokers:
+class ThreeBrokers(Servers):
     """The brokers 1, 2 and 3 of a cluster, until the end of the block.
 
     Args:
@@ -79,19 +76,6 @@ class ThreeBrokers:
         # Finds the brokers that are left, after it has lost the one that it took for the controller.
         refresh = {"topic.metadata.refresh.interval.ms": 1000}
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, **refresh, **QUIET})
-
-    def __enter__(self) -> Self:
-        try:
-            self.heal()
-        except BaseException:
-            self._end()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end()
 
     def heal(self) -> None:
         """Starts the brokers that are not running."""
@@ -202,7 +186,8 @@ class ThreeBrokers:
                 env=dict(os.environ),
             )
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """SIGKILL for all."""
         for number in tuple(self._running):
             self.kill(number)
 

@@ -15,10 +15,9 @@ from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
     check_known,
-    check_lanes,
     check_settings,
+    check_sink,
     check_table,
-    check_topic,
 )
 from dagster_kafka_flip.sink.segments import Segment, plan_segments
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
@@ -46,13 +45,13 @@ def test_progress_of_a_later_package_is_refused():
 
 def test_progress_of_another_sink_table_or_order_is_refused():
     with pytest.raises(SinkProgressError, match="Set lanes=2"):
-        check_lanes({0: at(5, lanes=2)}, "s", 3)
+        check_sink({0: at(5, lanes=2)}, "s", 3, "other", "v")
     for topic_id in ("u", None):
-        check_topic({0: at(5)}, "s", "o", topic_id)
+        check_sink({0: at(5)}, "s", 1, "o", topic_id)
     with pytest.raises(SinkProgressError, match=r"created again.* the id u\..*start=6"):
-        check_topic({0: at(5)}, "s", "o", "v")
+        check_sink({0: at(5)}, "s", 1, "o", "v")
     with pytest.raises(SinkProgressError, match=r"up to version 5 to the topic o, but .* p now.*starts at 6"):
-        check_topic({0: at(5)}, "s", "p", "u")
+        check_sink({0: at(5)}, "s", 1, "p", "u")
     with pytest.raises(SinkProgressError, match="up to version 5"):
         check_table({0: at(5)}, "s", "u", "another")
     with pytest.raises(SinkProgressError, match=r"version 6 in part \(lane 0: 2 rows\)"):
