@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dagster_kafka_flip.assets.asset_options import AssetOptions
     from dagster_kafka_flip.assets.asset_per_topic import build_kafka_delta_assets, matching_topics
-    from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset
+    from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
     from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
     from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
     from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
@@ -125,6 +125,7 @@ _HOMES = {
     "build_kafka_delta_multi_asset": "assets.multi_asset",
     "build_session": "runtime.session",
     "decode_dead_letters": "ingestion.dead_letters",
+    "delta_kafka_asset": "assets.delta_kafka_asset",
     "ingest": "ingestion.ingest",
     "kafka_delta_asset": "assets.kafka_delta_asset",
     "kafka_delta_checks": "checks.kafka_delta_checks",
@@ -199,6 +200,7 @@ __all__ = [
     "build_kafka_delta_multi_asset",
     "build_session",
     "decode_dead_letters",
+    "delta_kafka_asset",
     "ingest",
     "kafka_delta_asset",
     "kafka_delta_checks",

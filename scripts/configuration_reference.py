@@ -59,6 +59,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "kafka_topic_asset",
         "kafka_delta_checks",
         "kafka_delta_maintenance",
+        "delta_kafka_asset",
         "build_delta_kafka_asset",
     ),
     "Components": ("KafkaDeltaComponent", "KafkaResourcesComponent"),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
@@ -18,6 +16,7 @@ from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_checks import Findings, check_names, check_results, failed_checks
 from dagster_kafka_flip.assets.run_config import IngestRunConfig, WindowsRunConfig
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
+from dagster_kafka_flip.assets.transform_arguments import RECORDS, bound, resources_of
 from dagster_kafka_flip.assets.window_metadata import (
     fields,
     incidents,
@@ -284,8 +283,7 @@ class Ingestion:
     @property
     def transform_resources(self) -> tuple[str, ...]:
         """Resource keys that the transform needs."""
-        names = () if self.transform is None else _parameters(self.transform)
-        return tuple(name for name in names if name not in {"context", "records"})
+        return () if self.transform is None else resources_of(self.transform, RECORDS)
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
         """Binds context and resources to the transform.
@@ -293,13 +291,7 @@ class Ingestion:
         Args:
             context: Context with the transform's resources.
         """
-        transform = self.transform
-        if transform is None:
-            return None
-        arguments: dict[str, Any] = {name: getattr(context.resources, name) for name in self.transform_resources}
-        if "context" in _parameters(transform):
-            arguments["context"] = context
-        return lambda records: transform(records=records, **arguments)
+        return None if self.transform is None else bound(self.transform, RECORDS, context)
 
     def with_partitions(self, partitions: AssetPartitions) -> Ingestion:
         """Returns the ingestion with partitions; a new table gets a matching layout.
@@ -329,36 +321,6 @@ class Ingestion:
                 names.append(self.decoder.columns.name("topic"))
             target = target.model_copy(update={"partition_by": tuple(names)})
         return replace(self, target=target, partitions=partitions)
-
-
-def check_transform(transform: Callable[..., DataFrame]) -> None:
-    """Checks that a function accepts the records.
-
-    Raises:
-        ConfigurationError: The function has no `records` argument, or is async or a generator.
-    """
-    if not callable(transform):
-        expect("transform", transform, FunctionType, "a function of `records`")
-    names = _parameters(transform)
-    name = getattr(transform, "__name__", "the transform")
-    if inspect.iscoroutinefunction(transform) or inspect.isgeneratorfunction(transform):
-        kind, word = ("async", "async") if inspect.iscoroutinefunction(transform) else ("a generator", "yield")
-        msg = f"{name}() is {kind}, but must return a Spark DataFrame; remove {word} and use return"
-        raise ConfigurationError(msg)
-    if "records" not in names:
-        msg = (
-            f"{name}() must take an argument `records`, the DataFrame of the run's records; its arguments are "
-            f"{', '.join(names) or 'none'}"
-        )
-        raise ConfigurationError(msg)
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except ValueError:
-        # A built-in type, such as int.
-        return ()
 
 
 def _tell(context: AssetExecutionContext, group: WindowGroup, result: WindowsResult, *, at_once: bool) -> None:

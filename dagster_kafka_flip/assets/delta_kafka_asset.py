@@ -1,11 +1,12 @@
-"""A Dagster asset that publishes a Delta table to a Kafka topic: the table upstream, the topic downstream."""
+"""Dagster assets that publish Delta tables to Kafka topics: a decorator and a factory function."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -31,17 +32,19 @@ from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import op_name, topic_asset_key
+from dagster_kafka_flip.assets.transform_arguments import ROWS, bound, check_transform, resources_of
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings.arguments import check_options, expect
+from dagster_kafka_flip.settings.arguments import check_arguments, check_options, expect, with_options_of
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.source.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dagster import AssetExecutionContext, DagsterInstance
+    from pyspark.sql import DataFrame
     from typing_extensions import Unpack
 
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
@@ -72,6 +75,7 @@ class Publishing:
         cluster: Name in the KafkaResource's `clusters`; None for its own fields.
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
+        transform: From the rows to publish to those that are published; None for all as they are.
     """
 
     key: AssetKey
@@ -81,6 +85,20 @@ class Publishing:
     cluster: str | None
     kafka: str
     spark: str
+    transform: Callable[..., DataFrame] | None = None
+
+    @property
+    def resource_keys(self) -> set[str]:
+        """The keys of all resources that a run needs."""
+        return {self.kafka, self.spark, *(() if self.transform is None else resources_of(self.transform, ROWS))}
+
+    def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
+        """Binds context and resources to the transform.
+
+        Args:
+            context: Context with the transform's resources.
+        """
+        return None if self.transform is None else bound(self.transform, ROWS, context)
 
 
 # By op: Dagster's copies of a definition share it.
@@ -88,7 +106,7 @@ _PUBLISHINGS: WeakKeyDictionary[OpDefinition, Publishing] = WeakKeyDictionary()
 
 
 @check_options(PublishOptions.__annotations__, inside={"source": DeltaSource, "sink": KafkaSink, "limits": Limits})
-def build_delta_kafka_asset(
+def delta_kafka_asset(
     *,
     source: DeltaSource,
     sink: KafkaSink,
@@ -98,8 +116,13 @@ def build_delta_kafka_asset(
     kafka: str = "kafka",
     spark: str = "spark",
     **asset_options: Unpack[PublishOptions],
-) -> AssetsDefinition:
-    """Creates an asset that publishes the changes of a Delta table to a topic, exactly once.
+) -> Callable[[Callable[..., DataFrame]], AssetsDefinition]:
+    """Creates an asset from a transform: publishes the transformed changes of a Delta table to a topic, exactly once.
+
+    The function takes `rows`, a lazy Spark DataFrame of the rows to publish, and returns the rows that are published.
+    It may choose, derive and drop columns, leave out rows, and make several of one; each from one row alone, and the
+    same ones each time. It keeps the columns `_change_type` and `_commit_version`. It may also take `context`, and any
+    resource by its key, as in Dagster's `@asset`.
 
     The asset is the topic: its key is that of `topic_asset_key(sink.topic, cluster)`, which an asset that reads the
     topic has upstream. So it takes the place of `kafka_topic_asset` for this topic.
@@ -121,8 +144,12 @@ def build_delta_kafka_asset(
             Default of `pool`: `kafka-sink:` and the `transactional_id_prefix`, because of two runs at a time the later
             one fences the other.
 
+    Returns:
+        A decorator that returns an AssetsDefinition.
+
     Raises:
-        ConfigurationError: The options contradict each other, or `upstream` does not have the source's table.
+        ConfigurationError: The options contradict each other, `upstream` does not have the source's table, or the
+            function does not take `rows`.
     """
     expect("source", source, DeltaSource, 'DeltaSource(table="lake/orders")')
     expect("sink", sink, KafkaSink, 'KafkaSink(topic="orders", transactional_id_prefix="orders")')
@@ -137,40 +164,73 @@ def build_delta_kafka_asset(
     given: dict[str, Any] = {name: value for name, value in asset_options.items() if value is not None}
     of_op = {name: given.pop(name, None) for name in ("op_tags", "retry_policy", "pool")}
     of_op["pool"] = of_op["pool"] or f"kafka-sink:{sink.transactional_id_prefix}"
-    given["description"] = given.get("description") or f"The Kafka topic {sink.topic}, published from {source}."
     given["metadata"] = {
         COLUMN_SCHEMA: record_schema(),
         "delta/published_table": str(source),
         _SINK: sink.transactional_id_prefix,
         **given.get("metadata", {}),
     }
+    given["deps"] = _upstream(upstream, source)
+
+    def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
+        check_transform(transform, ROWS)
+        made = publishing if transform is _as_it_is else replace(publishing, transform=transform)
+        described = given.get("description") or inspect.getdoc(transform)
+        with dagsters_errors(key.to_user_string()):
+            return _asset(made, {**given, "description": described}, of_op)
+
+    return decorate
+
+
+@with_options_of(delta_kafka_asset)
+@check_arguments
+def build_delta_kafka_asset(*, source: DeltaSource, sink: KafkaSink, **options: Any) -> AssetsDefinition:
+    """Creates an asset that publishes the changes of a Delta table to a topic as they are, without a function.
+
+    Args:
+        source: The table, and what to publish of it.
+        sink: The topic, the guarantee, and how a row becomes a record.
+        **options: All other options of `delta_kafka_asset`.
+
+    Raises:
+        ConfigurationError: The options contradict each other, or `upstream` does not have the source's table.
+    """
+    expect("sink", sink, KafkaSink, 'KafkaSink(topic="orders", transactional_id_prefix="orders")')
+    options["description"] = options.get("description") or f"The Kafka topic {sink.topic}, published from {source}."
+    return delta_kafka_asset(source=source, sink=sink, **options)(_as_it_is)
+
+
+def _as_it_is(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def _asset(publishing: Publishing, options: Mapping[str, Any], of_op: Mapping[str, Any]) -> AssetsDefinition:
     config: Any = PublishRunConfig.to_fields_dict()
-    with dagsters_errors(key.to_user_string()):
-        spec = AssetSpec(
-            key=key,
-            deps=_upstream(upstream, source),
-            kinds={"kafka", "spark"},
-            **given,
-        )
-        make_asset: Any = multi_asset(
-            name=op_name("publish", [key]),
-            specs=[spec],
-            required_resource_keys={kafka, spark},
-            config_schema=config,
-            **of_op,
-        )
+    make_asset: Any = multi_asset(
+        name=op_name("publish", [publishing.key]),
+        specs=[AssetSpec(key=publishing.key, kinds={"kafka", "spark"}, **options)],
+        required_resource_keys=publishing.resource_keys,
+        config_schema=config,
+        **of_op,
+    )
 
     # Without annotations: Dagster inspects them, and in this module they are only strings.
     def published(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         yield from short_traces(_run(context, publishing))
 
+    if inspect.isfunction(written := inspect.unwrap(publishing.transform or published)):
+        # Code references and stack traces use the op function's location: the user's function.
+        place = written.__code__
+        published.__code__ = published.__code__.replace(
+            co_filename=place.co_filename, co_firstlineno=place.co_firstlineno
+        )
     made: AssetsDefinition = make_asset(published)
     _PUBLISHINGS[made.op] = publishing
     return made
 
 
 def publishing_of(assets_def: AssetsDefinition) -> Publishing | None:
-    """What a definition's asset publishes; None if it is not of `build_delta_kafka_asset`.
+    """What a definition's asset publishes; None if it is not of `delta_kafka_asset`.
 
     Args:
         assets_def: The definition.
@@ -230,6 +290,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         connection=kafka_of(context, publishing.kafka, publishing.cluster),
         limits=config.limited(publishing.limits),
         known=_known(context.instance, publishing.key, prefix),
+        transform=publishing.bound_transform(context),
         logger=context.log,
     )
     metadata = _metadata(result)

@@ -15,7 +15,7 @@ from dagster import (
     asset,
 )
 
-from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle, check_transform
+from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
 from dagster_kafka_flip.assets.asset_options import AssetOptions, check_asset_options, dagsters_errors
 from dagster_kafka_flip.assets.metadata import table_metadata
 from dagster_kafka_flip.assets.partitions import AssetPartitions
@@ -23,6 +23,7 @@ from dagster_kafka_flip.assets.registry import check_alone, register
 from dagster_kafka_flip.assets.run_checks import check_specs
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
+from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters, dead_letters_of

@@ -11,7 +11,6 @@ from dagster import AssetsDefinition, AssetSpec, multi_asset
 from dagster_kafka_flip.assets.asset_ingestion import (
     Ingestion,
     OnIdle,
-    check_transform,
 )
 from dagster_kafka_flip.assets.asset_options import OpOptions, check_asset_options, dagsters_errors
 from dagster_kafka_flip.assets.kafka_delta_table import KafkaDeltaTable
@@ -22,6 +21,7 @@ from dagster_kafka_flip.assets.run_checks import check_specs
 from dagster_kafka_flip.assets.run_config import IngestRunConfig
 from dagster_kafka_flip.assets.short_traces import short_traces
 from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
+from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import dead_letters_of

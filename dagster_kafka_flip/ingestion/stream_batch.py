@@ -19,7 +19,6 @@ from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.ingestion.result import BatchResult
 from dagster_kafka_flip.ingestion.run_metrics import measure_commit
 from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.ingestion.transform import transformed
 from dagster_kafka_flip.reader.read import no_records
 from dagster_kafka_flip.reader.set_aside import around_unreadable
 from dagster_kafka_flip.source.identity import is_same_log
@@ -28,6 +27,7 @@ from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.spark_error import telling_line
+from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.telemetry.facts import log_facts
 
 if TYPE_CHECKING:

@@ -32,7 +32,6 @@ from dagster_kafka_flip.ingestion.read_watch import read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
 from dagster_kafka_flip.ingestion.run_metrics import measure_commit, measure_incidents
 from dagster_kafka_flip.ingestion.stopwatch import Clock
-from dagster_kafka_flip.ingestion.transform import transformed
 from dagster_kafka_flip.ingestion.window_result import WindowsResult, WindowsSeen
 from dagster_kafka_flip.reader.read import no_records, read
 from dagster_kafka_flip.reader.set_aside import around_unreadable
@@ -47,6 +46,7 @@ from dagster_kafka_flip.table.landed_logs import TOPIC_PROPERTY, LandedLogs, Sco
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import telling_line
 from dagster_kafka_flip.table.sql import literal, quoted
+from dagster_kafka_flip.table.transform import transformed
 from dagster_kafka_flip.table.windowed_table import (
     Replacement,
     kept_predicate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,21 @@ class _Place:
     Attributes:
         progress: What is published of the lane, apart from the version that is read.
         seen: The lane's rows of the version that is read.
+        digest: A checksum of their keys and values.
+        before: The checksum without the last of them.
     """
 
     progress: Progress
     seen: int = 0
+    digest: int = 0
+    before: int = 0
+
+    def see(self, row: TableRow) -> None:
+        """Counts the next row of the version that is read."""
+        self.seen += 1
+        self.before = self.digest
+        for part in (row.key, row.value):
+            self.digest = zlib.crc32(b"" if part is None else part, self.digest)
 
 
 class Batches:
@@ -53,6 +65,9 @@ class Batches:
 
         Returns:
             The rows that are to be published now: none, the held one, this one, or both.
+
+        Raises:
+            SinkProgressError: Other rows of the version were published than those that came now.
         """
         held, self._held = self._held, None
         is_followed = held is not None and row.key is not None and held.key == row.key
@@ -60,9 +75,11 @@ class Batches:
         if held is not None and not (is_followed and (row.rank in _VALUES or row.value is None)):
             yield held
         place = self._places[row.lane]
-        place.seen += 1
+        place.see(row)
         progress = place.progress
         if progress.version >= row.version or place.seen <= progress.rows:
+            if place.seen == progress.rows and progress.version < row.version and place.digest != progress.digest:
+                raise SinkProgressError(_other_rows(progress))
             return
         if self._folds and row.rank not in _VALUES:
             self._held = row
@@ -95,8 +112,8 @@ class Batches:
                         "more was published. Publish the table under another transactional_id_prefix"
                     )
                     raise SinkProgressError(msg)
-                place.progress = replace(progress, version=version - 1, rows=0)
-            place.seen = 0
+                place.progress = replace(progress, version=version - 1, rows=0, digest=0)
+            place.seen = place.digest = place.before = 0
         self.version = version
 
     def progress(self, columns: tuple[str, ...], settings: str) -> list[Progress]:
@@ -113,7 +130,19 @@ class Batches:
         if self.version != progress.version + 1:
             return progress
         is_held = self._held is not None and self._held.lane == progress.lane
-        return replace(progress, rows=max(progress.rows, place.seen - is_held))
+        rows = place.seen - is_held
+        if rows <= progress.rows:
+            return progress
+        return replace(progress, rows=rows, digest=place.before if is_held else place.digest)
+
+
+def _other_rows(progress: Progress) -> str:
+    return (
+        f"lane {progress.lane}: {progress.rows} rows of version {progress.version + 1} of {progress.table} were "
+        "published, but their keys and values are others now, so which rows are left is not known: the transform has "
+        "changed, or does not make the same rows each time. Nothing more was published. Set the transform back for "
+        "one run, which publishes the version to its end; else publish the table under another transactional_id_prefix"
+    )
 
 
 _VALUES = (UPDATED, INSERT)

@@ -47,6 +47,7 @@ class Progress:
         origin: Where the sink started.
         version: All of the lane's rows up to this table version are published.
         rows: Number of rows published of the next version, in the sink's order.
+        digest: A checksum of their keys and values: another run must find the same rows.
         columns: The table's columns that the last rows were serialized with.
         settings: The sink's settings that decide lane and order of a row.
     """
@@ -62,6 +63,7 @@ class Progress:
     rows: int
     columns: tuple[str, ...]
     settings: str
+    digest: int = 0
 
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""
@@ -77,6 +79,7 @@ class Progress:
                 "origin": {"version": self.origin.version, "snapshot": self.origin.snapshot},
                 "version": self.version,
                 "rows": self.rows,
+                "digest": self.digest,
                 "columns": self.columns,
                 "settings": self.settings,
             },
@@ -115,6 +118,7 @@ class Progress:
                 rows=int(document["rows"]),
                 columns=tuple(document["columns"]),
                 settings=str(document["settings"]),
+                digest=int(document["digest"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             msg = (

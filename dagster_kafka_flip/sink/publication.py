@@ -25,9 +25,9 @@ from dagster_kafka_flip.sink.table_rows import SegmentRows, TableRow, settings_t
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
@@ -55,6 +55,7 @@ class Publication:
         versions: The table's versions, as the run planned with.
         limits: Limits of batches and of the run.
         log: The log.
+        transform: From the changes of versions to those to publish. Default: all as they are.
     """
 
     def __init__(
@@ -69,10 +70,12 @@ class Publication:
         versions: TableVersions,
         limits: Limits,
         log: logging.Logger | logging.LoggerAdapter[Any],
+        transform: Callable[[DataFrame, Segment], DataFrame] | None = None,
     ) -> None:
         self._spark, self._source, self._sink, self._connection = spark, source, sink, connection
         self._topic_id, self._known = topic_id, known
         self._topic, self._versions, self._limits, self._log = topic, versions, limits, log
+        self._transform = transform
         self._settings = settings_text(source, sink)
         self._folds = source.content == "changes" and sink.deletes == "tombstone"
         # Half of the time is left for the commit.
@@ -201,7 +204,7 @@ class Publication:
     def _publish(self, segment: Segment, places: RecordPlaces, tag: str) -> bool:
         """Publishes a segment; whether the run goes on."""
         with reading(self._versions, segment):
-            read = SegmentRows(self._spark, self._source, self._sink, segment)
+            read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
             batches = Batches(self._committed, folds=self._folds)
             step = _Step(batches, read.columns, places)
             with RowStream(self._spark, read.rows, tag) as stream:

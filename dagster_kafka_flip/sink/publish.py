@@ -17,6 +17,7 @@ from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, 
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.result import PublishResult
+from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -28,7 +29,7 @@ from dagster_kafka_flip.telemetry.metrics import Metrics, measured_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.sink.progress import Progress
 
@@ -44,6 +45,7 @@ def publish(
     connection: KafkaConnection,
     limits: Limits | None = None,
     known: Mapping[int, tuple[int, int]] | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> PublishResult:
     """Publishes a Delta table's changes to a topic, from the sink's progress to the newest version, exactly once.
@@ -57,6 +59,8 @@ def publish(
             transaction_timeout limits a transaction.
         known: `known` of an earlier run's result: if the sink's progress is behind it, the run fails instead of
             publishing again. Default: the progress topic alone is trusted.
+        transform: A function from the rows to publish to the rows that are published, each from one row alone. It
+            keeps `_change_type` and `_commit_version`. Default: all rows as they are.
         logger: Logger for each step. Default: this module's.
 
     Returns:
@@ -73,9 +77,12 @@ def publish(
     if not callable(spark):
         msg = "spark: expected a function that returns a Spark session, such as spark=lambda: session"
         raise ConfigurationError(msg)
+    if transform is not None and not callable(transform):
+        msg = "transform: expected a function of a DataFrame, such as transform=lambda rows: rows.where(...)"
+        raise ConfigurationError(msg)
     sink.check_content(source.content)
     with contextlib.closing(KafkaCluster(connection)) as cluster:
-        run = _Run(source, sink, connection, cluster, limits or Limits(), logger or _logger)
+        run = _Run(source, sink, connection, cluster, limits or Limits(), transform, logger or _logger)
         metrics = Metrics({"table": str(source), "topic": sink.topic, "sink": sink.transactional_id_prefix})
         with measured_run(metrics) as measured:
             result = run.run(spark, known or {})
@@ -94,10 +101,11 @@ class _Run:
         connection: KafkaConnection,
         cluster: KafkaCluster,
         limits: Limits,
+        transform: Callable[[DataFrame], DataFrame] | None,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._source, self._sink, self._connection = source, sink, connection
-        self._cluster, self._limits, self._log = cluster, limits, log
+        self._cluster, self._limits, self._transform, self._log = cluster, limits, transform, log
         self._topic = ProgressTopic(cluster, sink)
         self._begun = time.monotonic()
 
@@ -128,7 +136,17 @@ class _Run:
         check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
         last = versions.last()
         publication = Publication(
-            session, source, sink, topic_id, known, self._connection, self._topic, versions, self._limits, self._log
+            session,
+            source,
+            sink,
+            topic_id,
+            known,
+            self._connection,
+            self._topic,
+            versions,
+            self._limits,
+            self._log,
+            None if self._transform is None else RowTransform(session, self._transform).of,
         )
         tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
         for attempt in retries(self._log, "publishing"):

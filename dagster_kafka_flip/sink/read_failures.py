@@ -6,6 +6,8 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.sink.row_transform import MARK
 from dagster_kafka_flip.table.spark_error import is_sparks_own
 
 if TYPE_CHECKING:
@@ -36,12 +38,15 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
         VersionsGoneError: Files of the versions are gone.
         ChangeDataFeedError: The table recorded no changes in them.
         IncompatibleVersionsError: Their schemas are too different to be read together.
+        ConfigurationError: The transform changed what tells the change.
     """
     try:
         yield
     except Exception as error:
         if not is_sparks_own(error):
             raise
+        if marked := MARK.search(str(error)):
+            raise ConfigurationError(marked[1]) from error
         if _NO_FEED.search(str(error)):
             raise versions.no_feed(f"had no change data feed in {segment}") from error
         if _GONE.search(str(error)):

@@ -10,6 +10,8 @@ from dagster_kafka_flip.sink.serializers import type_of
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -75,6 +77,7 @@ class SegmentRows:
         source: What to publish.
         sink: Where to.
         segment: The versions.
+        transform: From the changes of a segment to those to publish. Default: all as they are.
 
     Attributes:
         columns: The table's columns that the rows are serialized with.
@@ -87,16 +90,23 @@ class SegmentRows:
         SinkProgressError: A column that a version was published with in part is gone.
     """
 
-    def __init__(self, spark: SparkSession, source: DeltaSource, sink: KafkaSink, segment: Segment) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: DeltaSource,
+        sink: KafkaSink,
+        segment: Segment,
+        transform: Callable[[DataFrame, Segment], DataFrame] | None = None,
+    ) -> None:
         self._spark, self._source, self._sink, self._segment = spark, source, sink, segment
-        changes = self._changes()
+        changes = self._changes() if transform is None else transform(self._changes(), segment)
         self.columns = tuple(name for name in changes.columns if name not in _FEED_COLUMNS)
         if segment.columns is not None:
             gone = [name for name in segment.columns if name not in self.columns]
             if gone:
                 msg = (
                     f"the sink {sink.transactional_id_prefix} has published {segment} of {source} in part, with the "
-                    f"column {gone[0]}, which the table no longer has. Nothing was published. Add the column again, or "
+                    f"column {gone[0]}, which its rows no longer have. Nothing was published. Add the column again, or "
                     "publish under another transactional_id_prefix"
                 )
                 raise SinkProgressError(msg)

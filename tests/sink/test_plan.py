@@ -139,6 +139,18 @@ def test_fewer_rows_than_were_published_are_an_error(first):
         _taken(batches, [_row(first, INSERT, b"a", b"1")], 5)
 
 
+def test_other_rows_than_were_published_are_an_error():
+    def row(value: bytes) -> TableRow:
+        return _row(4, INSERT, b"a", value)
+
+    first = Batches([at(3)], folds=True)
+    assert [*first.turn_to(4), *first.take(row(b"1")), *first.take(row(b"2"))] == [row(b"1"), row(b"2")]
+    (reached,) = first.progress(("id",), "s")
+    assert _taken(Batches([reached], folds=True), [row(b"1"), row(b"2"), row(b"3")], 4) == [row(b"3")]
+    with pytest.raises(SinkProgressError, match=r"2 rows of version 4 of t were published, .* are others now"):
+        _taken(Batches([reached], folds=True), [row(b"1"), row(b"3"), row(b"4")], 4)
+
+
 _KEYS = st.sampled_from([b"a", b"b", b"c"])
 _ROWS = st.lists(st.tuples(st.integers(4, 6), _KEYS, st.sampled_from([DELETE, PREVIOUS, UPDATED, INSERT])), max_size=12)
 

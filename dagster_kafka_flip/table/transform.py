@@ -1,4 +1,4 @@
-"""Applies the user's transform between decoding and writing, and validates its result."""
+"""Applies the user's transform, and validates its result."""
 
 from __future__ import annotations
 

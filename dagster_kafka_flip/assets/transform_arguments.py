@@ -1,0 +1,80 @@
+"""The arguments of a user's transform: the rows, and, if it asks for them, `context` and resources by their keys."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.arguments import expect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+RECORDS = "records"
+"""The argument of an asset that lands topics."""
+ROWS = "rows"
+"""The argument of an asset that publishes a table."""
+
+_WHAT = {RECORDS: "the DataFrame of the run's records", ROWS: "the DataFrame of the rows that a run publishes"}
+
+
+def check_transform(transform: Callable[..., DataFrame], argument: str = RECORDS) -> None:
+    """Checks that a function accepts the rows.
+
+    Args:
+        transform: The function.
+        argument: RECORDS or ROWS.
+
+    Raises:
+        ConfigurationError: The function does not have the argument, or is async or a generator.
+    """
+    if not callable(transform):
+        expect("transform", transform, FunctionType, f"a function of `{argument}`")
+    names = _parameters(transform)
+    name = getattr(transform, "__name__", "the transform")
+    if inspect.iscoroutinefunction(transform) or inspect.isgeneratorfunction(transform):
+        kind, word = ("async", "async") if inspect.iscoroutinefunction(transform) else ("a generator", "yield")
+        msg = f"{name}() is {kind}, but must return a Spark DataFrame; remove {word} and use return"
+        raise ConfigurationError(msg)
+    if argument not in names:
+        msg = (
+            f"{name}() must take an argument `{argument}`, {_WHAT[argument]}; its arguments are "
+            f"{', '.join(names) or 'none'}"
+        )
+        raise ConfigurationError(msg)
+
+
+def resources_of(transform: Callable[..., DataFrame], argument: str) -> tuple[str, ...]:
+    """The keys of the resources that a function asks for.
+
+    Args:
+        transform: The function.
+        argument: RECORDS or ROWS.
+    """
+    return tuple(name for name in _parameters(transform) if name not in {"context", argument})
+
+
+def bound(transform: Callable[..., DataFrame], argument: str, context: Any) -> Callable[[DataFrame], DataFrame]:
+    """Binds context and resources to a function.
+
+    Args:
+        transform: The function.
+        argument: RECORDS or ROWS.
+        context: Context with its resources.
+    """
+    given: dict[str, Any] = {name: getattr(context.resources, name) for name in resources_of(transform, argument)}
+    if "context" in _parameters(transform):
+        given["context"] = context
+    return lambda rows: transform(**{argument: rows}, **given)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        # A built-in type, such as int.
+        return ()

@@ -1,0 +1,163 @@
+"""The user's transform between table and topic: it makes each row of one row alone, and keeps what tells the change."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.sink.table_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from dagster_kafka_flip.table.transform import transformed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from dagster_kafka_flip.sink.segments import Segment
+
+_KINDS = ("delete", "update_preimage", "update_postimage", "insert")
+
+# Around the message of a query that met a wrong change.
+MARK = re.compile(r"<<(the transform .*?)>>", flags=re.DOTALL)
+
+_FIELDS_SHOWN = "spark.sql.debug.maxToStringFields"
+_ANALYZED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)\n== Optimized Logical Plan ==", flags=re.DOTALL)
+# What Spark calls the steps of a plan in which a row depends on other rows, by what people call it.
+_STEPS = {
+    "Aggregate": "an aggregation",
+    "Join": "a join",
+    "LateralJoin": "a join",
+    "AsOfJoin": "a join",
+    "Window": "a window function",
+    "GlobalLimit": "a limit",
+    "LocalLimit": "a limit",
+    "Offset": "an offset",
+    "Tail": "a tail",
+    "Deduplicate": "distinct rows",
+    "Distinct": "distinct rows",
+    "Sample": "a sample",
+    "Union": "a union",
+    "Intersect": "an intersection",
+    "Except": "a difference",
+    "FlatMapGroupsInPandas": "a function of groups",
+    "FlatMapGroupsInArrow": "a function of groups",
+    "FlatMapCoGroupsInPandas": "a function of groups",
+    "FlatMapCoGroupsInArrow": "a function of groups",
+}
+_STEP = re.compile(rf"^[\s:+|-]*({'|'.join(_STEPS)})\b", flags=re.MULTILINE)
+# Another run would get another value, and publish the rows in another order.
+_UNREPEATABLE = re.compile(
+    r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
+    r"|input_file_block_start|input_file_block_length|current_timestamp|localtimestamp|current_date|now)\("
+)
+
+_TO_A_TABLE = "Write what needs other rows to a table, and publish that table"
+
+
+class RowTransform:
+    """The transform of one run.
+
+    Args:
+        spark: The session to read with.
+        function: From the rows to publish to the rows that are published.
+    """
+
+    def __init__(self, spark: SparkSession, function: Callable[[DataFrame], DataFrame]) -> None:
+        self._spark, self._function = spark, function
+
+    def of(self, changes: DataFrame, segment: Segment) -> DataFrame:
+        """Applies the transform.
+
+        Args:
+            changes: The rows of a segment, with the columns of the change data feed.
+            segment: The versions.
+
+        Returns:
+            The rows; the query fails with a message marked by MARK if a row's change is none of the segment.
+
+        Raises:
+            ConfigurationError: A row of the result does not depend on one row alone, or the result lacks a column that
+                tells the change.
+        """
+        from pyspark.sql import functions as f
+
+        self._check_rows(changes.schema)
+        rows = transformed(changes, self._function)
+        version, kind = f.col(COMMIT_VERSION), f.col(CHANGE_TYPE)
+
+        def wrong(name: str) -> str:
+            return (
+                f"<<the transform changed {name}, which tells the change that a row is of {segment}. Nothing of it was "
+                f"published. Leave {CHANGE_TYPE} and {COMMIT_VERSION} as they are>>"
+            )
+
+        return rows.withColumns(
+            {
+                COMMIT_VERSION: f.when(version.between(segment.first, segment.last), version).otherwise(
+                    f.raise_error(f.lit(wrong(COMMIT_VERSION))).cast("long")
+                ),
+                CHANGE_TYPE: f.when(kind.isin(*_KINDS), kind).otherwise(f.raise_error(f.lit(wrong(CHANGE_TYPE)))),
+            }
+        )
+
+    def _check_rows(self, schema: StructType) -> None:
+        """Looks at the plan of the transform, of no rows at all."""
+        result = transformed(self._spark.createDataFrame([], schema), self._function)
+        names = [name.lower() for name in result.columns]
+        lacking = [name for name in (CHANGE_TYPE, COMMIT_VERSION) if name not in result.columns]
+        if lacking:
+            msg = (
+                f"the transform returns no column {' and no column '.join(lacking)}, so what became of a row is not "
+                f"known. Nothing was published. Name {CHANGE_TYPE} and {COMMIT_VERSION} in select(), too, or use "
+                "withColumns() and drop(); they are not published"
+            )
+            raise ConfigurationError(msg)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            msg = (
+                f"the transform returns several columns {twice[0]}. Nothing was published. Give each a name of its own"
+            )
+            raise ConfigurationError(msg)
+        plan = self._plan(result)
+        if step := _STEP.search(plan):
+            msg = (
+                f"the transform has {_STEPS[step[1]]}, so a row depends on others: on which versions a run reads "
+                f"together, and on what is elsewhere by then. A run after a failure would publish other rows. Nothing "
+                f"was published. {_TO_A_TABLE}"
+            )
+            raise ConfigurationError(msg)
+        if call := _UNREPEATABLE.search(plan):
+            msg = (
+                f"the transform calls {call[1]}(), whose value is another one in each run: a run after a failure "
+                "could not tell which rows are published. Nothing was published. Leave it out; the record's time is "
+                f"that of its publication, and {COMMIT_TIMESTAMP} that of the commit"
+            )
+            raise ConfigurationError(msg)
+
+    def _plan(self, rows: DataFrame) -> str:
+        view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
+        rows.createOrReplaceTempView(view)
+        try:
+            with self._all_fields_shown():
+                (told,) = self._spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()  # noqa: S608
+        finally:
+            self._spark.catalog.dropTempView(view)
+        found = _ANALYZED.search(told[0])
+        return told[0] if found is None else found[1]
+
+    @contextlib.contextmanager
+    def _all_fields_shown(self) -> Generator[None]:
+        conf = self._spark.conf
+        before = conf.get(_FIELDS_SHOWN, None)
+        conf.set(_FIELDS_SHOWN, "100000")
+        try:
+            yield
+        finally:
+            if before is None:
+                conf.unset(_FIELDS_SHOWN)
+            else:
+                conf.set(_FIELDS_SHOWN, before)

@@ -1,0 +1,147 @@
+"""A transform between table and topic: what it may do, what follows from it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from dagster import Definitions, materialize
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from dagster_kafka_flip import DeltaSource, JsonSerializer, KafkaSink, Limits, StringSerializer, delta_kafka_asset
+from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
+from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
+
+_KEY = JsonSerializer(columns=("id",))
+
+
+def _decorated(function, **options):
+    sink = KafkaSink(topic="orders", transactional_id_prefix="orders", key=_KEY)
+    return delta_kafka_asset(source=DeltaSource(table="lake/orders"), sink=sink, **options)(function)
+
+
+def test_the_function_is_the_assets_description_place_and_list_of_resources():
+    def orders(rows, context, rates):
+        """Orders that are paid."""
+        return rows
+
+    made = _decorated(orders)
+    spec = made.get_asset_spec()
+    assert (spec.key.to_user_string(), spec.description) == ("kafka/orders", "Orders that are paid.")
+    assert made.op.required_resource_keys == {"kafka", "spark", "rates"}
+    assert made.op.compute_fn.decorated_fn.__code__.co_filename == __file__
+    publishing = publishing_of(made)
+    assert publishing is not None
+    assert publishing.transform is orders
+    for wrong in (lambda records: records, lambda: None):
+        with pytest.raises(ConfigurationError, match=r"must take an argument `rows`"):
+            _decorated(wrong)
+    with pytest.raises(ConfigurationError, match="write sink=KafkaSink"):
+        _decorated(orders, lanes=2)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_rows_that_a_function_chooses_and_derives_are_published_once_and_leave_with_a_tombstone(
+    published, instance, resources
+):
+    published.create("id int, v string, amount int")
+    published.sql("INSERT INTO {t} SELECT id, concat('a', id), id * 10 FROM range(6)")
+    sink = KafkaSink(topic=published.topic, transactional_id_prefix=published.topic, key=_KEY, lanes=2)
+
+    @delta_kafka_asset(
+        source=DeltaSource(table=published.table), sink=sink, limits=Limits(max_records_per_batch=2, max_batches=1)
+    )
+    def paid(context, rows, factor):
+        assert context.run_id
+        double = (f.col("amount") * factor).alias("double")
+        return rows.where("amount >= 20").select("id", double, "_change_type", "_commit_version")
+
+    assert Definitions(assets=[paid], resources={**resources, "factor": 2}).resolve_all_asset_keys()
+
+    def run():
+        (event,) = materialize(
+            [paid], instance=instance, resources={**resources, "factor": 2}
+        ).get_asset_materialization_events()
+        return event.materialization.metadata["delta/lag_versions"].value
+
+    # The snapshot in two runs, and a version in the middle of the next ones.
+    while run():
+        pass
+    published.sql("UPDATE {t} SET amount = amount - 20 WHERE id > 1")
+    published.sql("DELETE FROM {t} WHERE id IN (0, 5)")
+    while run():
+        pass
+    values = {key: [each and each["double"] for each in found] for key, found in published.by_key().items()}
+    # 2 and 3 no longer fit, 0 and 1 never did.
+    assert values == {2: [40, None], 3: [60, None], 4: [80, 40], 5: [100, 60, None]}
+    assert {json.dumps(value) for value in published.by_key()[4]} == {
+        '{"id": 4, "double": 80}',
+        '{"id": 4, "double": 40}',
+    }
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_row_may_become_several(published):
+    published.create("id int, v array<string>")
+    published.sql("INSERT INTO {t} VALUES (1, array('a', 'b')), (2, array())")
+    published.sql("UPDATE {t} SET v = array('b', 'c') WHERE id = 1")
+    options = {"start": 0, "key": StringSerializer(column="word"), "value": JsonSerializer(columns=("id",))}
+    published.run(**options, transform=lambda rows: rows.withColumn("word", f.explode("v")))
+    found = {}
+    for record in published.records():
+        found.setdefault(record.key, []).append(record.value)
+    row = b'{"id":1}'
+    assert found == {b"a": [row, None], b"b": [row, row], b"c": [row]}
+
+
+_REFUSED = {
+    "an aggregation": lambda rows: rows.groupBy("id", "v", "_change_type", "_commit_version").count(),
+    "a join": lambda rows: rows.join(rows.sparkSession.range(9).withColumnRenamed("id", "n"), f.col("n") == rows.id),
+    "distinct rows": lambda rows: rows.dropDuplicates(["id"]),
+    "a limit": lambda rows: rows.limit(1),
+    "a union": lambda rows: rows.union(rows),
+    "a window function": lambda rows: rows.withColumn("n", f.row_number().over(Window.orderBy("id"))),
+    r"calls rand\(\)": lambda rows: rows.withColumns({f"c{number}": f.lit(number) for number in range(40)}).withColumn(
+        "n", f.rand()
+    ),
+    r"calls current_timestamp\(\)": lambda rows: rows.withColumn("at", f.current_timestamp()),
+    "no column _change_type and no column _commit_version": lambda rows: rows.select("id", "v"),
+    "several columns v": lambda rows: rows.select("*", f.lit(1).alias("v")),
+    "must return a Spark DataFrame": lambda rows: None,
+    r"changed _commit_version, .* of versions 0 to 1\.": lambda rows: rows.withColumn("_commit_version", f.lit(7)),
+    "changed _change_type": lambda rows: rows.withColumn("_change_type", f.lit("upsert")),
+}
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_what_another_run_could_not_repeat_is_refused_and_nothing_is_published(published):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
+    for said, transform in _REFUSED.items():
+        with pytest.raises(ConfigurationError, match=said):
+            published.run(start=0, transform=transform)
+    assert published.records() == []
+    assert published.run(transform=lambda rows: rows.orderBy("v")).records == 2
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_transform_that_changes_in_the_middle_of_a_version_is_refused_until_it_is_set_back(published):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(5)")
+    published.sql("INSERT INTO {t} SELECT id + 5, 'a' FROM range(5)")
+    limits = Limits(max_records_per_batch=2, max_batches=1)
+
+    def upper(rows):
+        return rows.withColumn("v", f.upper("v"))
+
+    published.run(start=1, transform=upper, limits=limits)
+    with pytest.raises(SinkProgressError, match=r"2 rows of version 1 .* the transform has changed"):
+        published.run()
+    published.run(stop=1, transform=upper)
+    published.run(stop=None)
+    assert published.texts() == {key: ["A" if key < 5 else "a"] for key in range(10)}
