@@ -450,7 +450,7 @@ def _options() -> set[str]:
         dagster_kafka_flip.build_kafka_delta_assets,
         dagster_kafka_flip.matching_topics,
         dagster_kafka_flip.kafka_topic_asset,
-        dagster_kafka_flip.build_delta_kafka_asset,
+        dagster_kafka_flip.delta_kafka_asset,
         dagster_kafka_flip.publish,
         dagster_kafka_flip.rewrite_windows,
         dagster_kafka_flip.build_session,

@@ -342,7 +342,7 @@ def dagster_instance() -> Generator[DagsterInstance, None, None]:
 
 
 def find_asset(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> LandingAsset:
-    """Loads definitions and finds an asset.
+    """Loads definitions and finds an asset that lands topics.
 
     Args:
         key: The asset's key, its parts separated by slashes.
@@ -352,26 +352,11 @@ def find_asset(key: str, *, module_name: str | None = None, python_file: Path | 
     Raises:
         ConfigurationError: The definitions can't be loaded, or do not have the asset, or it is not from this package.
     """
-    where, repositories = _load(module_name, python_file)
-    wanted = AssetKey.from_user_string(key)
-    found = {name: (definition, repo) for repo in repositories for name, definition in repo.assets_defs_by_key.items()}
-    landing = {name: made for name, (definition, _) in found.items() if (made := ingestions_of(definition).get(name))}
-    if wanted not in landing:
-        names = ", ".join(sorted(name.to_user_string() for name in landing))
-        msg = (
-            f"{where} has no asset {key}"
-            if wanted not in found
-            else f"{key} in {where} was not created by kafka_delta_asset or build_kafka_delta_asset"
-        ) + (f"; Kafka Delta assets: {names}" if names else "; there are no Kafka Delta assets")
-        raise ConfigurationError(msg)
-    ingestion, (_, repo) = landing[wanted], found[wanted]
-    check_streams({wanted: ingestion}, repo.assets_defs_by_key)
-    return LandingAsset(
-        key=wanted,
-        ingestion=ingestion,
-        repository=repo,
-        defined_in=_defined_in(module_name, python_file),
-    )
+    definitions = _Definitions(module_name, python_file)
+    found = definitions.find(key)
+    if not isinstance(found, LandingAsset):
+        raise ConfigurationError(definitions.no_landing(key))
+    return found
 
 
 def find_published(key: str, *, module_name: str | None = None, python_file: Path | None = None) -> PublishedAsset:
@@ -385,27 +370,78 @@ def find_published(key: str, *, module_name: str | None = None, python_file: Pat
     Raises:
         ConfigurationError: The definitions can't be loaded, or have no such asset.
     """
-    where, repositories = _load(module_name, python_file)
-    wanted, names = AssetKey.from_user_string(key), list[str]()
-    for repo in repositories:
-        for definition in repo.assets_defs_by_key.values():
-            publishing = publishing_of(definition)
-            if publishing is not None and wanted in definition.keys:
-                check_prefix(publishing, repo.assets_defs_by_key)
-                return PublishedAsset(
-                    key=wanted,
-                    publishing=publishing,
-                    repository=repo,
-                    defined_in=_defined_in(module_name, python_file),
-                )
-            names += [] if publishing is None else [each.to_user_string() for each in definition.keys]
-    there = f"assets that publish a table: {', '.join(sorted(names))}" if names else "no asset there publishes a table"
-    msg = f"{where} has no asset {key} of build_delta_kafka_asset; {there}"
-    raise ConfigurationError(msg)
+    definitions = _Definitions(module_name, python_file)
+    found = definitions.find(key)
+    if not isinstance(found, PublishedAsset):
+        there = definitions.publishing or "no asset there publishes a table"
+        msg = f"{definitions.where} has no asset {key} of delta_kafka_asset; {there}"
+        raise ConfigurationError(msg)
+    return found
 
 
-def _defined_in(module_name: str | None, python_file: Path | None) -> tuple[str, str]:
-    return ("-m", module_name) if module_name is not None else ("-f", str(python_file or _DEFAULT_FILE))
+def find_either(
+    key: str, *, module_name: str | None = None, python_file: Path | None = None
+) -> LandingAsset | PublishedAsset:
+    """Like `find_asset`, for an asset that lands topics or publishes a table.
+
+    Args:
+        key: The asset's key, its parts separated by slashes.
+        module_name: Module with the definitions.
+        python_file: File with the definitions. Default of the two: `definitions.py` in the working directory.
+
+    Raises:
+        ConfigurationError: The definitions can't be loaded, or have no such asset.
+    """
+    definitions = _Definitions(module_name, python_file)
+    found = definitions.find(key)
+    if found is None:
+        raise ConfigurationError("; ".join(filter(None, (definitions.no_landing(key), definitions.publishing))))
+    return found
+
+
+class _Definitions:
+    """The assets of a project. Of two repositories with the same key, the last one counts."""
+
+    def __init__(self, module_name: str | None, python_file: Path | None) -> None:
+        self.where, repositories = _load(module_name, python_file)
+        self._defined_in = ("-m", module_name) if module_name is not None else ("-f", str(python_file or _DEFAULT_FILE))
+        self._found = {
+            key: (definition, repository)
+            for repository in repositories
+            for key, definition in repository.assets_defs_by_key.items()
+        }
+
+    def find(self, name: str) -> LandingAsset | PublishedAsset | None:
+        """The asset with a key, if it is of this package."""
+        key = AssetKey.from_user_string(name)
+        if key not in self._found:
+            return None
+        definition, repository = self._found[key]
+        every = repository.assets_defs_by_key
+        if (ingestion := ingestions_of(definition).get(key)) is not None:
+            check_streams({key: ingestion}, every)
+            return LandingAsset(key, repository, self._defined_in, ingestion)
+        if (publishing := publishing_of(definition)) is not None:
+            check_prefix(publishing, every)
+            return PublishedAsset(key, repository, self._defined_in, publishing)
+        return None
+
+    def no_landing(self, name: str) -> str:
+        """Says that an asset lands no topics, and which ones do."""
+        names = [key.to_user_string() for key, (made, _) in self._found.items() if key in ingestions_of(made)]
+        what = (
+            f"{name} in {self.where} was not created by kafka_delta_asset or build_kafka_delta_asset"
+            if AssetKey.from_user_string(name) in self._found
+            else f"{self.where} has no asset {name}"
+        )
+        there = f"Kafka Delta assets: {', '.join(sorted(names))}" if names else "there are no Kafka Delta assets"
+        return f"{what}; {there}"
+
+    @property
+    def publishing(self) -> str:
+        """Says which assets publish a table; empty if there are none."""
+        names = [key.to_user_string() for key, (made, _) in self._found.items() if publishing_of(made) is not None]
+        return f"assets that publish a table: {', '.join(sorted(names))}" if names else ""
 
 
 def _load(module_name: str | None, python_file: Path | None) -> tuple[str, list[RepositoryDefinition]]:

@@ -1,4 +1,4 @@
-"""`dagster-kafka-flip plan`: shows what a run would read, without Spark and without side effects."""
+"""`dagster-kafka-flip plan`: shows what a run would read or publish, without Spark and without side effects."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ _OF_THE_SOURCE = frozenset(
         "properties",
         "max_drift",
     }
+)
+# What an asset that publishes a table does not have.
+_OF_THE_READ = frozenset(
+    {"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism", "sample"}
 )
 
 
@@ -102,7 +106,7 @@ def plan(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Show what a run would read, for an asset (--asset) or for topics.
+    """Show what a run would read, for an asset (--asset) or for topics; or what it would publish.
 
     Writes nothing and joins no group. Only uses Kafka and the schema registries of an asset's formats, and starts no
     Spark unless --ask-table is set.
@@ -121,7 +125,19 @@ def plan(
         if given:
             msg = f"{', '.join(given)}: already set by the asset; remove it, or remove --asset"
             raise click.UsageError(msg)
-        request = request_of_asset(asset, module_name, python_file, flags, ask_table=ask_table)
+        from dagster_kafka_flip.cli.asset import PublishedAsset, find_either
+
+        found = find_either(asset, module_name=module_name, python_file=python_file)
+        if isinstance(found, PublishedAsset):
+            given = given_options(context, _OF_THE_READ)
+            if given:
+                msg = f"{', '.join(given)}: only for an asset that lands topics, and {asset} publishes a table"
+                raise click.UsageError(msg)
+            from dagster_kafka_flip.cli.plan_sink import plan_sink
+
+            plan_sink(found, limit_rows, ask_table=ask_table, as_json=as_json)
+            return
+        request = request_of_asset(found, flags, ask_table=ask_table)
 
     from dagster_kafka_flip.cli.output import waiting
     from dagster_kafka_flip.cli.plan_output import show, to_json

@@ -23,7 +23,6 @@ from dagster_kafka_flip.table.incomplete_log import has_log, is_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from dagster_kafka_flip.cli.asset import LandingAsset
     from dagster_kafka_flip.errors import KafkaFlipError
@@ -104,29 +103,23 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
     return PlanRequest(source, _limits(flags), None, f"none; a new stream, which starts at {source.starting_offsets}")
 
 
-def request_of_asset(
-    key: str, module_name: str | None, python_file: Path | None, flags: Mapping[str, Any], *, ask_table: bool = False
-) -> PlanRequest:
+def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table: bool = False) -> PlanRequest:
     """Creates the plan of an asset's next run, from the table or Dagster's record.
 
     Args:
-        key: The asset's key.
-        module_name: Module with its definitions.
-        python_file: File with its definitions.
+        found: The asset.
         flags: The other options.
         ask_table: Whether to read the position from the table with Spark.
 
     Raises:
         click.UsageError: A value is invalid.
-        ConfigurationError: The asset does not exist, can't be loaded, or has partitions, or its position is unknown;
-            or a reader schema is unusable.
+        ConfigurationError: The asset has partitions, or its position is unknown, or a reader schema is unusable.
         TableError: The table's path is a local one, and has something else.
         SchemaRegistryError: A registry does not answer, or has no such subject.
     """
-    from dagster_kafka_flip.cli.asset import DagsterRecord, find_asset
+    from dagster_kafka_flip.cli.asset import DagsterRecord
 
     start, stop = _ends(flags)
-    found = find_asset(key, module_name=module_name, python_file=python_file)
     name = found.key.to_user_string()
     if found.ingestion.partitions is not None:
         msg = (

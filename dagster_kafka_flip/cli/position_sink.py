@@ -61,7 +61,7 @@ def position_of_sink(
             "published_version": seen.published_version,
             "newest_version": seen.newest_version,
             "lag_versions": seen.lag_versions,
-            "next_run": {"from_version": _first(seen), "to_version": seen.stop},
+            "next_run": {"from_version": seen.first, "to_version": seen.stop},
             "lanes": [{"lane": lane.lane, "version": lane.version, "rows": lane.rows} for lane in seen.lanes],
         }
         click.echo(json.dumps(document))
@@ -73,7 +73,7 @@ def position_of_sink(
             "table": f"{source}, newest version {seen.newest_version}",
             "topic": sink.topic,
             "sink": f"{sink.transactional_id_prefix} ({sink.delivery_guarantee})",
-            "next run": _next_run(seen, source),
+            "next run": next_run(seen, source),
         },
     )
     if seen.lanes:
@@ -82,16 +82,15 @@ def position_of_sink(
         print_table(out, ("lane", "published version", "rows of the next"), rows)
 
 
-def _first(seen: Outlook) -> int | None:
-    """The first version that the next run would publish; None if there is none, or no progress yet."""
-    published = seen.published_version
-    return None if published is None or published >= seen.stop else published + 1
+def next_run(seen: Outlook, source: DeltaSource) -> str:
+    """What the next run would publish, for people.
 
-
-def _next_run(seen: Outlook, source: DeltaSource) -> str:
-    first = _first(seen)
-    if first is not None:
-        return f"versions {first} to {seen.stop}"
-    if seen.lanes:
+    Args:
+        seen: Where the sink is.
+        source: The table.
+    """
+    if not seen.lanes:
+        return f"the first one, with start {source.start}, up to version {seen.stop}"
+    if seen.first is None:
         return "nothing: all is published"
-    return f"the first one, with start {source.start}, up to version {seen.stop}"
+    return f"versions {seen.first} to {seen.stop}"

@@ -10,9 +10,12 @@ from dagster_kafka_flip.sink.progress import check_sink, check_table
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.table.history import Commit, Effect, effect_of
+from dagster_kafka_flip.table.history_pages import commits_of
+from dagster_kafka_flip.table.local_log import commits_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -24,15 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Where a sink is, and where its next run would end.
+    """Where a sink is, and what its next run would publish.
 
     Attributes:
         lanes: Progress of each lane that has some.
+        first: The first version that the next run would publish, or the rest of it; None if nothing is left, or if
+            only the table's history tells where the sink starts.
+        snapshot: Whether the next run would publish all rows of `first`.
         newest_version: The table's newest version.
         stop: The last version that the next run would publish.
     """
 
     lanes: tuple[Progress, ...]
+    first: int | None
+    snapshot: bool
     newest_version: int
     stop: int
 
@@ -77,4 +85,73 @@ def outlook(
     newest, table_id = local
     check_table(found, sink.transactional_id_prefix, str(source), table_id)
     stop = newest if source.stop is None else min(newest, source.stop)
-    return Outlook(tuple(found[number] for number in sorted(found)), newest, stop)
+    first, snapshot = _first(source, found, newest, stop)
+    return Outlook(tuple(found[number] for number in sorted(found)), first, snapshot, newest, stop)
+
+
+def _first(source: DeltaSource, found: Mapping[int, Progress], newest: int, stop: int) -> tuple[int | None, bool]:
+    """The first version that the next run would publish, and whether as a snapshot."""
+    if found:
+        origin = next(iter(found.values())).origin
+        first = min(progress.version for progress in found.values()) + 1
+        is_snapshot = origin.snapshot and first == origin.version
+    elif source.start == "snapshot":
+        first, is_snapshot = stop, True
+    elif source.start == "latest":
+        first, is_snapshot = newest + 1, False
+    elif isinstance(source.start, int):
+        first, is_snapshot = source.start, False
+    else:
+        return None, False
+    return (first, is_snapshot) if first <= stop else (None, False)
+
+
+@dataclass(frozen=True)
+class PlannedVersion:
+    """A version that a run would publish.
+
+    Attributes:
+        version: The version.
+        operation: Delta's name of the operation that made it; None for a snapshot.
+        rows: Number of rows that it inserted, updated or deleted; None if its commit does not tell.
+    """
+
+    version: int
+    operation: str | None
+    rows: int | None
+
+
+def planned_versions(
+    source: DeltaSource, first: int, last: int, spark: Callable[[], SparkSession]
+) -> list[PlannedVersion]:
+    """What history tells of versions.
+
+    Args:
+        source: The table.
+        first: The first version.
+        last: The last version.
+        spark: Returns a Spark session; only called if the table's log can't be seen without.
+
+    Raises:
+        TableError: The history can't be read.
+    """
+    target = source.target
+    commits = commits_between(target.location, first, last) if target.is_path else None
+    if commits is None:
+        commits = [commit for commit in commits_of(spark(), target) if first <= commit.version <= last][::-1]
+    return [PlannedVersion(commit.version, commit.operation, _changed_rows(commit)) for commit in commits]
+
+
+def _changed_rows(commit: Commit) -> int | None:
+    effect = effect_of(commit)
+    if commit.operation == "UPDATE":
+        return commit.metric("numUpdatedRows")
+    if commit.operation == "CREATE TABLE" or effect is Effect.KEEPS_ROWS:
+        return 0
+    if commit.operation == "DELETE":
+        return commit.metric("numDeletedRows")
+    if commit.operation == "MERGE":
+        parts = [commit.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
+        return None if None in parts else sum(part or 0 for part in parts)
+    # What an overwrite deletes is not told.
+    return commit.metric("numOutputRows") if effect in (Effect.APPENDS, Effect.CREATES) else None

@@ -83,6 +83,28 @@ def is_newest(location: str, version: int) -> bool:
         return False
 
 
+def commits_between(location: str, first: int, last: int) -> list[Commit] | None:
+    """Reads commits from a table's log, if it is on this machine.
+
+    Args:
+        location: The table's location.
+        first: The first version.
+        last: The last version.
+
+    Returns:
+        The commits by version; None if the log is elsewhere, or one of them is gone or unclear.
+    """
+    table = local_path(location)
+    if table is None:
+        return None
+    try:
+        found = [_commit(table / "_delta_log", version) for version in range(first, last + 1)]
+    except (OSError, ValueError):
+        return None
+    known = [commit for commit in found if commit is not None]
+    return known if len(known) == len(found) else None
+
+
 def _shows(log: Path, stream: str, state: EnumeratorState, anchor_version: int) -> bool:
     """Whether the commit that defined the position exists: the table may have been replaced by another one."""
     commit = _commit(log, anchor_version)

@@ -28,6 +28,7 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.cli.asset import find_either, find_published
 from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
 from tests import landed
 from tests.sink.conftest import FEED
@@ -196,13 +197,19 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     file = tmp_path / "project.py"
     file.write_text(_DEFINITIONS.format(table=published.table, topic=published.topic, broker=broker))
 
-    def shown(*arguments, asset=f"kafka/{published.topic}", code=0):
-        done = CliRunner().invoke(main, ["position", "sink", "-f", str(file), "--asset", asset, *arguments])
+    def shown(*arguments, asset=f"kafka/{published.topic}", code=0, command=("position", "sink")):
+        done = CliRunner().invoke(main, [*command, "-f", str(file), "--asset", asset, *arguments])
         assert done.exit_code == code, done.output
         return done.output if code else done.stdout
 
+    def planned(*arguments, **options):
+        return shown(*arguments, command=("plan",), **options)
+
     published.create()
     assert "the first one, with start snapshot, up to version 0" in shown()
+    plan = json.loads(planned("--json"))
+    assert (plan["from_version"], plan["to_version"], plan["snapshot"], plan["lag_versions"]) == (0, 0, True, None)
+    assert plan["versions"] == [{"version": 0, "operation": None, "rows": None}]
     published.run(lanes=2)
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
     told = json.loads(shown("--json"))
@@ -210,9 +217,40 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     assert (told["published_version"], told["newest_version"], told["lag_versions"]) == (0, 1, 1)
     assert told["lanes"] == [{"lane": lane, "version": 0, "rows": 0} for lane in (0, 1)]
     assert "versions 1 to 1" in shown()
+    published.sql("UPDATE {t} SET v = 'b'")
+    published.sql("ALTER TABLE {t} SET TBLPROPERTIES ('note' = 'x')")
+    published.sql("INSERT OVERWRITE {t} VALUES (1, 'c'), (2, 'd')")
+    plan = json.loads(planned("--json"))
+    told = {each["version"]: (each["operation"], each["rows"]) for each in plan["versions"]}
+    # What an overwrite deleted is not known.
+    assert [*told.values()] == [("WRITE", 1), ("UPDATE", 1), ("SET TBLPROPERTIES", 0), ("WRITE", None)]
+    assert (plan["rows"], plan["versions_without_rows"], plan["lag_versions"], [*told]) == (2, 1, 4, [1, 2, 3, 4])
+    text = planned("--limit-rows", "1")
+    assert "up to version 0, 4 behind the table" in text
+    assert "... and 3 more" in text
+    assert "2 changed, and those of 1 versions, which their commits do not tell" in text
+    assert published.texts() == {}
     published.run()
     assert "nothing: all is published" in shown()
+    assert "nothing: all is published" in planned()
+    assert "--start: only for an asset that lands topics" in planned("--start", "latest", code=2)
+    assert f"assets that publish a table: kafka/{published.topic}" in planned(asset="other", code=1)
     assert f"assets that publish a table: kafka/{published.topic}" in shown(asset="other", code=1)
+
+
+def test_of_two_repositories_with_the_same_key_the_last_one_counts(tmp_path):
+    file = tmp_path / "project.py"
+    lines = [_DEFINITIONS.format(table="/nowhere/t", topic="t", broker="127.0.0.1:1").partition("defs =")[0]]
+    lines.append("from dagster import repository, with_resources")
+    for number in (1, 2):
+        lines.append(
+            f"resources = {{'kafka': KafkaResource(bootstrap_servers='127.0.0.1:{number}'), 'spark': SparkResource()}}"
+        )
+        lines.append(f"@repository\ndef r{number}():\n    return with_resources([published], resources)")
+    file.write_text("\n".join(lines))
+    for find in (find_published, find_either):
+        found = find("kafka/t", python_file=file)
+        assert found.connection_of("kafka", None).bootstrap_servers == "127.0.0.1:2"
 
 
 @pytest.mark.kafka
