@@ -4,6 +4,7 @@
 
 import contextlib
 from collections.abc import Generator
+from datetime import datetime
 from typing import Any, NoReturn
 
 from dagster import Config, EnvVar
@@ -12,9 +13,10 @@ from pydantic import Field
 from dagster_kafka_flip.assets.dagster_internals import IntEnvVar
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.base import CheckedModel
+from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
 from dagster_kafka_flip.source.window import Window
 
 _MODES = ("append", "replace")
@@ -198,6 +200,8 @@ class PublishRunConfig(_RunConfig):
         max_batches: Maximum number of batches, each a transaction on every lane.
         again_from: The first of the table versions to publish again; the progress does not change.
         again_to: The last of them.
+        again_from_time: In place of `again_from`: the first version committed at or after a time with a UTC offset.
+        again_to_time: In place of `again_to`: the last version committed before a time.
         allow_doubles: Must be true to publish again: readers get these records once more.
     """
 
@@ -213,15 +217,30 @@ class PublishRunConfig(_RunConfig):
         default=None, description="The first of the table versions to publish again; the progress does not change."
     )
     again_to: int | None = Field(default=None, description="The last of the table versions to publish again.")
+    again_from_time: str | None = Field(
+        default=None,
+        description="Instead of again_from: the first version committed at or after a time, such as "
+        "2026-01-31T00:00:00Z.",
+    )
+    again_to_time: str | None = Field(
+        default=None, description="Instead of again_to: the last version committed before a time that has passed."
+    )
     allow_doubles: bool = Field(
         default=False, description="Must be true to publish again: readers get these records once more."
     )
 
     @property
-    def again(self) -> tuple[int, int] | None:
-        """The first and the last version to publish again; None for a run that continues with the progress."""
-        first, last = self._known("again_from"), self._known("again_to")
+    def again(self) -> tuple[int | datetime, int | datetime] | None:
+        """The first and the last version to publish again, or times for them; None for a run that continues."""
+        first, last = self._again("again_from"), self._again("again_to")
         return None if first is None or last is None else (first, last)
+
+    def _again(self, field: str) -> int | datetime | None:
+        time = self._known(f"{field}_time")
+        if time is None:
+            return self._known(field)
+        with _naming_field(f"{field}_time"):
+            return nearest_time(epoch_milliseconds(time))
 
     def _check(self) -> None:
         super()._check()
@@ -230,19 +249,27 @@ class PublishRunConfig(_RunConfig):
             if version is not None and version < 0:
                 msg = f"{field}: {version} is no table version; versions begin with 0"
                 raise ConfigurationError(msg)
-        if self.again_from is None and self.again_to is None:
+        given = {name for name in ("again_from", "again_to") if self._is_given(name)}
+        if not given:
             if self.allow_doubles:
                 msg = "allow_doubles: only to publish versions again; set again_from and again_to, or remove it"
                 raise ConfigurationError(msg)
             return
-        if self.again_from is None or self.again_to is None:
-            msg = "again_from, again_to: set both, the first and the last version to publish again, or none"
+        if len(given) == 1:
+            msg = (
+                "again_from, again_to: set both, the first and the last version to publish again, or their times; or "
+                "none"
+            )
             raise ConfigurationError(msg)
         if self.stop is not None:
             msg = "stop: not allowed with again_from and again_to; again_to is the last version"
             raise ConfigurationError(msg)
-        if self.again is not None and self.again[0] > self.again[1]:
-            msg = f"again_to: version {self.again[1]} is before again_from, version {self.again[0]}"
+        first, last = self.again or (0, 0)
+        if isinstance(first, int) and isinstance(last, int) and first > last:
+            msg = f"again_to: version {last} is before again_from, version {first}"
+            raise ConfigurationError(msg)
+        if isinstance(first, datetime) and isinstance(last, datetime) and first >= last:
+            msg = f"again_to_time: {last.isoformat()} is not after again_from_time, {first.isoformat()}"
             raise ConfigurationError(msg)
         if not self.allow_doubles:
             msg = (
@@ -250,3 +277,10 @@ class PublishRunConfig(_RunConfig):
                 "ones. Set allow_doubles: true if that is what you want"
             )
             raise ConfigurationError(msg)
+
+    def _is_given(self, field: str) -> bool:
+        number, time = getattr(self, field), getattr(self, f"{field}_time")
+        if number is not None and time is not None:
+            msg = f"{field}, {field}_time: both say which version; set one of them"
+            raise ConfigurationError(msg)
+        return number is not None or time is not None

@@ -78,6 +78,7 @@ class TableVersions:
 
         Raises:
             VersionOutOfRangeError: The start, or the stop of a snapshot, is beyond the table.
+            VersionsGoneError: The log does not go back to the time of the start.
         """
         start = self._source.start
         if start == "snapshot":
@@ -85,7 +86,7 @@ class TableVersions:
         if start == "latest":
             return Origin(self.newest, snapshot=False)
         if isinstance(start, datetime):
-            return Origin(self._before(start), snapshot=False)
+            return Origin(self._first_at(start) - 1, snapshot=False)
         # The version after the newest is where the next commit will be.
         if start > self.newest + 1:
             msg = (
@@ -95,15 +96,49 @@ class TableVersions:
             raise VersionOutOfRangeError(msg)
         return Origin(start - 1, snapshot=False)
 
-    def _before(self, time: datetime) -> int:
-        """The version before the first one that was committed at or after a time."""
+    def between(self, first: int | datetime, last: int | datetime) -> tuple[int, int]:
+        """The first and the last of the versions to publish again.
+
+        Args:
+            first: A version; or a time, for the first version committed at or after it.
+            last: A version; or a time that has passed, for the last version committed before it.
+
+        Raises:
+            VersionOutOfRangeError: There is no version between them, or the time is in the future.
+            VersionsGoneError: The log does not go back to the time.
+        """
+        if isinstance(last, datetime) and last > datetime.now(timezone.utc):
+            msg = (
+                f"again_to_time: {last.isoformat()} is in the future, so which versions of {self._source} are before "
+                "it is not known yet. Nothing was published. Set a time that has passed"
+            )
+            raise VersionOutOfRangeError(msg)
+        begin = self._first_at(first) if isinstance(first, datetime) else first
+        end = self._first_at(last) - 1 if isinstance(last, datetime) else last
+        if begin > end:
+            msg = (
+                f"no version of the table {self._source} is between {first} and {last}: the first one is {begin}, and "
+                f"the last one {end}. Nothing was published. Correct again_from_time or again_to_time"
+            )
+            raise VersionOutOfRangeError(msg)
+        return begin, end
+
+    def _first_at(self, time: datetime) -> int:
+        """The first version that was committed at or after a time; the one after the newest if there is none."""
         wanted_ms = -((_EPOCH - time) // timedelta(milliseconds=1))
-        before = self.newest
+        found = self.newest + 1
         for commit in commits_of(self._spark, self._source.target):
             if commit.timestamp_ms is None or commit.timestamp_ms < wanted_ms:
-                break
-            before = commit.version - 1
-        return before
+                return found
+            found = commit.version
+        if found > 0:
+            msg = (
+                f"which version of the table {self._source} was the first at {time.isoformat()} is not known: its log "
+                f"begins with version {found}, which was committed later (delta.logRetentionDuration). What came "
+                "before would be lost. Nothing was published. Set a later time, or a version"
+            )
+            raise VersionsGoneError(msg)
+        return found
 
     def last(self) -> int:
         """The last version to publish.

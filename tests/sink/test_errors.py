@@ -25,6 +25,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+from dagster_kafka_flip.sink.table_versions import TableVersions
 from tests.kafka_topic import QUIET
 from tests.sink.conftest import FEED
 
@@ -139,7 +140,7 @@ def test_changes_around_a_schema_change_that_one_read_can_not_span_say_where_to_
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_versions_that_retention_or_vacuum_took_are_named(published, table):
+def test_versions_that_retention_or_vacuum_took_are_named(published, table, topic):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
     assert published.run().records == 2
@@ -160,6 +161,15 @@ def test_versions_that_retention_or_vacuum_took_are_named(published, table):
     for version in (0, 1, 2):
         Path(table, "_delta_log", f"{version:020}.json").unlink()
     _fails(published, VersionsGoneError, r"version 2 of the table .* no longer has them .* the newest is 3")
+    # Whether the versions that are gone were before or after the time is not known.
+    long_ago = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    _fails(
+        published,
+        VersionsGoneError,
+        "log begins with version 3",
+        start=long_ago,
+        transactional_id_prefix=f"{topic}-new",
+    )
 
 
 @pytest.mark.kafka
@@ -275,3 +285,13 @@ def test_a_start_by_time_is_the_first_version_at_or_after_it(published):
     published.sql("INSERT INTO {t} VALUES (2, 'b')")
     assert published.run(start=between).records == 1
     assert published.texts() == {2: ["b"]}
+
+    versions = TableVersions(published.spark, published.source)
+    begun, now = between - timedelta(hours=1), datetime.now(timezone.utc)
+    assert versions.between(begun, between) == (0, 1)
+    assert versions.between(between, now) == (2, 2)
+    assert versions.between(1, now) == (1, 2)
+    with pytest.raises(VersionOutOfRangeError, match=r"the first one is 0, and the last one -1"):
+        versions.between(begun, begun + timedelta(minutes=1))
+    with pytest.raises(VersionOutOfRangeError, match="again_to_time: .* is in the future"):
+        versions.between(begun, now + timedelta(hours=1))
