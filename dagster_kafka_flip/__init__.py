@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
     from dagster_kafka_flip.assets.topic_asset import kafka_topic_asset, topic_asset_key
     from dagster_kafka_flip.broker.local_broker import LocalBroker
+    from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
     from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
     from dagster_kafka_flip.components.kafka_delta import KafkaDeltaComponent
     from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
@@ -126,6 +127,7 @@ _HOMES = {
     "build_session": "runtime.session",
     "decode_dead_letters": "ingestion.dead_letters",
     "delta_kafka_asset": "assets.delta_kafka_asset",
+    "delta_kafka_checks": "checks.delta_kafka_checks",
     "ingest": "ingestion.ingest",
     "kafka_delta_asset": "assets.kafka_delta_asset",
     "kafka_delta_checks": "checks.kafka_delta_checks",
@@ -201,6 +203,7 @@ __all__ = [
     "build_session",
     "decode_dead_letters",
     "delta_kafka_asset",
+    "delta_kafka_checks",
     "ingest",
     "kafka_delta_asset",
     "kafka_delta_checks",

@@ -61,6 +61,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "kafka_delta_maintenance",
         "delta_kafka_asset",
         "build_delta_kafka_asset",
+        "delta_kafka_checks",
     ),
     "Components": ("KafkaDeltaComponent", "KafkaResourcesComponent"),
     "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig", "PublishRunConfig"),

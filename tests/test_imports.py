@@ -36,7 +36,7 @@ _ROOMS = {
     "sink": "errors settings telemetry runtime source table",
     "airflow": "errors settings runtime source formats table ingestion",
     "assets": "errors settings runtime source registry formats table ingestion sink",
-    "checks": "errors settings source registry formats table ingestion assets",
+    "checks": "errors settings source registry formats table ingestion sink assets",
     "cli": "errors runtime broker source registry table ingestion sink assets",
     "components": "errors settings source registry formats table ingestion assets checks",
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.segments import Segment
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
-_FEED_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+FEED_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 # What becomes of a key comes behind what becomes of its earlier row. In an overwrite one version deletes and inserts
 # a key; in an update one row may take over the key that another leaves.
@@ -100,7 +100,7 @@ class SegmentRows:
     ) -> None:
         self._spark, self._source, self._sink, self._segment = spark, source, sink, segment
         changes = self._changes() if transform is None else transform(self._changes(), segment)
-        self.columns = tuple(name for name in changes.columns if name not in _FEED_COLUMNS)
+        self.columns = tuple(name for name in changes.columns if name not in FEED_COLUMNS)
         if segment.columns is not None:
             gone = [name for name in segment.columns if name not in self.columns]
             if gone:
@@ -128,7 +128,7 @@ class SegmentRows:
             )
         found = reader.load(target.location) if target.is_path else reader.table(target.identifier)
         if segment.is_snapshot:
-            taken = [name for name in found.columns if name.lower() in _FEED_COLUMNS]
+            taken = [name for name in found.columns if name.lower() in FEED_COLUMNS]
             if taken:
                 msg = (
                     f"the table {self._source} has a column {taken[0]}, a name that Delta's change data feed uses for "

@@ -163,13 +163,8 @@ def test_versions_that_retention_or_vacuum_took_are_named(published, table, topi
     _fails(published, VersionsGoneError, r"version 2 of the table .* no longer has them .* the newest is 3")
     # Whether the versions that are gone were before or after the time is not known.
     long_ago = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    _fails(
-        published,
-        VersionsGoneError,
-        "log begins with version 3",
-        start=long_ago,
-        transactional_id_prefix=f"{topic}-new",
-    )
+    prefix = f"{topic}-new"
+    _fails(published, VersionsGoneError, "log begins with version 3", start=long_ago, transactional_id_prefix=prefix)
 
 
 @pytest.mark.kafka
@@ -293,5 +288,5 @@ def test_a_start_by_time_is_the_first_version_at_or_after_it(published):
     assert versions.between(1, now) == (1, 2)
     with pytest.raises(VersionOutOfRangeError, match=r"the first one is 0, and the last one -1"):
         versions.between(begun, begun + timedelta(minutes=1))
-    with pytest.raises(VersionOutOfRangeError, match="again_to_time: .* is in the future"):
+    with pytest.raises(VersionOutOfRangeError, match=r"again_to_time: .* is in the future"):
         versions.between(begun, now + timedelta(hours=1))

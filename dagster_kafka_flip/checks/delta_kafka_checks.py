@@ -1,0 +1,131 @@
+"""Asset check of an asset that publishes a table: whether its topic has what the table has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagster import (
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetsDefinition,
+    multi_asset_check,
+)
+
+from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
+from dagster_kafka_flip.assets.resources import kafka_of, spark_of
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.arguments import check_arguments, expect
+from dagster_kafka_flip.sink.comparison import TopicComparison, check_comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagster_kafka_flip.assets.delta_kafka_asset import Publishing
+    from dagster_kafka_flip.sink.comparison import Comparison
+
+PUBLISHED_EQUALS_TABLE = "published_equals_table"
+DEFAULT_MAX_RECORDS = 100_000
+
+
+@check_arguments
+def delta_kafka_checks(
+    asset: AssetsDefinition, *, max_records: int = DEFAULT_MAX_RECORDS, blocking: bool = True
+) -> Sequence[AssetChecksDefinition]:
+    """Creates the check `published_equals_table` for `Definitions(asset_checks=...)`.
+
+    It compares the topic with the table at the published version: the last record of each key with the row, or, with
+    `content="appended_rows"`, how often each row is there. A topic of up to `max_records` offsets is compared as a
+    whole, of a longer one the records at its end. It needs Spark, and reads the table once.
+
+    Args:
+        asset: The asset from `delta_kafka_asset` or `build_delta_kafka_asset`.
+        max_records: Most offsets of the topic to read. Default: 100,000.
+        blocking: Whether downstream assets in the same run wait for the check, and are skipped if it fails with an
+            error. Default: yes.
+
+    Raises:
+        ConfigurationError: The asset does not publish a table, its records can't be compared with rows, or max_records
+            is less than 1.
+    """
+    expect("asset", asset, AssetsDefinition, "the definition that build_delta_kafka_asset returned")
+    publishing = publishing_of(asset)
+    if publishing is None:
+        msg = "delta_kafka_checks takes an asset of delta_kafka_asset or build_delta_kafka_asset"
+        raise ConfigurationError(msg)
+    if type(max_records) is not int or max_records < 1:
+        msg = f"max_records={max_records}: expected a whole number of at least 1"
+        raise ConfigurationError(msg)
+    check_comparable(publishing.source, publishing.sink)
+
+    @multi_asset_check(
+        name=publishing.key.to_python_identifier("topic_checks"),
+        specs=[
+            AssetCheckSpec(
+                PUBLISHED_EQUALS_TABLE,
+                asset=publishing.key,
+                description="The topic has what the table had at the published version.",
+                blocking=blocking,
+            )
+        ],
+        required_resource_keys=publishing.resource_keys,
+    )
+    # Without annotations: Dagster inspects them, and in this module they are only strings.
+    def check_topic(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
+        found = TopicComparison(
+            publishing.source,
+            publishing.sink,
+            publishing.bound_transform(context),
+            kafka_of(context, publishing.kafka, publishing.cluster),
+            spark_of(context, publishing.spark)(),
+            max_records,
+        ).compare()
+        yield _result(publishing, found)
+
+    return [check_topic]
+
+
+def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
+    metadata: dict[str, Any] = {
+        "records_read": found.records,
+        "topic_offsets": found.offsets,
+        "whole_topic": found.is_whole,
+        "compared": found.keys,
+        "missing": found.missing,
+        "surplus": found.surplus,
+        "differing": found.differing,
+        "earlier_columns": found.earlier_columns,
+    }
+    if found.version is not None:
+        metadata["delta/version"] = found.version
+    if found.examples:
+        metadata["examples"] = "\n".join(found.examples)
+    # Weaker guarantees promise less.
+    is_wrong = found.differs and publishing.sink.delivery_guarantee == "exactly_once"
+    return AssetCheckResult(
+        check_name=PUBLISHED_EQUALS_TABLE,
+        asset_key=publishing.key,
+        passed=not found.differs and not found.unknown,
+        severity=AssetCheckSeverity.ERROR if is_wrong else AssetCheckSeverity.WARN,
+        description=_description(publishing, found),
+        metadata=metadata,
+    )
+
+
+def _description(publishing: Publishing, found: Comparison) -> str:
+    what = "rows" if publishing.source.content == "appended_rows" else "keys"
+    topic, table = publishing.sink.topic, f"{publishing.source} at version {found.version}"
+    parts: list[str] = []
+    if found.version is not None:
+        of = "" if found.is_whole else f" of the {found.records:,} records at its end"
+        parts.append(f"{found.keys:,} {what}{of} of the topic {topic} were compared with {table}")
+        if found.differs:
+            parts.append(
+                f"{found.missing:,} are missing in the topic, {found.surplus:,} are only there, and "
+                f"{found.differing:,} have another value. Records of other producers count, too"
+            )
+        elif not found.unknown:
+            parts.append("All are equal" + ("" if found.is_whole else "; what is before was not compared"))
+    parts += [f"Unknown: {why}" for why in found.unknown]
+    return "".join(f"{part.rstrip('.')}. " for part in parts).strip()

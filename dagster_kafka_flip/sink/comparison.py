@@ -1,0 +1,356 @@
+"""Compares a topic with the table that is published to it: by the last record of each key, or by counts of rows."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagster_kafka_flip.errors import ConfigurationError, VersionsGoneError
+from dagster_kafka_flip.runtime.kept_rows import kept_rows
+from dagster_kafka_flip.sink.lane_failures import shown
+from dagster_kafka_flip.sink.outlook import outlook
+from dagster_kafka_flip.sink.progress import Progress, are_even
+from dagster_kafka_flip.sink.progress_topic import ProgressTopic
+from dagster_kafka_flip.sink.read_failures import reading
+from dagster_kafka_flip.sink.row_transform import RowTransform
+from dagster_kafka_flip.sink.segments import Segment
+from dagster_kafka_flip.sink.serializers import JsonSerializer
+from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
+from dagster_kafka_flip.sink.table_versions import TableVersions
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dagster_kafka_flip.sink.delta_source import DeltaSource
+    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.source.connection import KafkaConnection
+
+# So many keys of each kind of difference are shown.
+_SHOWN = 5
+# So many values that differ are looked at: with more, it is unknown whether a new column explains them.
+_MOST_EXPLAINED = 1000
+
+
+@dataclass
+class Comparison:
+    """What a comparison of a topic with its table found.
+
+    Attributes:
+        unknown: Why nothing, or not everything that was to be compared, could be; empty if it was.
+        version: The table version that the topic was compared with; None if there was none.
+        is_whole: Whether the whole topic was read, and the table has no rows that were never to be published.
+        records: Records of the topic that were read.
+        offsets: Offsets of the topic in all.
+        keys: Keys that were compared; of appended rows, the rows.
+        missing: Rows of the table that the topic does not have.
+        surplus: Keys or rows of the topic that the table does not have.
+        differing: Keys whose last record has another value than the table's row.
+        earlier_columns: Keys whose record was written before the table got more columns, and is equal otherwise.
+        examples: Some keys of what differs.
+    """
+
+    unknown: list[str] = field(default_factory=list[str])
+    version: int | None = None
+    is_whole: bool = False
+    records: int = 0
+    offsets: int = 0
+    keys: int = 0
+    missing: int = 0
+    surplus: int = 0
+    differing: int = 0
+    earlier_columns: int = 0
+    examples: list[str] = field(default_factory=list[str])
+
+    @property
+    def differs(self) -> bool:
+        """Whether topic and table are different, as far as they were compared."""
+        return bool(self.missing or self.surplus or self.differing)
+
+
+def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
+    """Checks that a topic's records can be told from the table's rows.
+
+    Args:
+        source: The table.
+        sink: The sink.
+
+    Raises:
+        ConfigurationError: They can't.
+    """
+    why = None
+    named = {name for each in (sink.key, sink.value) if each is not None for name in _names(each.model_dump())}
+    if sink.topic_column is not None:
+        why = "topic_column: the records are in several topics"
+    elif source.content == "all_images" or (source.content == "changes" and sink.deletes == "row"):
+        why = 'its records are changes; those of deletes="tombstone" and of content="appended_rows" are rows'
+    elif changed := sorted(named & set(FEED_COLUMNS)):
+        why = f"key or value has {changed[0]}, which is of the change and not of the row"
+    if why is not None:
+        msg = f"published_equals_table can't compare the topic {sink.topic} with {source}: {why}. Leave out the check"
+        raise ConfigurationError(msg)
+
+
+def _names(values: Any) -> set[str]:
+    if isinstance(values, str):
+        return {values}
+    parts = values.values() if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else ()
+    return {name for part in parts for name in _names(part)}
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a sink and its topic are at, at one moment."""
+
+    progress: tuple[Progress, ...]
+    ends: Mapping[TopicPartition, int]
+    is_open: bool
+
+
+class TopicComparison:
+    """Compares one topic with its table.
+
+    Args:
+        source: The table.
+        sink: The sink.
+        transform: The sink's transform; None for all rows as they are.
+        connection: Kafka connection.
+        spark: The session to read the table with.
+        max_records: Most offsets of the topic to read; of a longer one its end.
+    """
+
+    def __init__(
+        self,
+        source: DeltaSource,
+        sink: KafkaSink,
+        transform: Callable[[DataFrame], DataFrame] | None,
+        connection: KafkaConnection,
+        spark: SparkSession,
+        max_records: int,
+    ) -> None:
+        self._source, self._sink, self._connection, self._spark = source, sink, connection, spark
+        self._transform = None if transform is None else RowTransform(spark, transform).of
+        self._max_records = max_records
+        self._has_keys = source.content == "changes"
+
+    def compare(self) -> Comparison:
+        """Compares, and reads only.
+
+        Raises:
+            KafkaFlipError: Table or topic can't be read, or the progress does not fit the sink.
+        """
+        outlook(self._source, self._sink, self._connection, lambda: self._spark)
+        with contextlib.closing(KafkaCluster(self._connection)) as cluster:
+            before = self._state(cluster)
+            found = Comparison(offsets=sum(before.ends.values()))
+            if before.is_open:
+                found.unknown.append("a transaction is open in the topic: a run, or another producer, is under way")
+            elif not before.progress:
+                found.unknown.append("nothing is published yet")
+            elif len(before.progress) < self._sink.lanes or not are_even(before.progress):
+                found.unknown.append("the last run ended in the middle of a version; the next one publishes the rest")
+            if found.unknown:
+                return found
+            found.version = before.progress[0].version
+            self._compare(cluster, before, found)
+            if found.differs and self._state(cluster) != before:
+                # A run that published meanwhile, or a producer without transactions.
+                return Comparison(unknown=["records came while topic and table were compared"], offsets=found.offsets)
+        return found
+
+    def _state(self, cluster: KafkaCluster) -> _State:
+        sink = self._sink
+        topic = ProgressTopic(cluster, sink)
+        partitions = cluster.describe_topics([sink.topic])[sink.topic].partitions
+        there = cluster.describe_topics([topic.name], skip_missing=True)
+
+        def progress() -> tuple[Progress, ...]:
+            found = topic.read(is_owner=False) if there else {}
+            return tuple(found[number] for number in sorted(found))
+
+        first = progress()
+        ends = cluster.end_offsets(partitions, READ_COMMITTED)
+        is_open = cluster.end_offsets(partitions, READ_UNCOMMITTED) != ends
+        # With a commit in between, the ends are those of one or of the other.
+        return _State(first, ends, is_open or progress() != first)
+
+    def _compare(self, cluster: KafkaCluster, state: _State, found: Comparison) -> None:
+        begins = cluster.beginning_offsets(state.ends)
+        starts = self._starts(begins, state.ends)
+        origin = state.progress[0].origin
+        is_all_read = starts == begins
+        has_all = all(offset == 0 for offset in begins.values())
+        starts_with_all = origin.snapshot or origin.version < 0
+        found.is_whole = is_all_read and starts_with_all
+        ranges = [
+            KafkaPartitionSplit(tp, starts[tp], end) for tp, end in sorted(state.ends.items()) if starts[tp] < end
+        ]
+        log: dict[bytes | None, tuple[str | None, TopicPartition]] = {}
+        moved: set[bytes | None] = set()
+        rows: dict[tuple[bytes | None, str | None], int] = {}
+        values: dict[bytes | None, bytes | None] = {}
+        for record in cluster.records(ranges, READ_COMMITTED) if ranges else ():
+            found.records += 1
+            digest = None if record.value is None else hashlib.md5(record.value, usedforsecurity=False).hexdigest()
+            if not self._has_keys:
+                pair = (record.key, digest)
+                rows[pair] = rows.get(pair, 0) + 1
+                continue
+            last = log.get(record.key)
+            if last is not None and last[1] != record.topic_partition:
+                moved.add(record.key)
+            log[record.key] = (digest, record.topic_partition)
+            values[record.key] = record.value
+        if moved:
+            found.unknown.append(
+                f"{len(moved)} keys have records in several topic partitions, so which one is the last is not known"
+            )
+        version = state.progress[0].version
+        segment = Segment(version, version, is_snapshot=True)
+        try:
+            with reading(TableVersions(self._spark, self._source), segment):
+                expected = self._expected(segment)
+                if self._has_keys:
+                    last = {key: digest for key, (digest, _) in log.items()}
+                    self._compare_keys(expected, last, values, moved, found)
+                else:
+                    self._compare_rows(expected, rows, found)
+        except VersionsGoneError as error:
+            found.unknown.append(str(error))
+            return
+        if found.missing and not has_all:
+            found.unknown.append(
+                f"{found.missing} rows of the table are not in the topic, which no longer begins at offset 0: "
+                "retention took their records, or they were never published"
+            )
+            found.missing = 0
+
+    def _starts(
+        self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Where reading starts: at the beginning, or near the end, as far back in each topic partition."""
+        spans = sorted(ends[tp] - begins[tp] for tp in ends)
+        left, most = self._max_records, 0
+        for number, span in enumerate(spans):
+            # What shorter topic partitions leave is for the longer ones.
+            most = left // (len(spans) - number)
+            left -= min(span, most)
+        return {tp: max(begins[tp], end - max(most, 0)) for tp, end in ends.items()}
+
+    def _expected(self, segment: Segment) -> DataFrame:
+        """The table's rows at the published version, as records."""
+        from pyspark.sql import functions as f
+
+        rows = SegmentRows(self._spark, self._source, self._sink, segment, self._transform).rows
+        return rows.select("key", "value", f.md5("value").alias("digest"))
+
+    def _compare_keys(
+        self,
+        expected: DataFrame,
+        log: Mapping[bytes | None, str | None],
+        values: Mapping[bytes | None, bytes | None],
+        moved: set[bytes | None],
+        found: Comparison,
+    ) -> None:
+        from pyspark.sql import functions as f
+
+        told = self._spark.createDataFrame(
+            [(key, digest, key not in moved) for key, digest in log.items()],
+            "log_key binary, log_digest string, is_known boolean",
+        )
+        same = f.col("key").eqNullSafe(f.col("log_key"))
+        if not found.is_whole:
+            # Few keys, so that the table is not sorted by all of its own.
+            expected = expected.join(f.broadcast(told), same, "left_semi")
+        of_table = expected.groupBy("key").agg(
+            f.count("*").alias("rows"), f.first("value").alias("value"), f.first("digest").alias("digest")
+        )
+        both = of_table.join(told, same, "full" if found.is_whole else "right")
+        has_row, has_record = f.col("rows").isNotNull(), f.col("is_known").isNotNull()
+        kind = (
+            f.when(~f.coalesce("is_known", f.lit(True)), "moved")
+            .when(f.col("rows") > 1, "twice")
+            .when(has_row & ~has_record & f.col("value").isNull(), "equal")
+            .when(has_row & ~has_record, "missing")
+            .when(~has_row & f.col("log_digest").isNotNull(), "surplus")
+            .when(f.col("digest").eqNullSafe(f.col("log_digest")), "equal")
+            .otherwise("differing")
+        )
+        judged = both.select(f.coalesce("key", "log_key").alias("key"), "value", kind.alias("kind"))
+        kept = kept_rows(judged)
+        counts = {row["kind"]: row["count"] for row in kept.groupBy("kind").count().collect()}
+        different = kept.where(f.col("kind").isin("missing", "surplus", "differing"))
+        examples = different.select("key", "kind").limit(_SHOWN).collect()
+        differing = kept.where("kind = 'differing'").select("key", "value").limit(_MOST_EXPLAINED + 1).collect()
+        found.keys = sum(count for kind, count in counts.items() if kind != "moved")
+        found.missing, found.surplus = counts.get("missing", 0), counts.get("surplus", 0)
+        found.differing = counts.get("differing", 0)
+        if counts.get("twice"):
+            found.unknown.append(
+                f"{counts['twice']} keys have several rows in the table, so which one is the last is not known"
+            )
+        explained = {
+            bytes(key) if key is not None else None
+            for key, value in differing
+            if self._is_earlier(values.get(None if key is None else bytes(key)), value)
+        }
+        found.earlier_columns = len(explained)
+        if len(differing) <= _MOST_EXPLAINED:
+            found.differing -= len(explained)
+        elif explained:
+            found.unknown.append(
+                f"{found.differing} records have other values than the table's rows, and some of them only because "
+                "the table got more columns"
+            )
+            found.differing = 0
+        found.examples = [
+            f"{kind}: {shown(key)}"
+            for key, kind in examples
+            if kind != "differing" or (None if key is None else bytes(key)) not in explained
+        ]
+
+    def _is_earlier(self, record: bytes | None, row: bytes | None) -> bool:
+        """Whether a record is the row's, but for columns that the table got later, which are null in the row."""
+        if record is None or row is None or not isinstance(self._sink.value, JsonSerializer):
+            return False
+        try:
+            before, now = json.loads(record), json.loads(bytes(row))
+        except ValueError:
+            return False
+        if not isinstance(before, dict) or not before.keys() < now.keys():
+            return False
+        return all(before[name] == value if name in before else value is None for name, value in now.items())
+
+    def _compare_rows(
+        self, expected: DataFrame, log: Mapping[tuple[bytes | None, str | None], int], found: Comparison
+    ) -> None:
+        from pyspark.sql import functions as f
+
+        if self._source.skip_change_commits:
+            found.unknown.append("skip_change_commits: the table may have rows that were never to be published")
+            return
+        told = self._spark.createDataFrame(
+            [(key, digest, count) for (key, digest), count in log.items()],
+            "log_key binary, log_digest string, log_rows bigint",
+        )
+        of_table = expected.groupBy("key", "digest").agg(f.count("*").alias("rows"))
+        same = f.col("key").eqNullSafe(f.col("log_key")) & f.col("digest").eqNullSafe(f.col("log_digest"))
+        both = of_table.join(told, same, "full" if found.is_whole else "right")
+        rows, records = f.coalesce("rows", f.lit(0)), f.coalesce("log_rows", f.lit(0))
+        key = f.coalesce("key", "log_key").alias("key")
+        judged = both.select(key, (rows - records).alias("more"), records.alias("records"))
+        kept = kept_rows(judged)
+        more, none = f.col("more"), f.lit(0)
+        (sums,) = kept.agg(f.sum(f.greatest(more, none)), f.sum(f.greatest(-more, none)), f.sum("records")).collect()
+        wrong = kept.where("more <> 0" if found.is_whole else "more < 0").limit(_SHOWN).collect()
+        missing, found.surplus, found.keys = (each or 0 for each in sums)
+        # Of a part of the topic, only what is too much says anything.
+        found.missing = missing if found.is_whole else 0
+        found.examples = [f"{'missing' if row['more'] > 0 else 'surplus'}: {shown(row['key'])}" for row in wrong]

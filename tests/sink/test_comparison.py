@@ -1,0 +1,150 @@
+"""published_equals_table: what it compares, and that what is unknown never passes."""
+
+from __future__ import annotations
+
+import pytest
+from dagster import AssetCheckSeverity, AssetSelection, Definitions, asset, define_asset_job
+
+from dagster_kafka_flip import (
+    DeltaSource,
+    JsonSerializer,
+    KafkaSink,
+    Limits,
+    build_delta_kafka_asset,
+    delta_kafka_asset,
+    delta_kafka_checks,
+)
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.sink.comparison import TopicComparison
+
+_KEY = JsonSerializer(columns=("id",))
+
+
+def _asset(content="changes", **options):
+    sink = KafkaSink(**{"topic": "orders", "transactional_id_prefix": "orders", "key": _KEY, **options})
+    return build_delta_kafka_asset(source=DeltaSource(table="lake/orders", content=content), sink=sink)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"deletes": "row"}, "its records are changes"),
+        ({"content": "all_images"}, "its records are changes"),
+        ({"topic_column": "t"}, "in several topics"),
+        ({"value": JsonSerializer(columns=("id", "_commit_version"))}, "has _commit_version"),
+    ],
+)
+def test_records_that_are_no_rows_are_refused(options, told):
+    with pytest.raises(ConfigurationError, match=told):
+        delta_kafka_checks(_asset(**options))
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ConfigurationError, match="max_records=0"):
+        delta_kafka_checks(_asset(), max_records=0)
+
+    @asset
+    def other():
+        pass
+
+    with pytest.raises(ConfigurationError, match="takes an asset of delta_kafka_asset"):
+        delta_kafka_checks(other)
+
+
+def _compared(published, *, max_records=1000, transform=None):
+    return TopicComparison(
+        published.source, published.sink, transform, published.connection, published.spark, max_records
+    ).compare()
+
+
+def _numbers(found):
+    return found.keys, found.missing, found.surplus, found.differing
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_last_record_of_each_key_is_compared_with_its_row(published, kafka, topic):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, concat('a', id) FROM range(6)")
+    published.run(limits=Limits(max_records_per_batch=4, max_batches=1), lanes=1, partitioner="fixed")
+    assert "in the middle of a version" in _compared(published).unknown[0]
+    published.run()
+    published.sql("UPDATE {t} SET v = 'b' WHERE id < 2")
+    published.sql("DELETE FROM {t} WHERE id = 5")
+    published.run()
+    found = _compared(published)
+    assert (found.unknown, found.is_whole, found.version, found.records) == ([], True, 3, 9)
+    assert _numbers(found) == (6, 0, 0, 0)
+
+    # Later versions are not published yet, and unchanged rows don't have the new column in the topic.
+    published.sql("ALTER TABLE {t} ADD COLUMN (w int)")
+    published.sql("INSERT INTO {t} VALUES (7, 'g', 1)")
+    assert _compared(published).differs is False
+    published.run()
+    found = _compared(published)
+    assert (found.unknown, found.earlier_columns, _numbers(found)) == ([], 5, (7, 0, 0, 0))
+
+    # Of a part only what it has: the last two records, and the marker behind them.
+    found = _compared(published, max_records=5)
+    assert (found.unknown, found.is_whole, _numbers(found)) == ([], False, (3, 0, 0, 0))
+
+    # With a function, its rows.
+    assert _compared(published, transform=lambda rows: rows.where("id > 0")).surplus == 1
+
+    kafka.produce(topic, [('{"id":0}', "other"), ('{"id":77}', "x")])
+    found = _compared(published)
+    assert (found.unknown, _numbers(found)) == ([], (8, 0, 1, 1))
+    assert sorted(found.examples) == ["differing: '{\"id\":0}'", "surplus: '{\"id\":77}'"]
+    kafka.produce(topic, [('{"id":0}', None), ('{"id":77}', None)])
+    assert _numbers(_compared(published)) == (8, 0, 0, 1)
+
+    # What retention took is not known to be there.
+    kafka.trim(topic, 0, 6)
+    found = _compared(published)
+    assert found.missing == 0
+    assert "3 rows of the table are not in the topic, which no longer begins at offset 0" in found.unknown[0]
+    # A key in two topic partitions has no last record.
+    kafka.produce(topic, [('{"id":0}', "other")], partition=1)
+    assert "1 keys have records in several topic partitions" in _compared(published).unknown[0]
+    kafka.open_transaction(topic, [(None, "x")])
+    assert "a transaction is open" in _compared(published).unknown[0]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, kafka, topic, instance, resources):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (2, 'b')")
+    sink = KafkaSink(topic=topic, transactional_id_prefix=topic)
+
+    @delta_kafka_asset(source=DeltaSource(table=published.table, content="appended_rows"), sink=sink)
+    def rows_as_they_are(rows, context):
+        return rows.where("id > 0")
+
+    whole, end = delta_kafka_checks(rows_as_they_are), delta_kafka_checks(rows_as_they_are, max_records=2)
+
+    def checked(checks, job="check"):
+        definitions = Definitions(
+            assets=[rows_as_they_are],
+            asset_checks=checks,
+            jobs=[
+                define_asset_job("all", AssetSelection.all()),
+                define_asset_job("check", AssetSelection.checks(*checks)),
+            ],
+            resources=resources,
+        )
+        result = definitions.resolve_job_def(job).execute_in_process(instance=instance)
+        (evaluation,) = result.get_asset_check_evaluations()
+        told = {key: value.value for key, value in evaluation.metadata.items()}
+        return evaluation.passed, evaluation.severity, evaluation.description, told
+
+    passed, _, text, told = checked(whole, "all")
+    assert (passed, told["compared"], told["whole_topic"], told["records_read"]) == (True, 3, True, 3), text
+    assert text.endswith("All are equal.")
+    passed, _, text, told = checked(end)
+    assert (passed, told["whole_topic"]) == (True, False)
+    assert "what is before was not compared" in text
+    kafka.produce(topic, [(None, '{"id":2,"v":"b"}')])
+    passed, severity, text, told = checked(whole)
+    assert (passed, severity, told["surplus"], told["missing"]) == (False, AssetCheckSeverity.ERROR, 1, 0)
+    assert "1 are only there" in text
