@@ -1,17 +1,19 @@
 """A soak: `make soak`, or `python -m tests.soak --seconds 600 --seed 1`.
 
 Numbered records go to a topic that grows, some of them in transactions that abort or stay open for a while, and some of
-them no text that a format can decode. Processes land it, one or two at once, in one of five ways: raw in a table; as
+them no text that a format can decode. Processes land it, one or two at once, in one of six ways: raw in a table; as
 text, with dead letters, through a transform that looks at its records; in two tables from one read; in windows of time,
-through such a transform; and as changes, in a table that follows its keys. They are killed by SIGKILL: at a step of the
-run, or at any moment; the Python process, its JVM, or both. In between the tables are optimised. At the end one run of
-each kind is left alone, and the tables are compared with what a consumer reads that sees committed records only; the
-one with keys with a fold of it.
+through such a transform; as changes, in a table that follows its keys; and back from that table to another topic, by a
+sink. They are killed by SIGKILL: at a step of the run, or at any moment; the Python process, its JVM, or both. A sink's
+process is also stopped, and resumed after another run of the sink. In between the tables are optimised. At the end one
+run of each kind is left alone, and the tables are compared with what a consumer reads that sees committed records only;
+the one with keys with a fold of it, and what such a consumer reads of the sink's topic with the table's changes.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import random
 import sys
 import tempfile
@@ -24,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.runtime.session import build_session
@@ -36,7 +38,10 @@ from tests.faults.ingesting import (
     DELETES,
     KEYED,
     LETTERS,
+    PUBLISHED,
     RAW,
+    SINK,
+    SINK_STEPS,
     SLOTS,
     SOAK_START,
     SPARK_CONFIG,
@@ -47,6 +52,7 @@ from tests.faults.ingesting import (
     WINDOWS,
     WRITING,
     land,
+    outcome,
 )
 from tests.kafka_topic import QUIET, Kafka
 
@@ -65,14 +71,20 @@ _BATCH = 300
 _RUNS = (1, 1, 2)
 # What a run may come to when its JVM is killed, or another process was faster.
 _EXPECTED = frozenset({"ConcurrentIngestionError", "WriteFailedError", "WindowNotCompleteError"})
+# And of a sink: the table may not be there yet, and another run may have taken its lanes.
+_EXPECTED_OF_SINKS = frozenset({"TableError", "SinkFencedError"})
+# What a run says whose lanes another one has taken just before it reads its progress.
+_JUST_TAKEN = "a transaction of another producer is open"
 # One record in so many is no text.
 _BROKEN = 7
 _NO_TEXT = "\xff"
-_KINDS = (RAW, RAW, LETTERS, LETTERS, TOGETHER, WINDOWS, KEYED, KEYED)
+_KINDS = (RAW, RAW, LETTERS, LETTERS, TOGETHER, WINDOWS, KEYED, KEYED, KEYED, SINK, SINK, SINK)
 # The names of the tables that each kind of run lands, after that of the kind.
 _TABLES = {RAW: ("",), LETTERS: ("", "-letters"), TOGETHER: ("", "-second"), WINDOWS: ("",), KEYED: ("",)}
 
 Key = tuple[int, int]
+# The offset and the value of a keyed row; None for a deleted one.
+Change = tuple[int, str] | None
 
 
 @dataclass
@@ -160,6 +172,7 @@ class Numbers:
         self.partitions = 2
         # The records are dated long ago.
         kafka.create(_TOPIC, partitions=self.partitions, **{"retention.ms": "-1"})
+        kafka.create(PUBLISHED, partitions=2)
 
     def grow(self) -> None:
         """Adds a topic partition."""
@@ -247,7 +260,8 @@ class Soak:
     run_seconds: float = 4.0
 
     def table(self, kind: str, more: str = "") -> str:
-        return str(self.folder / f"{kind}{more}")
+        """The table that a kind of run writes; that a sink reads."""
+        return str(self.folder / f"{KEYED if kind == SINK else kind}{more}")
 
     def run(self, *, seconds: float, rounds: int | None) -> Outcome:
         """Goes round until the time or the number of rounds is over, and compares."""
@@ -261,7 +275,7 @@ class Soak:
             if self.chance.random() < 0.3:
                 numbers.grow()
             # A run that was killed while it made the table leaves a log's folder without a commit in it.
-            table = self.table(self.chance.choice(_KINDS))
+            table = self.table(self.chance.choice([*_TABLES]))
             if self.chance.random() < 0.4 and any(Path(table, "_delta_log").glob("*.json")):
                 # With no process at the table: on a local file system nothing keeps OPTIMIZE and a writer apart.
                 self.spark.sql(f"OPTIMIZE delta.`{table}`")
@@ -302,7 +316,7 @@ class Soak:
                 if left:
                     begin = time.monotonic()
                     self._order(ingester, numbers, kind)
-                    if not self._count(ingester, ingester.answer(), killed=False):
+                    if not self._count(ingester, ingester.answer(), kind, killed=False):
                         return
                     self.run_seconds = time.monotonic() - begin
                     continue
@@ -317,14 +331,18 @@ class Soak:
 
     def _kill(self, ingester: Ingester, numbers: Numbers, kind: str, chance: random.Random) -> None:
         how = chance.choice(["at a step", "at a moment", "at a moment", "JVM", "both"])
+        if kind == SINK and chance.random() < 0.3:
+            self._stop_and_resume(ingester, numbers, chance)
+            return
         if how == "at a step":
-            step = chance.choice([step for step in STEPS if step not in (TABLE_MADE, WRITING)])
+            steps = SINK_STEPS if kind == SINK else [step for step in STEPS if step not in (TABLE_MADE, WRITING)]
+            step = chance.choice(steps)
             self._order(ingester, numbers, kind, step)
             answer = ingester.answer()
             if answer is None:
                 self.outcome.kills[step] += 1
             # A run that had nothing to write ended before it.
-            self._count(ingester, answer, killed=answer is None)
+            self._count(ingester, answer, kind, killed=answer is None)
             return
         self._order(ingester, numbers, kind)
         time.sleep(chance.uniform(0, self.run_seconds))
@@ -336,9 +354,38 @@ class Soak:
         answer = ingester.answer()
         if answer is None or step != "after the run":
             self.outcome.kills[step if how == "at a moment" else f"{step} ({how})"] += 1
-        self._count(ingester, answer, killed=True)
+        self._count(ingester, answer, kind, killed=True)
 
-    def _count(self, ingester: Ingester, answer: dict[str, Any] | None, *, killed: bool) -> bool:
+    def _stop_and_resume(self, ingester: Ingester, numbers: Numbers, chance: random.Random) -> None:
+        """Stops a sink's process at any moment, lets another run of the sink end, and resumes it."""
+        self._order(ingester, numbers, SINK)
+        time.sleep(chance.uniform(0, self.run_seconds))
+        ingester.stop()
+        step = ingester.step
+        try:
+            ended = outcome(lambda: self._land(SINK, numbers))
+        finally:
+            ingester.resume()
+        if ended["error"] is not None and not _is_expected(SINK, ended):
+            self.outcome.unexpected.append(f"{ended['error']}: {ended['message']}")
+        if step != "after the run":
+            self.outcome.kills[f"{step} (stopped and resumed)"] += 1
+        self._count(ingester, ingester.answer(), SINK, killed=False)
+
+    def _land(self, kind: str, numbers: Numbers) -> dict[str, Any]:
+        """One run in this process, which nobody kills."""
+        source = KafkaSource.builder().set_topics(_TOPIC).build()
+        with redirect_stdout(io.StringIO()):
+            return land(
+                kind,
+                source,
+                self.table(kind),
+                session=self.spark,
+                bootstrap_servers=self.kafka.bootstrap_servers,
+                windows=numbers.windows,
+            )
+
+    def _count(self, ingester: Ingester, answer: dict[str, Any] | None, kind: str, *, killed: bool) -> bool:
         """Notes what a run came to; whether its process is still there."""
         if answer is None:
             self.outcome.endings["its process's end"] += 1
@@ -349,24 +396,16 @@ class Soak:
             self.outcome.endings["nothing new" if answer["is_idle"] else "a commit"] += 1
             return True
         self.outcome.endings[answer["error"]] += 1
-        if not killed and answer["error"] not in _EXPECTED:
+        if not killed and not _is_expected(kind, answer):
             self.outcome.unexpected.append(f"{answer['error']}: {answer['message']}")
         return True
 
     def _compare(self, numbers: Numbers) -> None:
         """Lands what is left with one run of each kind, and holds each table against the topic."""
         found, partitions = self.outcome, numbers.partitions
-        for kind in _TABLES:
-            source = KafkaSource.builder().set_topics(_TOPIC).build()
-            with redirect_stdout(io.StringIO()):
-                land(
-                    kind,
-                    source,
-                    self.table(kind),
-                    session=self.spark,
-                    bootstrap_servers=self.kafka.bootstrap_servers,
-                    windows=numbers.windows,
-                )
+        for kind in (*_TABLES, SINK):
+            self._land(kind, numbers)
+        self._compare_published()
         committed = committed_records(self.kafka.bootstrap_servers, partitions)
         broken = {key for key, value in committed.items() if value.endswith(_NO_TEXT)}
         for kind, tables in _TABLES.items():
@@ -390,6 +429,29 @@ class Soak:
                 found.behind += sum(abs(end - reached.get(partition, 0)) for partition, end in ends.items())
         found.records, found.partitions = len(committed), partitions
 
+    def _compare_published(self) -> None:
+        """Holds what readers of the sink's topic see against the changes of its table, as Delta tells them."""
+        columns = ("kafka_partition", "slot", "kafka_offset", "base64(kafka_value)", "_change_type", "_commit_version")
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+        changes = feed.load(self.table(KEYED)).selectExpr(*columns).collect()
+        wanted: dict[Key, dict[int, Change]] = {}
+        for partition, slot, offset, value, change, version in changes:
+            if change in ("insert", "update_postimage"):
+                wanted.setdefault((partition, slot), {})[version] = (offset, value)
+            elif change == "delete":
+                wanted.setdefault((partition, slot), {}).setdefault(version, None)
+        published: dict[Key, list[Change]] = {}
+        for message in committed_messages(self.kafka.bootstrap_servers, PUBLISHED, 2):
+            key, record = message.key(), message.value()
+            of = json.loads(key or b"")
+            row = None if record is None else json.loads(record)
+            change = None if row is None else (row["kafka_offset"], row["kafka_value"])
+            published.setdefault((of["kafka_partition"], of["slot"]), []).append(change)
+        found = Outcome()
+        in_order = {key: [by_version[version] for version in sorted(by_version)] for key, by_version in wanted.items()}
+        compare_changes(in_order, published, found)
+        self._add(SINK, found, f"{sum(map(len, published.values()))} records")
+
     def _rows(self, table: str) -> list[tuple[Key, str]]:
         rows = self.spark.read.format("delta").load(table)
         columns = rows.selectExpr("kafka_partition", "kafka_offset", "CAST(kafka_value AS BINARY) AS value")
@@ -398,10 +460,29 @@ class Soak:
     def _judge(self, name: str, committed: dict[Key, str], landed: list[tuple[Key, str]]) -> None:
         found = Outcome()
         compare(committed, landed, found)
+        self._add(name, found, f"{len(landed)} rows")
+
+    def _add(self, name: str, found: Outcome, what: str) -> None:
         for number in ("lost", "doubled", "aborted", "wrong", "disordered"):
             setattr(self.outcome, number, getattr(self.outcome, number) + getattr(found, number))
         told = f"lost {found.lost}, doubled {found.doubled}, aborted {found.aborted}, wrong {found.wrong}"
-        self.outcome.tables[name] = f"{len(landed)} rows, {told}"
+        self.outcome.tables[name] = f"{what}, {told}, out of order {found.disordered}"
+
+
+def _is_expected(kind: str, answer: dict[str, Any]) -> bool:
+    """Whether a run that nobody killed may end like this."""
+    if kind == SINK:
+        return answer["error"] in _EXPECTED_OF_SINKS or _JUST_TAKEN in answer["message"]
+    return answer["error"] in _EXPECTED
+
+
+def compare_changes(wanted: dict[Key, list[Change]], published: dict[Key, list[Change]], found: Outcome) -> None:
+    """Holds the records of each key against the changes of its row, in their order."""
+    for key in wanted.keys() | published.keys():
+        of_table, of_topic = wanted.get(key, []), published.get(key, [])
+        found.lost += sum((Counter(of_table) - Counter(of_topic)).values())
+        found.doubled += sum((Counter(of_topic) - Counter(of_table)).values())
+        found.disordered += Counter(of_table) == Counter(of_topic) and of_table != of_topic
 
 
 def last_changes(committed: dict[Key, str]) -> dict[Key, str]:
@@ -429,7 +510,19 @@ def compare(committed: dict[Key, str], landed: list[tuple[Key, str]], found: Out
 
 
 def committed_records(bootstrap_servers: str, partitions: int) -> dict[Key, str]:
-    """The topic's committed records, as another client than Spark's reads them."""
+    """The committed records of the numbered topic."""
+    records: dict[Key, str] = {}
+    for message in committed_messages(bootstrap_servers, _TOPIC, partitions):
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert value is not None
+        records[partition, offset] = value.decode("latin-1")
+    return records
+
+
+def committed_messages(bootstrap_servers: str, topic: str, partitions: int) -> list[Message]:
+    """A topic's committed records, as another client than Spark's reads them; in order of each topic partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -440,25 +533,24 @@ def committed_records(bootstrap_servers: str, partitions: int) -> dict[Key, str]
             **QUIET,
         }
     )
-    records: dict[Key, str] = {}
+    messages: list[Message] = []
     try:
-        consumer.assign([TopicPartition(_TOPIC, partition, 0) for partition in range(partitions)])
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         ended: set[int] = set()
         while len(ended) < partitions:
             message = consumer.poll(60)
             if message is None:
                 raise TimeoutError("the broker gave no records")
-            error = message.error()
-            partition, offset, value = message.partition(), message.offset(), message.value()
-            if error is not None and error.name() == "_PARTITION_EOF" and partition is not None:
+            error, partition = message.error(), message.partition()
+            if error is None:
+                messages.append(message)
+            elif error.name() == "_PARTITION_EOF" and partition is not None:
                 ended.add(partition)
-            elif error is not None or partition is None or offset is None or value is None:
-                raise RuntimeError("no record" if error is None else error.str())
             else:
-                records[partition, offset] = value.decode("latin-1")
+                raise RuntimeError(error.str())
     finally:
         consumer.close()
-    return records
+    return messages
 
 
 def soak(

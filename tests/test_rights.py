@@ -15,6 +15,10 @@ from click.testing import CliRunner
 from dagster_kafka_flip.errors import ClusterAccessError, KafkaFlipError, TopicNotFoundError, WindowBeyondRetentionError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.publish import publish
+from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -30,6 +34,7 @@ from tests.secured_broker import SecuredBroker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dagster_kafka_flip.sink.result import PublishResult
     from tests.secured_broker import Right
 
 pytestmark = pytest.mark.kafka
@@ -200,6 +205,52 @@ def test_a_stream_lands_and_tells_its_group_under_the_least_rights(secured, spar
     planned = CliRunner().invoke(main, ["plan", "--asset", "orders", "-f", str(definitions)])
     assert planned.exit_code == 0, planned.output
     assert "Nothing to read: 1 topic partition" in planned.output
+
+
+_SINK = "orders-sink"
+_OF_A_SINK: tuple[Right, ...] = (
+    ("WRITE", "TOPIC", "published"),
+    ("DESCRIBE", "TOPIC", "published"),
+    ("WRITE", "TRANSACTIONAL_ID", f"{_SINK}-*"),
+    ("DESCRIBE", "TRANSACTIONAL_ID", f"{_SINK}-*"),
+    ("CREATE", "TOPIC", f"{_SINK}-progress"),
+    ("READ", "TOPIC", f"{_SINK}-progress"),
+    ("WRITE", "TOPIC", f"{_SINK}-progress"),
+    ("DESCRIBE", "TOPIC", f"{_SINK}-progress"),
+    ("DESCRIBE_CONFIGS", "TOPIC", f"{_SINK}-progress"),
+)
+
+
+@pytest.mark.spark
+def test_a_sink_needs_its_rights_and_names_each_that_is_missing(secured, spark, spark_of, table):
+    kafka = Kafka(secured.bootstrap_servers)
+    kafka.create("published")
+    spark.sql(f"CREATE TABLE delta.`{table}` USING delta AS SELECT 1 AS id")
+    sink = KafkaSink(topic="published", transactional_id_prefix=_SINK, key=JsonSerializer(columns=("id",)))
+
+    def run(user: str, rights: tuple[Right, ...]) -> PublishResult:
+        connection = _connect(secured, user, rights)
+        return publish(DeltaSource(table=table), sink, spark=spark_of, connection=connection)
+
+    missing = {
+        ("CREATE", "TOPIC"): "Grant CREATE on the topic orders-sink-progress",
+        ("READ", "TOPIC"): "Grant READ on the topic orders-sink-progress",
+        ("DESCRIBE_CONFIGS", "TOPIC"): "Grant DESCRIBE_CONFIGS on the topic orders-sink-progress",
+        ("WRITE", "TRANSACTIONAL_ID"): "Grant WRITE and DESCRIBE on the transactional id orders-sink-0",
+        ("WRITE", "TOPIC"): "Grant WRITE on the topics published and orders-sink-progress",
+    }
+    for number, (right, told) in enumerate(missing.items()):
+        began = time.monotonic()
+        with pytest.raises(ClusterAccessError) as refused:
+            run(f"sink-{number}", tuple(each for each in _OF_A_SINK if each[:2] != right))
+        assert told in str(refused.value)
+        assert f"the user sink-{number} " in str(refused.value)
+        assert time.monotonic() - began < _SOON_SECONDS
+        if right[0] == "CREATE":
+            # From here on it is there.
+            assert run("sink", _OF_A_SINK).records == 1
+    assert kafka.end_offset("published") == 2
+    kafka.close()
 
 
 @pytest.mark.spark

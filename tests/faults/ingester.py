@@ -75,6 +75,16 @@ class Ingester(OrderedProcess):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.java if java else self.process.pid, signal.SIGKILL)
 
+    def stop(self) -> None:
+        """SIGSTOP for the Python process: it knows nothing of the time until it is resumed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGCONT)
+
     def wait_until_gone(self) -> int:
         """Waits until it has ended and all that it had started, its JVM above all; returns how it ended."""
         code = self.process.wait(timeout=PATIENCE_SECONDS)

@@ -31,6 +31,11 @@ from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.runtime.session import build_session
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.lane import Lane
+from dagster_kafka_flip.sink.publish import publish
+from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -49,6 +54,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import IngestResult
 
 STREAM, RAW, LETTERS, TOGETHER, WINDOWS, KEYED = "stream", "raw", "letters", "together", "windows", "keyed"
+SINK = "sink"
+
+# The topic that a sink publishes the keyed table to.
+PUBLISHED = "published"
 
 # Of the numbered records, those whose numbers leave the same rest are changes of one key, and one in so many deletes.
 SLOTS, DELETES = 40, 3
@@ -67,6 +76,11 @@ COMMITTED = "after Delta's commit"
 CONFIRMED = "after the read-back"
 DONE = "after the run"
 JVM_WRITING = "while Spark writes (JVM)"
+
+LANES_OWNED = "after a sink's lanes were opened"
+RECORD_WRITTEN = "after a sink's record"
+LANE_COMMITTED = "after a lane's commit"
+SINK_STEPS = (LANES_OWNED, RECORD_WRITTEN, LANE_COMMITTED)
 
 STEPS = (POSITION_READ, PLANNED, TABLE_MADE, BEFORE_WRITE, WRITING, COMMITTED, CONFIRMED)
 
@@ -122,6 +136,9 @@ class Steps:
         for write in ("_append", "_merge"):
             self.wrap(DeltaTable, write, before=(BEFORE_WRITE, WRITING), after=COMMITTED)
         self.wrap(DeltaTable, "commit", after=CONFIRMED)
+        self.wrap(Lane, "open", after=LANES_OWNED)
+        self.wrap(Lane, "write", after=RECORD_WRITTEN)
+        self.wrap(Lane, "commit", after=LANE_COMMITTED)
 
 
 def killing(table: Path, pid: int) -> Callable[[DataFrame], DataFrame]:
@@ -203,8 +220,8 @@ def land(
 
     Args:
         kind: STREAM, LETTERS (a stream whose rejected records go to `<table>-letters`), TOGETHER (this table and
-            `<table>-second`, from one read), WINDOWS, KEYED (a table that follows its keys) or RAW (a stream without
-            decoding).
+            `<table>-second`, from one read), WINDOWS, KEYED (a table that follows its keys), RAW (a stream without
+            decoding) or SINK (the changes of this table, to the topic PUBLISHED).
         source: What to read.
         table: Where to.
         session: To read and write with.
@@ -218,6 +235,22 @@ def land(
     connection = KafkaConnection(bootstrap_servers=bootstrap_servers)
     run_id = f"process {os.getpid()}"
     limits = Limits(max_records_per_batch=max_records)
+    if kind == SINK:
+        published = publish(
+            DeltaSource(table=table, start=0),
+            KafkaSink(
+                topic=PUBLISHED,
+                transactional_id_prefix=PUBLISHED,
+                key=JsonSerializer(columns=("kafka_partition", "slot")),
+                value=JsonSerializer(columns=("kafka_partition", "slot", "kafka_offset", "kafka_value")),
+                lanes=2,
+            ),
+            spark=lambda: session,
+            connection=connection,
+            limits=limits,
+        )
+        rows = published.records
+        return {"rows": rows, "is_idle": published.first_version is None, "batches": published.batches}
     if kind == WINDOWS:
         starts = [SOAK_START + number * WINDOW_MS for number in range(windows)]
         done = list(
@@ -270,6 +303,7 @@ def land(
             stream=stream,
             mode=Upsert(key=("kafka_partition", "slot")) if kind == KEYED else Append(),
             single_writer=single_writer,
+            properties={"delta.enableChangeDataFeed": "true"} if kind == KEYED else {},
         ),
         spark=lambda: session,
         connection=connection,

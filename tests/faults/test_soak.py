@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.ingesting import DELETES, SLOTS
-from tests.soak import Outcome, compare, last_changes, soak
+from tests.soak import Outcome, compare, compare_changes, last_changes, soak
 
 
 @pytest.mark.kafka
@@ -28,6 +28,16 @@ def test_the_comparison_tells_what_is_lost_doubled_aborted_and_out_of_order():
 
     compare(committed, [((0, 0), "5"), ((0, 1), "2"), ((0, 1), "2"), ((0, 2), "6"), ((1, 0), "3")], found)
     assert (found.lost, found.doubled, found.aborted, found.wrong, found.disordered) == (1, 1, 1, 1, 2)
+
+
+def test_the_comparison_of_changes_tells_what_is_lost_doubled_and_out_of_order():
+    first, second = (1, "a"), (2, "b")
+    found = Outcome()
+    compare_changes({(0, 0): [first, None, second]}, {(0, 0): [first, None, second]}, found)
+    assert set(found.zeros.values()) == {0}
+    compare_changes({(0, 0): [first, None]}, {(0, 0): [None, first]}, found)
+    compare_changes({(0, 0): [first, second]}, {(0, 0): [first], (0, 1): [second]}, found)
+    assert (found.lost, found.doubled, found.disordered) == (1, 1, 1)
 
 
 def test_of_each_key_the_last_change_is_wanted_unless_it_deletes():

@@ -12,6 +12,7 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from tests import landed
@@ -20,6 +21,8 @@ from tests.faults.network import RECORD_BYTES, RECORDS
 from tests.faults.three_brokers import ThreeBrokers
 from tests.kafka_topic import Kafka
 from tests.processes import wait_until
+from tests.sink.conftest import Published
+from tests.sink.publishing import by_last_digit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -130,6 +133,32 @@ def test_records_and_topic_partitions_that_come_during_a_rolling_restart_land_on
         (partition, number, str(number)) for partition, count in written.items() for number in range(count)
     ]
     assert sum(result.rows or 0 for result in results) == sum(written.values())
+
+
+def test_a_coordinator_and_a_leader_that_die_in_mid_publication_cost_and_double_no_record(
+    brokers, three, spark, topic, table
+):
+    connection = KafkaConnection(bootstrap_servers=brokers.bootstrap_servers)
+    published = Published(spark, three, connection, topic, table)
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, concat('a', id) FROM range(9)")
+    published.sql("UPDATE {t} SET v = concat('b', id)")
+    calls, killed = [], []
+
+    def killing(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        calls.append(key)
+        if len(calls) in (4, 13):
+            # First the coordinator of all transactions, then the leader of a topic partition, each in a transaction.
+            brokers.heal()
+            leaders = brokers.leaders("__transaction_state" if len(calls) == 4 else topic)
+            killed.append(leaders[0])
+            brokers.kill(leaders[0])
+        return by_last_digit(topic, key, value, partitions)
+
+    result = published.run(start=0, lanes=2, partitioner=killing, limits=Limits(max_records_per_batch=6))
+    assert len(killed) == 2
+    assert (result.records, result.lag_versions) == (18, 0)
+    assert published.texts() == {key: [f"a{key}", f"b{key}"] for key in range(9)}
 
 
 def test_records_that_an_unclean_election_took_are_told_whatever_is_at_their_offsets_now(

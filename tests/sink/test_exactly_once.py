@@ -170,6 +170,22 @@ def test_a_fence_that_shows_while_a_run_waits_for_rows_is_told(published):
         new.close()
 
 
+def test_a_topic_that_grows_gets_each_record_once_but_keys_change_their_topic_partition(published, kafka, topic):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(20)")
+    published.run(start=0)
+    kafka.grow(topic, 5)
+    published.sql("UPDATE {t} SET v = 'b'")
+    assert published.run().records == 20
+    assert {key: sorted(values) for key, values in published.texts().items()} == {key: ["a", "b"] for key in range(20)}
+    places = {}
+    for record in published.records():
+        places.setdefault(record.key, set()).add(record.topic_partition)
+    assert any(len(each) == 2 for each in places.values())
+    # Without its key's first record in the same topic partition, the order is no longer the log's.
+    assert {place.partition for each in places.values() for place in each} > {0, 1}
+
+
 def test_a_transaction_that_brokers_aborted_by_its_timeout_says_so(published, kafka):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b')")
