@@ -10,7 +10,7 @@
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  takes the documents' pictures of Dagster's pages anew
 # make bench   measures on a broker of its own: bench-throughput, bench-growth, bench-memory, bench-planning, bench-tasks, bench-backfills,
-#              bench-merges
+#              bench-merges, bench-publishing
 # make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
 # make clean   removes what the others made, the virtual environment included
 
@@ -23,7 +23,7 @@ WORKERS ?= 2
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-registry dev test test-airflow check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges screenshots soak help
+.PHONY: demo demo-registry dev test test-airflow check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -81,7 +81,7 @@ test-install: $(VENV)/.ready-test
 screenshots: $(VENV)/.ready-test
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
 
-bench: bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges
+bench: bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 
 bench-throughput: $(VENV)/.ready-test
 	@$(BIN)/python -m benchmarks.throughput
@@ -103,6 +103,9 @@ bench-backfills: $(VENV)/.ready-demo
 
 bench-merges: $(VENV)/.ready-demo
 	@$(BIN)/python -m benchmarks.merges
+
+bench-publishing: $(VENV)/.ready-demo
+	@$(BIN)/python -m benchmarks.publishing
 
 soak: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.soak

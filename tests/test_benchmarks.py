@@ -39,6 +39,7 @@ _SMALL = {
     "growth": ("--up-to", "1", "--rounds", "1"),
     "memory": ("--topic", "40", "100"),
     "merges": ("--rows", "800", "--share", "1", "--share", "100", "--rounds", "1", "--warm-up", "0"),
+    "publishing": ("--rows", "200", "--rounds", "1", "--warm-up", "0"),
     # No two records of a topic partition are an hour apart: planning would take a closer look at such gaps.
     "backfills": ("--records", "1600", "--record-bytes", "100", "--days", "8", "--windows", "2", "--rounds", "1"),
 }
@@ -156,6 +157,18 @@ def test_the_peak_of_memory_is_measured(on_spark: dict[str, Any]):
     (found,) = results["runs"]
     assert (found["rows"], found["batches"], found["heap"]) == (40, 1, "1g")
     assert 0 < found["python_bytes"] < found["jvm_bytes"]
+
+
+@pytest.mark.spark
+def test_every_way_to_publish_a_table_publishes_all_of_it(on_spark: dict[str, Any]):
+    output, results = on_spark["publishing"]
+
+    found = {each["way"]: each for each in results["publications"]}
+    ways = ("publish()", "publish(), 4 lanes", 'publish(), "at_least_once"', "Spark's Kafka sink")
+    assert tuple(found) == ways
+    assert all(way in output for way in ways)
+    assert {each["records"] for each in found.values()} == {200}
+    assert found["publish()"]["ratio"] == 1.0
 
 
 @pytest.mark.spark

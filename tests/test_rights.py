@@ -225,7 +225,8 @@ _OF_A_SINK: tuple[Right, ...] = (
 def test_a_sink_needs_its_rights_and_names_each_that_is_missing(secured, spark, spark_of, table):
     kafka = Kafka(secured.bootstrap_servers)
     kafka.create("published")
-    spark.sql(f"CREATE TABLE delta.`{table}` USING delta AS SELECT 1 AS id")
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE delta.`{table}` USING delta {feed} AS SELECT 1 AS id")
     sink = KafkaSink(topic="published", transactional_id_prefix=_SINK, key=JsonSerializer(columns=("id",)))
 
     def run(user: str, rights: tuple[Right, ...]) -> PublishResult:
@@ -247,8 +248,9 @@ def test_a_sink_needs_its_rights_and_names_each_that_is_missing(secured, spark, 
         assert f"the user sink-{number} " in str(refused.value)
         assert time.monotonic() - began < _SOON_SECONDS
         if right[0] == "CREATE":
-            # From here on it is there.
+            # From here on the progress is there, and a row that is not published.
             assert run("sink", _OF_A_SINK).records == 1
+            spark.sql(f"INSERT INTO delta.`{table}` VALUES (2)")
     assert kafka.end_offset("published") == 2
     kafka.close()
 
