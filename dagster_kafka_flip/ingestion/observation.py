@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.formats.fields import of_values_and_keys
+from dagster_kafka_flip.table.transform import analyzed_plan
 
 if TYPE_CHECKING:
     import logging
@@ -229,22 +230,6 @@ class WholeBatch:
             f"the write read {counted} records in {span} offsets: either the log has gaps (transactions, compaction), "
             "or the transform left some records unread, and Spark's plan does not show which"
         )
-
-
-def analyzed_plan(rows: DataFrame) -> str:
-    """Returns Spark's analyzed plan of a DataFrame as text, without reading anything.
-
-    Args:
-        rows: The DataFrame.
-    """
-    view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
-    rows.createOrReplaceTempView(view)
-    try:
-        explained = rows.sparkSession.sql(f"EXPLAIN EXTENDED TABLE {view}").first()
-    finally:
-        rows.sparkSession.catalog.dropTempView(view)
-    text = "" if explained is None else str(explained[0])
-    return text.partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]
 
 
 def is_read_whole(plan: str, observation: str) -> bool:

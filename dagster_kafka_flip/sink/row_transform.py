@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import uuid
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.sink.table_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from dagster_kafka_flip.table.transform import transformed
+from dagster_kafka_flip.table.transform import analyzed_plan, transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -25,37 +24,44 @@ _KINDS = ("delete", "update_preimage", "update_postimage", "insert")
 MARK = re.compile(r"<<(the transform .*?)>>", flags=re.DOTALL)
 
 _FIELDS_SHOWN = "spark.sql.debug.maxToStringFields"
-_ANALYZED = re.compile(r"== Analyzed Logical Plan ==\n(.*?)\n== Optimized Logical Plan ==", flags=re.DOTALL)
-# What Spark calls the steps of a plan in which a row depends on other rows, by what people call it.
+# The steps of a plan that make each row of one row, or only put rows elsewhere or in another order.
+_BY_ROW = frozenset(
+    {
+        "Project",
+        "Filter",
+        "Generate",
+        "MapInPandas",
+        "MapInArrow",
+        "PythonMapInArrow",
+        "Sort",
+        "Repartition",
+        "RepartitionByExpression",
+        "RebalancePartitions",
+        "ResolvedHint",
+        "CollectMetrics",
+        "SubqueryAlias",
+        "View",
+        "LogicalRDD",
+        "LocalRelation",
+    }
+)
+# What people call some of the others.
 _STEPS = {
     "Aggregate": "an aggregation",
     "Join": "a join",
-    "LateralJoin": "a join",
-    "AsOfJoin": "a join",
     "Window": "a window function",
     "GlobalLimit": "a limit",
-    "LocalLimit": "a limit",
-    "Offset": "an offset",
-    "Tail": "a tail",
     "Deduplicate": "distinct rows",
     "Distinct": "distinct rows",
     "Sample": "a sample",
     "Union": "a union",
-    "Intersect": "an intersection",
-    "Except": "a difference",
-    "FlatMapGroupsInPandas": "a function of groups",
-    "FlatMapGroupsInArrow": "a function of groups",
-    "FlatMapCoGroupsInPandas": "a function of groups",
-    "FlatMapCoGroupsInArrow": "a function of groups",
 }
-_STEP = re.compile(rf"^[\s:+|-]*({'|'.join(_STEPS)})\b", flags=re.MULTILINE)
+_STEP = re.compile(r"[ :|]*[+:]- (\w+)")
 # Another run would get another value, and publish the rows in another order.
 _UNREPEATABLE = re.compile(
     r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
     r"|input_file_block_start|input_file_block_length|current_timestamp|localtimestamp|current_date|now)\("
 )
-
-_TO_A_TABLE = "Write what needs other rows to a table, and publish that table"
 
 
 class RowTransform:
@@ -122,12 +128,16 @@ class RowTransform:
                 f"the transform returns several columns {twice[0]}. Nothing was published. Give each a name of its own"
             )
             raise ConfigurationError(msg)
-        plan = self._plan(result)
-        if step := _STEP.search(plan):
+        with self._all_fields_shown():
+            plan = analyzed_plan(result)
+        for line in plan.splitlines()[1:]:
+            step = _STEP.match(line)
+            if step is None or step[1] in _BY_ROW:
+                continue
             msg = (
-                f"the transform has {_STEPS[step[1]]}, so a row depends on others: on which versions a run reads "
-                f"together, and on what is elsewhere by then. A run after a failure would publish other rows. Nothing "
-                f"was published. {_TO_A_TABLE}"
+                f"the transform has {_STEPS.get(step[1], f'a step {step[1]}')}, so a row depends on others: on which "
+                "versions a run reads together, and on what is elsewhere by then. A run after a failure would publish "
+                "other rows. Nothing was published. Write what needs other rows to a table, and publish that table"
             )
             raise ConfigurationError(msg)
         if call := _UNREPEATABLE.search(plan):
@@ -137,17 +147,6 @@ class RowTransform:
                 f"that of its publication, and {COMMIT_TIMESTAMP} that of the commit"
             )
             raise ConfigurationError(msg)
-
-    def _plan(self, rows: DataFrame) -> str:
-        view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
-        rows.createOrReplaceTempView(view)
-        try:
-            with self._all_fields_shown():
-                (told,) = self._spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()  # noqa: S608
-        finally:
-            self._spark.catalog.dropTempView(view)
-        found = _ANALYZED.search(told[0])
-        return told[0] if found is None else found[1]
 
     @contextlib.contextmanager
     def _all_fields_shown(self) -> Generator[None]:

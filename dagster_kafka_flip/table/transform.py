@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
@@ -35,3 +36,19 @@ def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | N
         msg = "the transform returned a DataFrame without columns; keep at least one"
         raise ConfigurationError(msg)
     return result
+
+
+def analyzed_plan(rows: DataFrame) -> str:
+    """Returns Spark's analyzed plan of a DataFrame as text, without reading anything.
+
+    Args:
+        rows: The DataFrame.
+    """
+    view = f"dagster_kafka_flip_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    try:
+        explained = rows.sparkSession.sql(f"EXPLAIN EXTENDED TABLE {view}").first()
+    finally:
+        rows.sparkSession.catalog.dropTempView(view)
+    text = "" if explained is None else str(explained[0])
+    return text.partition("== Analyzed Logical Plan ==\n")[2].partition("\n== Optimized Logical Plan ==")[0]
