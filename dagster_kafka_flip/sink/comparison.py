@@ -286,8 +286,7 @@ class TopicComparison:
         judged = both.select(f.coalesce("key", "log_key").alias("key"), "value", kind.alias("kind"))
         kept = kept_rows(judged)
         counts = {row["kind"]: row["count"] for row in kept.groupBy("kind").count().collect()}
-        different = kept.where(f.col("kind").isin("missing", "surplus", "differing"))
-        examples = different.select("key", "kind").limit(_SHOWN).collect()
+        elsewhere = kept.where(f.col("kind").isin("missing", "surplus")).select("kind", "key").limit(_SHOWN).collect()
         differing = kept.where("kind = 'differing'").select("key", "value").limit(_MOST_EXPLAINED + 1).collect()
         found.keys = sum(count for kind, count in counts.items() if kind != "moved")
         found.missing, found.surplus = counts.get("missing", 0), counts.get("surplus", 0)
@@ -296,25 +295,19 @@ class TopicComparison:
             found.unknown.append(
                 f"{counts['twice']} keys have several rows in the table, so which one is the last is not known"
             )
-        explained = {
-            bytes(key) if key is not None else None
-            for key, value in differing
-            if self._is_earlier(values.get(None if key is None else bytes(key)), value)
-        }
-        found.earlier_columns = len(explained)
+        of_log = [(None if key is None else bytes(key), value) for key, value in differing]
+        others = [key for key, value in of_log if not self._is_earlier(values.get(key), value)]
+        found.earlier_columns = len(differing) - len(others)
         if len(differing) <= _MOST_EXPLAINED:
-            found.differing -= len(explained)
-        elif explained:
+            found.differing = len(others)
+        elif found.earlier_columns:
             found.unknown.append(
                 f"{found.differing} records have other values than the table's rows, and some of them only because "
                 "the table got more columns"
             )
             found.differing = 0
-        found.examples = [
-            f"{kind}: {shown(key)}"
-            for key, kind in examples
-            if kind != "differing" or (None if key is None else bytes(key)) not in explained
-        ]
+        found.examples = [f"{kind}: {shown(key)}" for kind, key in elsewhere]
+        found.examples += [f"differing: {shown(key)}" for key in others[:_SHOWN]]
 
     def _is_earlier(self, record: bytes | None, row: bytes | None) -> bool:
         """Whether a record is the row's, but for columns that the table got later, which are null in the row."""
