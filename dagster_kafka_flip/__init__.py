@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.broker.local_broker import LocalBroker
     from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
     from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
+    from dagster_kafka_flip.components.delta_kafka import DeltaKafkaComponent
     from dagster_kafka_flip.components.kafka_delta import KafkaDeltaComponent
     from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
     from dagster_kafka_flip.errors import KafkaFlipError
@@ -74,6 +75,7 @@ _HOMES = {
     "DeadLetters": "ingestion.dead_letters",
     "DebeziumAvroFormat": "formats.debezium_avro",
     "DebeziumFormat": "formats.debezium",
+    "DeltaKafkaComponent": "components.delta_kafka",
     "DeltaSource": "sink.delta_source",
     "DeltaTarget": "table.target",
     "EnumeratorState": "source.state",
@@ -150,6 +152,7 @@ __all__ = [
     "DeadLetters",
     "DebeziumAvroFormat",
     "DebeziumFormat",
+    "DeltaKafkaComponent",
     "DeltaSource",
     "DeltaTarget",
     "EnumeratorState",

@@ -63,7 +63,7 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "build_delta_kafka_asset",
         "delta_kafka_checks",
     ),
-    "Components": ("KafkaDeltaComponent", "KafkaResourcesComponent"),
+    "Components": ("KafkaDeltaComponent", "DeltaKafkaComponent", "KafkaResourcesComponent"),
     "Configuration of one run": ("IngestRunConfig", "WindowsRunConfig", "PublishRunConfig"),
     "Resources": ("KafkaResource", "KafkaClusterConfig", "SchemaRegistryResource", "SparkResource"),
     "Sources": ("KafkaSource", "OffsetsInitializer", "KafkaConnection", "KafkaTableOptions"),

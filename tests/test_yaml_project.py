@@ -111,6 +111,7 @@ def test_dg_knows_the_components_and_finds_the_example_right(dg):
     assert listed.exit_code == 0, listed.output
     assert "dagster_kafka_flip.KafkaDeltaComponent" in listed.stdout
     assert "dagster_kafka_flip.KafkaResourcesComponent" in listed.stdout
+    assert "dagster_kafka_flip.DeltaKafkaComponent" in listed.stdout
     checked = dg("check", "yaml", "--validate-requirements")
     assert checked.exit_code == 0, checked.stdout
 

@@ -5,7 +5,9 @@ The schemas are derived from the settings classes, so they can't differ.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -46,6 +48,7 @@ from dagster_kafka_flip.assets.asset_ingestion import OnIdle
 from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
 from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
+from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.components.format_attributes import FORMATS, format_of
@@ -54,9 +57,14 @@ from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.mode import Append, Mode, Scd2, Upsert
@@ -268,6 +276,30 @@ def _errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError]
     return create(context, named_errors, {"names": _texts(context, value)})
 
 
+_SERIALIZERS: Mapping[str, type[Settings]] = {
+    "json": JsonSerializer,
+    "string": StringSerializer,
+    "raw": RawSerializer,
+}
+
+
+def _serializer(context: ResolutionContext, value: Any) -> Settings:
+    found = rendered(context, value)
+    if isinstance(found, Settings):
+        return found
+    if not isinstance(found, Mapping) or found.get("type") not in _SERIALIZERS:
+        raise refused(context, f"invalid serializer {found!r}; set its type ({', '.join(_SERIALIZERS)}) below it")
+    values = {str(name): each for name, each in found.items() if name != "type"}
+    return create(context, _SERIALIZERS[found["type"]], values)
+
+
+def _start(context: ResolutionContext, value: Any) -> Any:
+    found = rendered(context, value)
+    if not isinstance(found, str) or found in ("snapshot", "latest"):
+        return found
+    return nearest_time(create(context, epoch_milliseconds, {"timestamp": found}))
+
+
 # By name, as in the class.
 _CHECK_TYPES: Mapping[str, Any] = {
     "bool": bool,
@@ -306,6 +338,13 @@ def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
         name: _duration(context.at_path(name), each) if "timedelta" in _CHECKS[name].annotation else each
         for name, each in values.items()
     }
+
+
+class SinkChecksAttributes(Model):
+    """Options of delta_kafka_checks."""
+
+    max_records: int | Template | None = Field(default=None, description=entries(delta_kafka_checks)["max_records"])
+    blocking: bool | Template | None = Field(default=None, description=entries(delta_kafka_checks)["blocking"])
 
 
 class AppendAttributes(Model):
@@ -514,6 +553,7 @@ BackfillPolicyAttribute = Annotated[
     BackfillPolicy, _attribute(_backfill_policy, SingleRunBackfillPolicyModel | MultiRunBackfillPolicyModel)
 ]
 ChecksAttribute = Annotated[dict[str, Any], _attribute(_checks, ChecksAttributes)]
+SinkChecksAttribute = Annotated[dict[str, Any], _attribute(rendered, SinkChecksAttributes)]
 RetryPolicyAttribute = Annotated[RetryPolicy, _attribute(_retry_policy, RetryPolicyAttributes)]
 AutomationAttribute = Annotated[
     AutomationCondition[Any],
@@ -537,6 +577,8 @@ if TYPE_CHECKING:
     TableAttribute: TypeAlias = str | DeltaTarget
     LimitsAttribute: TypeAlias = Limits
     WindowsAttribute: TypeAlias = Windows
+    DeltaSourceAttribute: TypeAlias = DeltaSource
+    SinkAttribute: TypeAlias = KafkaSink
     KafkaResourceAttribute: TypeAlias = KafkaResource
     SparkResourceAttribute: TypeAlias = SparkResource
     SchemaRegistryResourceAttribute: TypeAlias = SchemaRegistryResource
@@ -555,6 +597,30 @@ else:
     TableAttribute = _model_attribute(_table, Scalar | model_of(DeltaTarget, mode=_MODES | None))
     LimitsAttribute = _model_attribute(_of(Limits), model_of(Limits))
     WindowsAttribute = _model_attribute(_of(Windows, max_lateness=_duration), _WINDOWS)
+    _START = int | str
+    DeltaSourceAttribute = _model_attribute(
+        _of(DeltaSource, table=_text, start=_start), model_of(DeltaSource, start=_START)
+    )
+    _SERIALIZER = Annotated[
+        functools.reduce(
+            operator.or_,
+            (
+                create_model(f"{made.__name__}Attributes", __base__=model_of(made), type=(Literal[name], ...))
+                for name, made in _SERIALIZERS.items()
+            ),
+        ),
+        Field(discriminator="type"),
+    ]
+    SinkAttribute = _model_attribute(
+        _of(KafkaSink, key=_serializer, value=_serializer, transaction_timeout=_duration, properties=_text_map),
+        model_of(
+            KafkaSink,
+            key=_SERIALIZER | None,
+            value=_SERIALIZER | None,
+            transaction_timeout=str | float,
+            partitioner=Literal["default", "fixed", "round_robin"],
+        ),
+    )
     _KAFKA = model_of(KafkaResource, clusters=dict[str, model_of(KafkaClusterConfig)])
     KafkaResourceAttribute = _model_attribute(_resource(KafkaResource), _KAFKA)
     SparkResourceAttribute = _model_attribute(_resource(SparkResource), model_of(SparkResource))

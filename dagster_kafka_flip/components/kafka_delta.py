@@ -49,7 +49,7 @@ from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.components.kafka_resources import KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
-from dagster_kafka_flip.components.templates import located
+from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class KafkaDeltaComponent(CheckedComponent):
                 [] if options is None else [one for each in self._built for one in kafka_delta_checks(each, **options)]
             )
         except KafkaFlipError as error:
-            raise _placed(error, context) from None
+            raise placed(error, context) from None
         return Definitions(assets=[*topics, *self._built], asset_checks=checks)
 
     @property
@@ -303,18 +303,3 @@ _OPTIONS = frozenset(KafkaDeltaComponent.model_fields) - _OWN
 
 def _landing(transform: Callable[..., Any], **options: Any) -> AssetsDefinition:
     return kafka_delta_asset(**options)(transform)
-
-
-def _placed(error: KafkaFlipError, context: ComponentLoadContext) -> KafkaFlipError:
-    """Adds the file, and the line of the first attribute in the message, to an error."""
-    tree = getattr(getattr(context.component_decl, "source_tree", None), "source_position_tree", None)
-    if tree is None:
-        return error
-    attributes = tree.children["attributes"].children if "attributes" in tree.children else {}
-    places = {str(inner): (name, inner) for name, each in attributes.items() for inner in each.children}
-    places |= {str(name): (name,) for name in attributes}
-    place = next((places[word] for word in re.findall(r"\w+", str(error)) if word in places), ())
-    resolution = context.resolution_context.with_source_position_tree(tree).at_path("attributes")
-    for part in place:
-        resolution = resolution.at_path(part)
-    return type(error)(located(resolution, str(error)))

@@ -27,6 +27,24 @@ attributes:
     type: raw
 """
 
+_PUBLISHED = """\
+type: {type_name}
+
+attributes:
+  source:
+    # Set delta.enableChangeDataFeed = true for the table.
+    table: "{table}"
+  sink:
+    topic: "{topic}"
+    # Names the sink for good: its progress is kept under it.
+    transactional_id_prefix: "{topic}-sink"
+    # The columns that identify a row.
+    key:
+      type: json
+      columns: [id]
+  # The key of the table's asset: upstream: ...
+"""
+
 _RESOURCES = """\
 type: {type_name}
 
@@ -47,7 +65,7 @@ class KafkaDeltaScaffoldParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    topic: str | None = Field(default=None, description="The topic to read. Default: the name of the new folder.")
+    topic: str | None = Field(default=None, description="The topic. Default: the name of the new folder.")
     table: str | None = Field(default=None, description="The table. Default: warehouse/<topic>.")
 
 
@@ -73,6 +91,28 @@ class KafkaDeltaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
             request,
             _DELTA.format(type_name=request.type_name, topic=topic, table=request.params.table or f"warehouse/{topic}"),
         )
+
+
+class DeltaKafkaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
+    """Writes a defs.yaml that publishes one table."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[KafkaDeltaScaffoldParams]:
+        """The command line options `--topic` and `--table`."""
+        return KafkaDeltaScaffoldParams
+
+    def scaffold(self, request: ScaffoldRequest[KafkaDeltaScaffoldParams]) -> None:
+        """Writes the file.
+
+        Args:
+            request: From `dg`.
+
+        Raises:
+            ConfigurationError: Another format than YAML is requested.
+        """
+        topic = request.params.topic or request.target_path.name
+        table = request.params.table or f"warehouse/{topic}"
+        _write(request, _PUBLISHED.format(type_name=request.type_name, topic=topic, table=table))
 
 
 class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingTypeArgument]

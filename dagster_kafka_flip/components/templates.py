@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, cast
 
-from dagster import DagsterError, ResolutionContext
+from dagster import ComponentLoadContext, DagsterError, ResolutionContext
 from dagster.components.resolved.errors import ResolutionException
 from pydantic import BaseModel, Field
 
@@ -76,3 +76,23 @@ def create(context: ResolutionContext, make: Callable[..., T], values: Mapping[s
         return make(**values)
     except (KafkaFlipError, DagsterError, CheckError, ValueError, KeyError) as error:
         raise refused(context, error) from None
+
+
+def placed(error: KafkaFlipError, context: ComponentLoadContext) -> KafkaFlipError:
+    """Adds the file, and the line of the first attribute in the message, to an error.
+
+    Args:
+        error: The error.
+        context: Dagster's load context of the component.
+    """
+    tree = getattr(getattr(context.component_decl, "source_tree", None), "source_position_tree", None)
+    if tree is None:
+        return error
+    attributes = tree.children["attributes"].children if "attributes" in tree.children else {}
+    places = {str(inner): (name, inner) for name, each in attributes.items() for inner in each.children}
+    places |= {str(name): (name,) for name in attributes}
+    place = next((places[word] for word in re.findall(r"\w+", str(error)) if word in places), ())
+    resolution = context.resolution_context.with_source_position_tree(tree).at_path("attributes")
+    for part in place:
+        resolution = resolution.at_path(part)
+    return type(error)(located(resolution, str(error)))

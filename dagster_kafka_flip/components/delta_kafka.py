@@ -1,0 +1,113 @@
+"""DeltaKafkaComponent: an asset that publishes a Delta table to a Kafka topic, defined in a defs.yaml."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+from dagster import ComponentLoadContext, Definitions, scaffold_with
+from dagster.components.component.component import ComponentTypeSpec
+from pydantic import ConfigDict, Field
+
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
+from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset, delta_kafka_asset
+from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
+from dagster_kafka_flip.components.attributes import (
+    AssetKeyAttribute,
+    AutomationAttribute,
+    DeltaSourceAttribute,
+    LimitsAttribute,
+    MapAttribute,
+    RetryPolicyAttribute,
+    SinkAttribute,
+    SinkChecksAttribute,
+    TextAttribute,
+    TextMapAttribute,
+    TextsAttribute,
+)
+from dagster_kafka_flip.components.checked_component import CheckedComponent
+from dagster_kafka_flip.components.docstrings import entries
+from dagster_kafka_flip.components.scaffolding import DeltaKafkaScaffolder
+from dagster_kafka_flip.components.templates import placed
+from dagster_kafka_flip.errors import KafkaFlipError
+
+HELP = entries(delta_kafka_asset) | entries(DescriptionOptions) | entries(OpOptions)
+# Attributes that are not options of delta_kafka_asset.
+_OWN = frozenset({"checks"})
+
+
+def _option(name: str) -> Any:
+    return Field(default=None, description=HELP[name])
+
+
+@scaffold_with(DeltaKafkaScaffolder)
+class DeltaKafkaComponent(CheckedComponent):
+    """Publishes the changes of a Delta table to a Kafka topic, exactly once.
+
+    The attributes are the options of delta_kafka_asset, with the same defaults.
+    """
+
+    settings_of: ClassVar[tuple[str, ...]] = ("source", "sink", "limits")
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True)
+
+    source: DeltaSourceAttribute = Field(description=HELP["source"])
+    sink: SinkAttribute = Field(description=HELP["sink"])
+    upstream: AssetKeyAttribute | None = Field(default=None, description="The key of the table's asset. Default: none.")
+    limits: LimitsAttribute | None = _option("limits")
+    cluster: TextAttribute | None = _option("cluster")
+    kafka: TextAttribute | None = _option("kafka")
+    spark: TextAttribute | None = _option("spark")
+    description: TextAttribute | None = Field(default=None, description="The asset's description.")
+    group_name: TextAttribute | None = _option("group_name")
+    owners: TextsAttribute | None = _option("owners")
+    tags: TextMapAttribute | None = _option("tags")
+    metadata: MapAttribute | None = _option("metadata")
+    automation_condition: AutomationAttribute | None = _option("automation_condition")
+    op_tags: MapAttribute | None = _option("op_tags")
+    retry_policy: RetryPolicyAttribute | None = _option("retry_policy")
+    pool: TextAttribute | None = Field(
+        default=None, description="Concurrency pool. Default: `kafka-sink:` and the transactional_id_prefix."
+    )
+    checks: SinkChecksAttribute | None = Field(
+        default=None, description="Options of delta_kafka_checks; {} for its defaults. Default: no check."
+    )
+
+    @classmethod
+    def get_spec(cls) -> ComponentTypeSpec:
+        """The description in `dg list components`."""
+        return ComponentTypeSpec(description=(inspect.getdoc(cls) or "").partition("\n\n")[0], tags=["kafka", "delta"])
+
+    def transform(self, rows: Any) -> Any:
+        """Transforms rows in subclasses; the method may also take `context`, and resources by key.
+
+        Args:
+            rows: A lazy Spark DataFrame of the rows that a run publishes.
+
+        Returns:
+            The rows that are published, each from one row alone. Default: as they are.
+        """
+        return rows
+
+    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+        """Builds the asset, and its check.
+
+        Args:
+            context: Dagster's load context.
+
+        Raises:
+            ConfigurationError: Attributes contradict each other; the message names file and line.
+        """
+        given = {name: getattr(self, name) for name in type(self).model_fields if name not in _OWN}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        own = type(self).transform
+        try:
+            if own is DeltaKafkaComponent.transform:
+                made = build_delta_kafka_asset(**options)
+            else:
+                options.setdefault("description", inspect.cleandoc(own.__doc__ or "") or None)
+                made = delta_kafka_asset(**options)(self.transform)
+            checks = [] if self.checks is None else delta_kafka_checks(made, **self.checks)
+        except KafkaFlipError as error:
+            raise placed(error, context) from None
+        return Definitions(assets=[made], asset_checks=checks)

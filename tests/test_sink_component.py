@@ -1,0 +1,113 @@
+"""DeltaKafkaComponent: an asset that publishes a table, in a defs.yaml."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from dagster import AssetKey
+from dagster.components.testing.utils import component_defs
+
+from dagster_kafka_flip import (
+    DeltaKafkaComponent,
+    DeltaSource,
+    JsonSerializer,
+    KafkaSink,
+    StringSerializer,
+    delta_kafka_asset,
+)
+from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
+from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
+from tests.test_component import RESOURCES, load, whole_refusal
+
+_SINK = "type: dagster_kafka_flip.DeltaKafkaComponent\nattributes:\n"
+_MORE = """\
+  source: {table: lake/orders, start: "2026-03-01T00:00:00Z", content: changes}
+  sink:
+    topic: orders
+    transactional_id_prefix: orders-sink
+    key: {type: json, columns: [id]}
+    value: {type: string, column: v}
+    transaction_timeout: PT2M
+    lanes: 2
+    properties: {compression.type: lz4, linger.ms: 5}
+  upstream: lake/orders
+  limits: {max_records_per_batch: 10}
+  group_name: out
+  checks: {max_records: 5}
+"""
+
+
+def test_the_attributes_are_the_options_of_the_decorator():
+    options = set(inspect.signature(delta_kafka_asset).parameters) - {"asset_options"}
+    options |= set(DescriptionOptions.__annotations__) | set(OpOptions.__annotations__)
+    assert set(DeltaKafkaComponent.model_fields) == options | {"checks"}
+
+
+def test_a_file_says_what_python_says(monkeypatch):
+    monkeypatch.setenv("TEST_KAFKA", "127.0.0.1:1")
+    defs = load(resources=RESOURCES, published=_SINK + _MORE)
+    key = AssetKey(["kafka", "orders"])
+    made = defs.resolve_assets_def(key)
+    publishing = publishing_of(made)
+    assert publishing is not None
+    assert publishing.source == DeltaSource(table="lake/orders", start=datetime(2026, 3, 1, tzinfo=timezone.utc))
+    assert publishing.sink == KafkaSink(
+        topic="orders",
+        transactional_id_prefix="orders-sink",
+        key=JsonSerializer(columns=("id",)),
+        value=StringSerializer(column="v"),
+        transaction_timeout=timedelta(minutes=2),
+        lanes=2,
+        properties={"compression.type": "lz4", "linger.ms": "5"},
+    )
+    assert publishing.limits.max_records_per_batch == 10
+    assert publishing.transform is None
+    spec = made.get_asset_spec(key)
+    assert (spec.group_name, [each.asset_key for each in spec.deps]) == ("out", [AssetKey(["lake", "orders"])])
+    graph = defs.resolve_asset_graph()
+    assert [each.name for each in graph.get_check_keys_for_assets({key})] == ["published_equals_table"]
+
+
+def test_a_subclass_has_a_function():
+    class Paid(DeltaKafkaComponent):
+        def transform(self, rows):
+            """Orders that are paid."""
+            return rows.where("paid")
+
+    component = Paid(
+        source=DeltaSource(table="lake/orders"),
+        sink=KafkaSink(topic="paid", transactional_id_prefix="paid", key=JsonSerializer(columns=("id",))),
+    )
+    made = component_defs(component=component, resources={"kafka": None, "spark": None}).resolve_assets_def(
+        AssetKey(["kafka", "paid"])
+    )
+    assert made.get_asset_spec().description == "Orders that are paid."
+    publishing = publishing_of(made)
+    assert publishing is not None
+    assert publishing.transform == component.transform
+
+
+@pytest.mark.parametrize(
+    ("attributes", "line", "told"),
+    [
+        ("  source: {table: lake/o}\n  sink: {topic: o}\n", 4, "transactional_id_prefix"),
+        ("  source: {table: lake/o}\n  sink: {topic: o, transactional_id_prefix: o}\n", 2, "needs a key"),
+        (
+            "  source: {table: lake/o, start: tomorrow}\n  sink: {topic: o, transactional_id_prefix: o}\n",
+            3,
+            "invalid timestamp 'tomorrow'",
+        ),
+        (
+            "  source: {table: lake/o}\n  sink: {topic: o, transactional_id_prefix: o, key: {type: xml, column: id}}\n",
+            4,
+            "key",
+        ),
+        ("  source: {table: lake/o}\n  lanes: 3\n  sink: {topic: o, transactional_id_prefix: o}\n", 4, "sink"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(attributes, line, told):
+    said = whole_refusal(published=_SINK + attributes)
+    assert f"published/defs.yaml:{line}" in said
+    assert told in said
