@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from dagster import AssetCheckSeverity, AssetSelection, Definitions, asset, define_asset_job
 
@@ -20,8 +22,8 @@ from dagster_kafka_flip.sink.comparison import TopicComparison
 _KEY = JsonSerializer(columns=("id",))
 
 
-def _asset(content="changes", **options):
-    sink = KafkaSink(**{"topic": "orders", "transactional_id_prefix": "orders", "key": _KEY, **options})
+def _asset(content: Any = "changes", **options: Any):
+    sink = KafkaSink(topic="orders", transactional_id_prefix="orders", key=_KEY, **options)
     return build_delta_kafka_asset(source=DeltaSource(table="lake/orders", content=content), sink=sink)
 
 
@@ -131,7 +133,7 @@ def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, 
         result = definitions.resolve_job_def(job).execute_in_process(instance=instance, raise_on_error=False)
         (evaluation,) = result.get_asset_check_evaluations()
         told = {key: value.value for key, value in evaluation.metadata.items()}
-        return evaluation.passed, evaluation.severity, evaluation.description, told
+        return evaluation.passed, evaluation.severity, evaluation.description or "", told
 
     passed, _, text, told = checked(whole, "all")
     assert (passed, told["compared"], told["whole_topic"], told["records_read"]) == (True, 3, True, 3), text

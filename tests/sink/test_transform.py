@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from dagster import Definitions, materialize
@@ -32,7 +33,8 @@ def test_the_function_is_the_assets_description_place_and_list_of_resources():
     spec = made.get_asset_spec()
     assert (spec.key.to_user_string(), spec.description) == ("kafka/orders", "Orders that are paid.")
     assert made.op.required_resource_keys == {"kafka", "spark", "rates"}
-    assert made.op.compute_fn.decorated_fn.__code__.co_filename == __file__
+    compute: Any = made.op.compute_fn
+    assert compute.decorated_fn.__code__.co_filename == __file__
     publishing = publishing_of(made)
     assert publishing is not None
     assert publishing.transform is orders
