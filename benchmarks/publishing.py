@@ -118,7 +118,7 @@ class Publishing:
         rows = self._spark.read.format("delta").load(self._table)
         records = rows.selectExpr("to_json(struct(id)) AS key", "to_json(struct(*)) AS value")
         options = {"kafka.bootstrap.servers": self._servers, "topic": topic}
-        records.write.format("kafka").options(**options).save()
+        records.write.format("kafka").mode("append").options(**options).save()
 
 
 def compare(publishing: Publishing, rounds: int, warm_up: int) -> list[Measurement]:
