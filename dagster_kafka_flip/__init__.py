@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.runtime.session import build_session
     from dagster_kafka_flip.runtime.spark_jars import spark_packages
+    from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
     from dagster_kafka_flip.sink.delta_source import DeltaSource
+    from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
     from dagster_kafka_flip.sink.publish import publish
     from dagster_kafka_flip.sink.result import PublishResult
     from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Append": "table.mode",
     "AssetOptions": "assets.asset_options",
+    "AvroSerializer": "sink.avro_serializer",
     "AvroFormat": "formats.avro",
     "BatchResult": "ingestion.result",
     "CanalFormat": "formats.json_envelopes",
@@ -82,6 +86,7 @@ _HOMES = {
     "Format": "formats.format",
     "IngestResult": "ingestion.result",
     "IngestRunConfig": "assets.run_config",
+    "JsonSchemaSerializer": "sink.json_schema_serializer",
     "JsonFormat": "formats.json",
     "JsonSerializer": "sink.serializers",
     "KafkaClusterConfig": "assets.kafka_cluster_config",
@@ -103,6 +108,7 @@ _HOMES = {
     "OffsetResetStrategy": "source.offsets",
     "OffsetsInitializer": "source.offsets",
     "OggFormat": "formats.json_envelopes",
+    "ProtobufSerializer": "sink.protobuf_serializer",
     "ProtobufFormat": "formats.protobuf",
     "PublishResult": "sink.result",
     "PublishRunConfig": "assets.run_config",
@@ -146,6 +152,7 @@ __all__ = [
     "Append",
     "AssetOptions",
     "AvroFormat",
+    "AvroSerializer",
     "BatchResult",
     "CanalFormat",
     "CsvFormat",
@@ -160,6 +167,7 @@ __all__ = [
     "IngestResult",
     "IngestRunConfig",
     "JsonFormat",
+    "JsonSchemaSerializer",
     "JsonSerializer",
     "KafkaClusterConfig",
     "KafkaColumns",
@@ -181,6 +189,7 @@ __all__ = [
     "OffsetsInitializer",
     "OggFormat",
     "ProtobufFormat",
+    "ProtobufSerializer",
     "PublishResult",
     "PublishRunConfig",
     "RawFormat",

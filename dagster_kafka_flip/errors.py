@@ -159,6 +159,10 @@ class SchemaNotFoundError(SchemaRegistryError):
         self.subject = subject
 
 
+class IncompatibleSchemaError(SchemaRegistryError):
+    """The schema registry refuses a sink's schema: its subject's compatibility does not allow it."""
+
+
 # --- windows ------------------------------------------------------------------------------------------------------
 
 
@@ -324,7 +328,23 @@ class TransactionTimedOutError(KafkaFlipError):
 
 
 class UnpublishableRowError(KafkaFlipError):
-    """A row of the table can't be a record: too large, a tombstone without a key, an impossible time or partition."""
+    """A row of the table can't be a record. Each reason has a class of its own, below this one."""
+
+
+class RowTooLargeError(UnpublishableRowError):
+    """A row's record is larger than the producer or the topic allows."""
+
+
+class RowWithoutKeyError(UnpublishableRowError):
+    """A row's key is null, but it is a tombstone, or the topic is compacted."""
+
+
+class RowMisplacedError(UnpublishableRowError):
+    """A row names a topic, a topic partition, a time or a header that a record can't have."""
+
+
+class RowNotSerializableError(UnpublishableRowError):
+    """A value of a row has no exact form in the schema of the key or value."""
 
 
 class PublishFailedError(KafkaFlipError):

@@ -83,7 +83,16 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
         "KafkaColumns",
     ),
     "Tables": ("DeltaTarget", "Append", "Upsert", "Scd2", "DeadLetters", "Limits", "Windows"),
-    "Back to Kafka": ("DeltaSource", "KafkaSink", "JsonSerializer", "StringSerializer", "RawSerializer"),
+    "Back to Kafka": (
+        "DeltaSource",
+        "KafkaSink",
+        "JsonSerializer",
+        "StringSerializer",
+        "RawSerializer",
+        "AvroSerializer",
+        "JsonSchemaSerializer",
+        "ProtobufSerializer",
+    ),
     "Without Dagster": ("ingest", "rewrite_windows", "publish", "build_session", "LocalBroker"),
 }
 

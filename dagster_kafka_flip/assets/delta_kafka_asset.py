@@ -27,6 +27,7 @@ from dagster_kafka_flip.assets.column_descriptions import record_schema
 from dagster_kafka_flip.assets.dagster_internals import CheckError
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, per_second
 from dagster_kafka_flip.assets.position_record import newest_materializations
+from dagster_kafka_flip.assets.registries import registries_of
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.assets.run_config import PublishRunConfig
@@ -92,7 +93,8 @@ class Publishing:
     @property
     def resource_keys(self) -> set[str]:
         """The keys of all resources that a run needs."""
-        return {self.kafka, self.spark, *(() if self.transform is None else resources_of(self.transform, ROWS))}
+        of_transform = () if self.transform is None else resources_of(self.transform, ROWS)
+        return {self.kafka, self.spark, *self.sink.registry_keys, *of_transform}
 
     def bound_transform(self, context: Any) -> Callable[[DataFrame], DataFrame] | None:
         """Binds context and resources to the transform.
@@ -267,7 +269,8 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     with contextlib.suppress(CheckError):
         check_prefix(publishing, context.repository_def.assets_defs_by_key)
     config = PublishRunConfig(**context.op_execution_context.op_config)
-    source, sink = publishing.source, publishing.sink
+    source = publishing.source
+    sink = publishing.sink.with_registries(registries_of(context, publishing.sink.registry_keys))
     again = None if config.again is None else _versions(context, publishing, *config.again)
     if again is not None:
         first, last = again
@@ -368,6 +371,10 @@ def _metadata(result: PublishResult) -> dict[str, Any]:
         metadata["kafka/records_written_per_second"] = per_second(result.records, result.seconds - result.spark_seconds)
     if result.undelivered:
         metadata["kafka/undelivered_records"] = result.undelivered
+    if result.left_out:
+        metadata["kafka/rows_left_out"] = sum(result.left_out.values())
+        metadata["kafka/rows_left_out_by_error"] = MetadataValue.json(dict(result.left_out))
+        metadata["kafka/dead_letters_written"] = result.dead_letters
     metadata[_PROGRESS] = MetadataValue.json(_progress(result))
     return metadata
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.json_references import References
 from dagster_kafka_flip.formats.json_shapes import ANY, NEVER, NULL, ArrayOf, Members, Shape, ddl, join, meet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from dagster_kafka_flip.formats.json_references import Resource
+
+T = TypeVar("T")
 
 # References can be used several times, each of which makes columns.
 _MOST_PARTS = 20_000
@@ -28,6 +30,10 @@ _TEXTS = {"date": "DATE", "date-time": "TIMESTAMP_LTZ"}
 # What Kafka Connect says besides.
 _WHOLE = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT"}
 _BROKEN = {"float32": "FLOAT"}
+
+# Kafka Connect's name for decimals, and for the number of their digits.
+_DECIMAL, _PRECISION = "org.apache.kafka.connect.data.Decimal", "connect.decimal.precision"
+_MOST_DIGITS = 38
 
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 _ABOUT_OBJECTS = frozenset({"properties", "required", "additionalProperties", "patternProperties"})
@@ -45,8 +51,26 @@ def columns_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: s
     Raises:
         ConfigurationError: It is no JSON Schema, or its values can't be turned into columns.
     """
+    return _checked(lambda: ddl(_root(text, references)), what)
+
+
+def members_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: str) -> Members:
+    """What the objects look like that a JSON Schema describes.
+
+    Args:
+        text: The schema as JSON.
+        references: Names and texts of the schemas that it refers to.
+        what: Name of the schema in an error.
+
+    Raises:
+        ConfigurationError: It is no JSON Schema, or does not describe objects with properties.
+    """
+    return _checked(lambda: _root(text, references), what)
+
+
+def _checked(read: Callable[[], T], what: str) -> T:
     try:
-        return ddl(_root(text, references))
+        return read()
     except ValueError as error:
         problem = str(error)
     except RecursionError:
@@ -212,6 +236,11 @@ class _Reading:
 
 
 def _scalar(name: str, schema: Mapping[str, Any]) -> str:
+    if schema.get("connect.type") == "bytes":
+        if name == "string" and schema.get("contentEncoding") == "base64":
+            return "BINARY"
+        if name == "number" and schema.get("title") == _DECIMAL:
+            return _decimal(schema.get("connect.parameters")) or "DOUBLE"
     found = schema.get("format" if name == "string" else "connect.type")
     found = found if isinstance(found, str) else ""
     if name == "string":
@@ -219,6 +248,15 @@ def _scalar(name: str, schema: Mapping[str, Any]) -> str:
     if name == "integer":
         return _WHOLE.get(found, "BIGINT")
     return "BOOLEAN" if name == "boolean" else _BROKEN.get(found, "DOUBLE")
+
+
+def _decimal(parameters: Any) -> str | None:
+    """The DECIMAL of Kafka Connect's parameters; None if they don't say it, or Spark has none with so many digits."""
+    try:
+        precision, scale = int(parameters[_PRECISION]), int(parameters["scale"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return f"DECIMAL({precision}, {scale})" if 0 <= scale <= precision <= _MOST_DIGITS else None
 
 
 def _shape_of_value(value: Any) -> Shape:

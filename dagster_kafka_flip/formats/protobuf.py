@@ -13,7 +13,7 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import SchemaIdIn, frame, schema_id, without_frame_problem
 from dagster_kafka_flip.formats.protobuf_compiler import check_packages, compiled
-from dagster_kafka_flip.formats.protobuf_schema import schema_of
+from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
 from dagster_kafka_flip.formats.protobuf_types import MisfitError, check_columns, plan, struct
 from dagster_kafka_flip.formats.registered import UNKNOWN_SCHEMA, RegisteredFormat
 from dagster_kafka_flip.formats.schema_book import SchemaBook
@@ -125,7 +125,7 @@ class ProtobufFormat(RegisteredFormat):
             raise ConfigurationError(msg)
         try:
             descriptor_set = compiled(registered.text, registered.references)
-            message = _message(schema_of(descriptor_set), self.message)
+            message = message_named(schema_of(descriptor_set), self.message)
         except ValueError as error:
             msg = f"{what}: {error}"
             raise ConfigurationError(msg) from None
@@ -143,7 +143,7 @@ class ProtobufFormat(RegisteredFormat):
                 asked for it.
         """
         try:
-            return _message(self._schema, self.message)
+            return message_named(self._schema, self.message)
         except ValueError as error:
             msg = f"the ProtobufFormat's descriptor_set: {error}"
             raise ConfigurationError(msg) from None
@@ -265,26 +265,6 @@ def _without_length(data: Column) -> Column:
     from pyspark.sql import functions as f
 
     return f.substr(data, f.lit(1), f.octet_length(data) - f.lit(_LENGTH_BYTES))
-
-
-def _message(schema: ProtobufSchema, name: str | None) -> Descriptor:
-    """The message with a name, or the only one.
-
-    Raises:
-        ValueError: There is no such message, or there are several.
-    """
-    names = schema.messages
-    if not names:
-        msg = "it has no message"
-        raise ValueError(msg)
-    if name is None and len(names) != 1:
-        msg = f"it has {len(names)} messages ({', '.join(names)}). Name one: message={names[0]!r}"
-        raise ValueError(msg)
-    try:
-        return schema.message(names[0] if name is None else name)
-    except KeyError:
-        msg = f"it has no message {name!r}; it has {', '.join(names)}"
-        raise ValueError(msg) from None
 
 
 @lru_cache(maxsize=1024)

@@ -132,6 +132,30 @@ def schema_of(descriptor_set: bytes) -> ProtobufSchema:
     return ProtobufSchema(descriptor_set)
 
 
+def message_named(schema: ProtobufSchema, name: str | None) -> Descriptor:
+    """The message with a name, or the only one.
+
+    Args:
+        schema: The schema.
+        name: The message's full name; None for the only one.
+
+    Raises:
+        ValueError: There is no such message, or there are several.
+    """
+    names = schema.messages
+    if not names:
+        msg = "it has no message"
+        raise ValueError(msg)
+    if name is None and len(names) != 1:
+        msg = f"it has {len(names)} messages ({', '.join(names)}). Name one: message={names[0]!r}"
+        raise ValueError(msg)
+    try:
+        return schema.message(names[0] if name is None else name)
+    except KeyError:
+        msg = f"it has no message {name!r}; it has {', '.join(names)}"
+        raise ValueError(msg) from None
+
+
 def is_entry(message: Any) -> bool:
     """Whether a message is the entry of a map.
 

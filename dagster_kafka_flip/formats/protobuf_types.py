@@ -142,18 +142,23 @@ def _field_plan(writer: Descriptor, field: FieldDescriptor, path: str) -> FieldP
     if field.number not in writer.fields_by_number:
         return None, "always", ("plain", None), None
     written = writer.fields_by_number[field.number]
-    if _shape(written) != _shape(field):
+    if shape_of(written) != shape_of(field):
         raise _misfit(path, written, field)
-    if _shape(field) == "map":
-        value = _value_plan(_entry(written, "value"), _entry(field, "value"), f"{path}{{}}")
-        return written.name, "map", value, _value_plan(_entry(written, "key"), _entry(field, "key"), f"{path}{{key}}")
-    if _shape(field) == "repeated":
+    if shape_of(field) == "map":
+        value = _value_plan(entry_of(written, "value"), entry_of(field, "value"), f"{path}{{}}")
+        return (
+            written.name,
+            "map",
+            value,
+            _value_plan(entry_of(written, "key"), entry_of(field, "key"), f"{path}{{key}}"),
+        )
+    if shape_of(field) == "repeated":
         return written.name, "repeated", _value_plan(written, field, f"{path}[]"), None
     return written.name, "optional" if written.has_presence else "always", _value_plan(written, field, path), None
 
 
 def _value_plan(written: FieldDescriptor, field: FieldDescriptor, path: str) -> Plan:
-    has, wants = _kind(written), _kind(field)
+    has, wants = kind_of(written), kind_of(field)
     is_message = wants in {"message", "empty"}
     if {has, wants} & _OWN_MEANING:
         # Messages of other meanings have the same fields: Timestamp and Duration.
@@ -162,17 +167,17 @@ def _value_plan(written: FieldDescriptor, field: FieldDescriptor, path: str) -> 
     elif is_message and has in {"message", "empty"}:
         if wants == "empty":
             return "empty", None
-        inner = _message(field)
-        return "message", [_field_plan(_message(written), each, path) for each in inner.fields]
+        inner = message_of(field)
+        return "message", [_field_plan(message_of(written), each, path) for each in inner.fields]
     elif has != wants and wants not in _WIDENS.get(has, ()):
         raise _misfit(path, written, field)
     if wants == "enum":
         _check_enum(written, field, path)
         return "enum", {**_numbers(written), **_numbers(field)}
     if wants == "wrapper":
-        return "wrapper", _value_plan(_entry(written, "value"), _entry(field, "value"), path)
+        return "wrapper", _value_plan(entry_of(written, "value"), entry_of(field, "value"), path)
     if wants == "json":
-        return "json", _WELL_KNOWN[_message(field).full_name][1]
+        return "json", _WELL_KNOWN[message_of(field).full_name][1]
     return (wants, None) if wants in {"decimal", "string", "timestamp", "duration"} else ("plain", None)
 
 
@@ -203,14 +208,15 @@ def _misfit(path: str, written: FieldDescriptor, field: FieldDescriptor) -> Misf
 
 
 def _described(field: FieldDescriptor) -> str:
-    if _shape(field) == "map":
-        return f"map<{_described(_entry(field, 'key'))}, {_described(_entry(field, 'value'))}>"
+    if shape_of(field) == "map":
+        return f"map<{_described(entry_of(field, 'key'))}, {_described(entry_of(field, 'value'))}>"
     named = field.message_type or field.enum_type
     name = named.full_name if named is not None else _NAMES[field.type]
-    return f"repeated {name}" if _shape(field) == "repeated" else name
+    return f"repeated {name}" if shape_of(field) == "repeated" else name
 
 
-def _shape(field: FieldDescriptor) -> str:
+def shape_of(field: FieldDescriptor) -> str:
+    """Whether a field is `single`, `repeated` or a `map`."""
     if not _is_repeated(field):
         return "single"
     return "map" if field.message_type is not None and is_entry(field.message_type) else "repeated"
@@ -221,11 +227,13 @@ def _is_repeated(field: Any) -> bool:
     return field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
 
 
-def _entry(field: FieldDescriptor, name: str) -> FieldDescriptor:
-    return _message(field).fields_by_name[name]
+def entry_of(field: FieldDescriptor, name: str) -> FieldDescriptor:
+    """The field `key` or `value` of a map, or the `value` of a wrapper."""
+    return message_of(field).fields_by_name[name]
 
 
-def _message(field: FieldDescriptor) -> Descriptor:
+def message_of(field: FieldDescriptor) -> Descriptor:
+    """The message that a field holds."""
     found = field.message_type
     if found is None:
         msg = f"{field.full_name} is not a message"
@@ -233,7 +241,7 @@ def _message(field: FieldDescriptor) -> Descriptor:
     return found
 
 
-def _kind(field: FieldDescriptor) -> str:
+def kind_of(field: FieldDescriptor) -> str:
     """What kind of column a single value becomes."""
     if field.message_type is None:
         return _KINDS[_NAMES[field.type]]
@@ -254,25 +262,25 @@ def _is_genuine(message: Descriptor) -> bool:
 
 
 def _signature(message: Descriptor) -> list[tuple[Any, ...]]:
-    return sorted((field.number, field.name, field.type, _shape(field)) for field in message.fields)
+    return sorted((field.number, field.name, field.type, shape_of(field)) for field in message.fields)
 
 
 def _data_type(field: FieldDescriptor) -> DataType:
     from pyspark.sql.types import ArrayType, MapType
 
-    if _shape(field) == "map":
-        return MapType(_single_type(_entry(field, "key")), _single_type(_entry(field, "value")))
-    return ArrayType(_single_type(field)) if _shape(field) == "repeated" else _single_type(field)
+    if shape_of(field) == "map":
+        return MapType(_single_type(entry_of(field, "key")), _single_type(entry_of(field, "value")))
+    return ArrayType(_single_type(field)) if shape_of(field) == "repeated" else _single_type(field)
 
 
 def _single_type(field: FieldDescriptor) -> DataType:
     from pyspark.sql import types as t
 
-    kind = _kind(field)
+    kind = kind_of(field)
     if kind == "message":
-        return struct(_message(field))
+        return struct(message_of(field))
     if kind == "wrapper":
-        return _single_type(_message(field).fields_by_name["value"])
+        return _single_type(message_of(field).fields_by_name["value"])
     known: dict[str, DataType] = {
         "double": t.DoubleType(),
         "float": t.FloatType(),
@@ -300,9 +308,9 @@ def _unreadable(message: Descriptor, path: str, around: tuple[str, ...]) -> Iter
                 "Spark are not case-sensitive. Give a descriptor set that renames one; Protobuf matches fields by "
                 "number"
             )
-        value = _entry(field, "value") if _shape(field) == "map" else field
+        value = entry_of(field, "value") if shape_of(field) == "map" else field
         inner = value.message_type
-        if inner is not None and inner.full_name in around and _kind(value) == "message":
+        if inner is not None and inner.full_name in around and kind_of(value) == "message":
             yield (
                 f"the message {inner.full_name} contains itself ({at}), and a column can't. Give a descriptor set "
                 "without that field, or land the bytes with RawFormat"
@@ -312,5 +320,5 @@ def _unreadable(message: Descriptor, path: str, around: tuple[str, ...]) -> Iter
             yield f"its messages are nested more than {_MOST_LEVELS} levels deep, Protobuf's limit"
             return
         yield None
-        if inner is not None and _kind(value) == "message":
+        if inner is not None and kind_of(value) == "message":
             yield from _unreadable(inner, at, around)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
+    IncompatibleSchemaError,
     SchemaNotFoundError,
     SchemaRegistryError,
     SchemaRegistryLoginError,
@@ -22,6 +23,7 @@ _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
 _NOT_FOUND = 404
+_CONFLICT = 409
 _REDIRECTS = range(300, 400)
 _LONGEST_WORDS = 300
 _TOKEN = re.compile(r"(?i:(bearer|basic)\s+)[\w.~+/=-]{6,}|\beyJ[\w-]+\.[\w.-]+")
@@ -36,14 +38,28 @@ class Question:
         guid: A schema's guid.
         subject: A subject's name.
         version: A version of the subject. Default: the latest.
+        registers: Whether a schema is to be registered in the subject.
     """
 
     schema_id: int | None = None
     guid: str | None = None
     subject: str | None = None
     version: int | None = None
+    registers: bool = False
+
+    @property
+    def right(self) -> str:
+        """The right that the request needs."""
+        return "write to" if self.registers else "read"
+
+    @property
+    def verb(self) -> str:
+        """What the registry does if it succeeds."""
+        return "register" if self.registers else "return"
 
     def __str__(self) -> str:
+        if self.registers:
+            return f"a schema of the subject {self.subject!r}"
         if self.schema_id is not None:
             place = "" if self.subject is None else f" in the subject {self.subject!r}"
             return f"the schema with the id {self.schema_id}{place}"
@@ -141,8 +157,16 @@ class Asked:
             )
         if status == _FORBIDDEN:
             return SchemaRegistryLoginError(
-                f"{where} refuses {self.login} the right to read {question}{quoted}. Grant the right to read the "
-                f"subject, or use another login",
+                f"{where} refuses {self.login} the right to {question.right} {question}{quoted}. Grant the right to "
+                f"{question.right} the subject, or use another login",
+                status=status,
+                code=code,
+            )
+        if question.registers and status == _CONFLICT:
+            return IncompatibleSchemaError(
+                f"{where} refuses {question}: its compatibility does not allow it after those that are registered"
+                f"{quoted}. Change the table, the columns or the schema so that it fits, change the subject's "
+                "compatibility, or use another subject",
                 status=status,
                 code=code,
             )
@@ -158,7 +182,9 @@ class Asked:
             advice = f"It is not a schema registry, or not the path of its API. {_PATHS}"
         else:
             advice = "Check the registry's log"
-        return SchemaRegistryError(f"{where} did not return {question}{quoted}. {advice}", status=status, code=code)
+        return SchemaRegistryError(
+            f"{where} did not {question.verb} {question}{quoted}. {advice}", status=status, code=code
+        )
 
     def _tokenless(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
         cause = error.__context__

@@ -1,4 +1,4 @@
-"""Schemas: reads schemas from a schema registry, each of them once."""
+"""Schemas: reads schemas from a schema registry, each of them once, and registers a sink's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONTEXT = ":"
 
 
 class Schemas:
-    """Reads schemas, with all that they refer to. Made by `SchemaRegistry.schemas()`.
+    """Reads schemas, with all that they refer to, and registers them. Made by `SchemaRegistry.schemas()`.
 
     An id or a guid always refers to the same schema, so it is requested once, or not at all if it was the latest of a
     subject; the latest is requested each time. Close it, or use it as a context manager: it holds a connection.
@@ -114,6 +114,26 @@ class Schemas:
         if found.guid is not None:
             self._by_guid[found.guid] = replace(plain, schema_id=UNKNOWN_ID, guid=found.guid)
         return found
+
+    def register(self, subject: str, kind: SchemaKind, text: str) -> RegisteredSchema:
+        """Registers a schema that refers to no other. One that the subject already has keeps its id.
+
+        Args:
+            subject: The subject's name.
+            kind: AVRO, PROTOBUF or JSON.
+            text: The schema.
+
+        Raises:
+            IncompatibleSchemaError: The subject's compatibility does not allow it.
+            SchemaRegistryError: The registry could not be asked, or refuses it.
+        """
+        from confluent_kafka.schema_registry import Schema
+
+        question = Question(subject=subject, registers=True)
+        number = self._client.ask(question, lambda client: client.register_schema(subject, Schema(text, kind)))
+        if number not in _IDS:
+            raise self._client.nonsense(question, "without an id")
+        return RegisteredSchema(number, kind, text, subject=subject)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -12,7 +12,7 @@ from dagster_kafka_flip.sink.table_rows import INSERT, UPDATED, TableRow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dagster_kafka_flip.sink.progress import Progress
+    from dagster_kafka_flip.sink.progress import Progress, SchemaIds
 
 
 @dataclass
@@ -116,14 +116,16 @@ class Batches:
             place.seen = place.digest = place.before = 0
         self.version = version
 
-    def progress(self, columns: tuple[str, ...], settings: str) -> list[Progress]:
+    def progress(self, columns: tuple[str, ...], settings: str, schema_ids: SchemaIds) -> list[Progress]:
         """Returns the progress of each lane with all rows that were yielded.
 
         Args:
             columns: The table's columns that they were serialized with.
             settings: The sink's settings that decide lane and order.
+            schema_ids: Ids of the registered schemas that they were serialized with.
         """
-        return [replace(self._reached(place), columns=columns, settings=settings) for place in self._places]
+        told = {"columns": columns, "settings": settings, "schema_ids": schema_ids}
+        return [replace(self._reached(place), **told) for place in self._places]
 
     def _reached(self, place: _Place) -> Progress:
         progress = place.progress

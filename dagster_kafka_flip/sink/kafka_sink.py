@@ -5,17 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    RowMisplacedError,
+    RowNotSerializableError,
+    RowTooLargeError,
+    RowWithoutKeyError,
+    UnpublishableRowError,
+)
 from dagster_kafka_flip.settings.base import Settings
-from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+from dagster_kafka_flip.sink.serializer import Serializer
+from dagster_kafka_flip.sink.serializers import JsonSerializer
+
+if TYPE_CHECKING:
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
 DeliveryGuarantee = Literal["exactly_once", "at_least_once", "none"]
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
-Serializer = JsonSerializer | StringSerializer | RawSerializer
+
+_TOLERABLE = (
+    UnpublishableRowError,
+    RowTooLargeError,
+    RowWithoutKeyError,
+    RowMisplacedError,
+    RowNotSerializableError,
+)
 
 _TOPIC = re.compile(r"[A-Za-z0-9_.-]{1,249}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -37,6 +55,15 @@ _OWNED: Mapping[str, str] = {
     "value.serializer": "use value",
 }
 _CONNECTION = ("sasl.", "ssl.", "security.", "enable.sasl.", "enable.ssl.", "https.")
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether Kafka allows a topic of this name.
+
+    Args:
+        text: The name.
+    """
+    return text not in (".", "..") and _TOPIC.fullmatch(text) is not None
 
 
 class KafkaSink(Settings):
@@ -66,6 +93,11 @@ class KafkaSink(Settings):
         progress_topic: The compacted topic of the progress, of this sink alone. Created if it is missing. Default:
             `<prefix>-progress`.
         properties: More settings of the producer, by librdkafka's names, such as `compression.type`.
+        tolerate: Classes of errors of rows that are left out and counted, instead of ending the run:
+            UnpublishableRowError for all, or some of RowTooLargeError, RowWithoutKeyError, RowMisplacedError and
+            RowNotSerializableError. Default: none; all of them with a `dead_letter_topic`.
+        dead_letter_topic: A topic for the rows that are left out, with the reason in their headers, in the same
+            transactions. It must exist, and not be compacted. Default: none.
     """
 
     topic: str
@@ -83,11 +115,13 @@ class KafkaSink(Settings):
     transaction_timeout: timedelta = timedelta(minutes=5)
     progress_topic: str = ""
     properties: Mapping[str, str] = Field(default_factory=dict[str, str])
+    tolerate: tuple[type[UnpublishableRowError], ...] = ()
+    dead_letter_topic: str | None = None
 
-    @field_validator("topic", "progress_topic")
+    @field_validator("topic", "progress_topic", "dead_letter_topic")
     @classmethod
-    def _check_topic(cls, topic: str) -> str:
-        if topic in (".", "..") or (topic and not _TOPIC.fullmatch(topic)):
+    def _check_topic(cls, topic: str | None) -> str | None:
+        if topic and not is_topic_name(topic):
             msg = f"invalid topic {topic!r}: use 1 to 249 letters, digits, '.', '_' and '-'"
             raise ValueError(msg)
         return topic
@@ -107,6 +141,20 @@ class KafkaSink(Settings):
             msg = 'expected a serializer, such as JsonSerializer() or StringSerializer(column="id")'
             raise ValueError(msg)
         return serializer
+
+    @field_validator("tolerate", mode="before")
+    @classmethod
+    def _check_tolerate(cls, tolerate: Any) -> tuple[Any, ...]:
+        names = ", ".join(each.__name__ for each in _TOLERABLE)
+        if isinstance(tolerate, (str, type)) or not hasattr(tolerate, "__iter__"):
+            msg = f"tolerate: expected a list of error classes, such as [RowTooLargeError]; allowed: {names}"
+            raise ValueError(msg)
+        for error in tolerate:
+            if error not in _TOLERABLE:
+                name = getattr(error, "__name__", repr(error))
+                msg = f"tolerate: {name} can't be tolerated by a sink; allowed are the classes {names}"
+                raise ValueError(msg)
+        return tuple(tolerate)
 
     @field_validator("transaction_timeout")
     @classmethod
@@ -139,6 +187,12 @@ class KafkaSink(Settings):
         if self.progress_name == self.topic:
             msg = f"progress_topic {self.topic!r} is the records' topic; the progress needs a topic of its own"
             raise ValueError(msg)
+        if self.dead_letter_topic == "":
+            msg = "dead_letter_topic: empty"
+            raise ValueError(msg)
+        if self.dead_letter_topic in (self.topic, self.progress_name):
+            msg = f"dead_letter_topic {self.dead_letter_topic!r} is a topic of the sink; it must be another one"
+            raise ValueError(msg)
         return self
 
     def check_content(self, content: str) -> None:
@@ -156,6 +210,39 @@ class KafkaSink(Settings):
                 'identify a row, or set deletes="row", or content="appended_rows" of the DeltaSource'
             )
             raise ConfigurationError(msg)
+
+    def leaves_out(self, error: UnpublishableRowError) -> bool:
+        """Whether a row is left out because of an error.
+
+        Args:
+            error: The row's error.
+        """
+        if not self.tolerate:
+            return self.dead_letter_topic is not None
+        return isinstance(error, self.tolerate)
+
+    @property
+    def tolerates_large_rows(self) -> bool:
+        """Whether rows that are too large are left out."""
+        return self.leaves_out(RowTooLargeError())
+
+    @property
+    def registry_keys(self) -> set[str]:
+        """The keys of the Dagster resources that its serializers have their registries from."""
+        return {key for each in (self.key, self.value) if each is not None and (key := each.registry_key) is not None}
+
+    def with_registries(self, registries: Mapping[str, SchemaRegistry]) -> KafkaSink:
+        """The sink with the registries in place of the resources' keys.
+
+        Args:
+            registries: The registries by key.
+        """
+        changes = {
+            side: each.with_registry(registries[each.registry_key])
+            for side, each in (("key", self.key), ("value", self.value))
+            if each is not None and each.registry_key is not None
+        }
+        return self.model_copy(update=changes)
 
     @property
     def progress_name(self) -> str:

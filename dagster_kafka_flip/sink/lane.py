@@ -28,6 +28,9 @@ _STEP_SECONDS = 1.0
 # Seconds that an abort may take. If it fails, the next run's init_transactions aborts.
 _ABORT_SECONDS = 10.0
 
+# Of librdkafka: the largest batch by default.
+_BATCH_BYTES = 1_000_000
+
 # Of librdkafka: partition by the partitioner.
 _ANY_PARTITION = -1
 
@@ -39,10 +42,11 @@ class Lane:
         connection: How to reach the brokers.
         sink: The sink.
         number: The lane's number.
+        batch_bytes: The largest batch that each topic takes; None if unknown.
     """
 
-    def __init__(self, connection: KafkaConnection, sink: KafkaSink, number: int) -> None:
-        self._connection, self._sink, self.number = connection, sink, number
+    def __init__(self, connection: KafkaConnection, sink: KafkaSink, number: int, batch_bytes: int | None) -> None:
+        self._connection, self._sink, self.number, self._batch_bytes = connection, sink, number, batch_bytes
         self._is_exact = sink.delivery_guarantee == "exactly_once"
         self._broker_errors = BrokerErrors(connection)
         self._failures = LaneFailures(connection, sink, number, self._broker_errors)
@@ -81,6 +85,10 @@ class Lane:
             "error_cb": self._on_error,
             "on_delivery": self._on_delivery,
         }
+        wanted = int(config.get("batch.size", _BATCH_BYTES))
+        if self._batch_bytes is not None and self._batch_bytes < wanted:
+            # Else the topic would refuse many small records together.
+            config["batch.size"] = self._batch_bytes
         if self._is_exact:
             return config | {
                 "transactional.id": sink.transactional_id(self.number),
@@ -96,6 +104,11 @@ class Lane:
     def age(self) -> float:
         """Seconds since the first record of the open transaction; 0 if there is none."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a record was not delivered, or the producer can't go on."""
+        return self._failed is not None
 
     def write(
         self,
@@ -120,7 +133,7 @@ class Lane:
             row: The row, for messages.
 
         Raises:
-            UnpublishableRowError: The record is larger than the producer allows.
+            RowTooLargeError: The record is larger than the producer allows. The transaction goes on.
             KafkaFlipError: An earlier record failed, or the transaction can't go on.
         """
         self._begin()

@@ -10,10 +10,10 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
     PublishFailedError,
+    RowTooLargeError,
     SinkFencedError,
     TopicNotFoundError,
     TransactionTimedOutError,
-    UnpublishableRowError,
 )
 
 if TYPE_CHECKING:
@@ -111,9 +111,10 @@ class LaneFailures:
                 "15 minutes by default). Nothing was published. Shorten it, or raise the brokers' setting"
             )
         if name in _TOO_LARGE:
-            return UnpublishableRowError(
+            return RowTooLargeError(
                 f"a record is larger than the topic allows: {self._record or self._sink.topic}. {self._invisible}. "
-                "Raise max.message.bytes of the topic, or leave out columns of the value"
+                "Raise max.message.bytes of the topic, or leave out columns of the value. If the record itself is "
+                "smaller than that, lower batch.size in the properties of the KafkaSink"
             )
         if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
             return TopicNotFoundError(
@@ -141,7 +142,7 @@ class LaneFailures:
             f"{self._broker_errors.reason(said)}. {self._invisible}. Check the brokers and the network, then run again"
         )
 
-    def too_large(self, row: str, topic: str, size: int) -> UnpublishableRowError:
+    def too_large(self, row: str, topic: str, size: int) -> RowTooLargeError:
         """Creates the error about a record that the producer does not take.
 
         Args:
@@ -149,7 +150,7 @@ class LaneFailures:
             topic: The topic.
             size: Bytes of key and value.
         """
-        return UnpublishableRowError(
+        return RowTooLargeError(
             f"{row}: the record of {size} bytes for the topic {topic} is larger than message.max.bytes of the producer "
             f'(1000000 by default). {self._invisible}. Set properties={{"message.max.bytes": "..."}} of the KafkaSink, '
             "and max.message.bytes of the topic, or leave out columns of the value"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_kafka_flip.errors import SinkProgressError
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _MARK = "dagster-kafka-flip-sink"
 _VERSION = 1
+
+SchemaIds: TypeAlias = "tuple[int | None, int | None]"
+"""Ids of the registered schemas of key and value; None without a registry."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Progress:
         digest: A checksum of their keys and values: another run must find the same rows.
         columns: The table's columns that the last rows were serialized with.
         settings: The sink's settings that decide lane and order of a row.
+        schema_ids: Ids of the registered schemas that the last rows were serialized with.
     """
 
     lane: int
@@ -64,6 +68,7 @@ class Progress:
     columns: tuple[str, ...]
     settings: str
     digest: int = 0
+    schema_ids: SchemaIds = (None, None)
 
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""
@@ -82,6 +87,7 @@ class Progress:
                 "digest": self.digest,
                 "columns": self.columns,
                 "settings": self.settings,
+                "schema_ids": self.schema_ids,
             },
             ensure_ascii=False,
         ).encode()
@@ -106,6 +112,8 @@ class Progress:
                 )
                 raise SinkProgressError(msg)
             origin = document["origin"]
+            # Earlier versions of this package knew no registry.
+            of_key, of_value = document.get("schema_ids", (None, None))
             return cls(
                 lane=int(document["lane"]),
                 lanes=int(document["lanes"]),
@@ -119,6 +127,7 @@ class Progress:
                 columns=tuple(document["columns"]),
                 settings=str(document["settings"]),
                 digest=int(document["digest"]),
+                schema_ids=(of_key, of_value),
             )
         except (ValueError, KeyError, TypeError) as error:
             msg = (

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dagster_kafka_flip.errors import SinkProgressError, UnpublishableRowError
+from dagster_kafka_flip.errors import (
+    RowNotSerializableError,
+    RowTooLargeError,
+    RowWithoutKeyError,
+    SinkProgressError,
+    UnpublishableRowError,
+)
 from dagster_kafka_flip.sink.batches import Batches
+from dagster_kafka_flip.sink.dead_letter_records import DeadLetter, dead_letters_of
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import shown
 from dagster_kafka_flip.sink.progress import (
@@ -36,6 +44,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.limits import Limits
+
+# Rows that are left out are in the log one by one, up to this many.
+_MOST_WARNINGS = 10
 
 # Longest wait for rows before the clock of the open transaction is looked at.
 _LOOK_SECONDS = 1.0
@@ -89,6 +100,7 @@ class Publication:
         self._batches = 0
         self._first: int | None = None
         self._undelivered = 0
+        self._warnings = 0
 
     def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
         """Publishes all rows up to a version, or up to the limits of the run.
@@ -101,7 +113,9 @@ class Publication:
         Raises:
             KafkaFlipError: Something failed; what is committed stays.
         """
-        self._lanes = [Lane(self._connection, self._sink, number) for number in range(self._sink.lanes)]
+        places = RecordPlaces(cluster, self._sink, self._log)
+        size = places.batch_bytes
+        self._lanes = [Lane(self._connection, self._sink, number, size) for number in range(self._sink.lanes)]
         try:
             for lane in self._lanes:
                 lane.open()
@@ -110,7 +124,6 @@ class Publication:
             origin = self._committed[0].origin
             segments = plan_segments(self._committed, origin, last)
             self._check(segments)
-            places = RecordPlaces(cluster, self._sink)
             for segment in segments:
                 self._log.info("publishing %s of %s", segment, self._source)
                 if not self._publish(segment, places, tag):
@@ -141,6 +154,8 @@ class Publication:
             records=self._done.records,
             tombstones=self._done.tombstones,
             bytes=self._done.bytes,
+            left_out=dict(sorted(self._done.left_out.items())),
+            dead_letters=self._done.dead_letters,
             undelivered=self._undelivered,
             spark_seconds=spark_seconds,
             seconds=seconds,
@@ -206,7 +221,7 @@ class Publication:
         with reading(self._versions, segment):
             read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
             batches = Batches(self._committed, folds=self._folds)
-            step = _Step(batches, read.columns, places)
+            step = _Step(batches, read, places)
             with RowStream(self._spark, read.rows, tag) as stream:
                 for chunk in stream.chunks(_LOOK_SECONDS):
                     if not all(self._take(TableRow(*each), step) for each in chunk) or not self._look(step):
@@ -222,18 +237,18 @@ class Publication:
             if self._is_full(0.5) and not self._commit(step):
                 return False
         for taken in step.batches.take(row):
-            self._write(taken, step.places)
+            self._write(taken, step)
         return not self._is_full(1.0) or self._commit(step)
 
     def _is_full(self, share: float) -> bool:
         most, size = self._limits.max_records_per_batch, self._limits.max_bytes_per_batch
-        return (most is not None and sum(each.records for each in self._open) >= most * share) or (
+        return (most is not None and sum(each.records + each.dead_letters for each in self._open) >= most * share) or (
             size is not None and sum(each.bytes for each in self._open) >= size * share
         )
 
     def _end_version(self, following: int, step: _Step) -> None:
         for held in step.batches.turn_to(following):
-            self._write(held, step.places)
+            self._write(held, step)
 
     def _look(self, step: _Step) -> bool:
         """Takes the brokers' answers, and commits what has been open long enough; whether the run goes on."""
@@ -241,28 +256,89 @@ class Publication:
             lane.serve()
         return max(lane.age for lane in self._lanes) < self._longest or self._commit(step)
 
-    def _write(self, row: TableRow, places: RecordPlaces) -> None:
-        key = None if row.key is None else bytes(row.key)
-        value = None if row.value is None else bytes(row.value)
+    def _write(self, row: TableRow, step: _Step) -> None:
+        key_frame, value_frame = step.read.frames
+        key = None if row.key is None else key_frame + bytes(row.key)
+        value = None if row.value is None else value_frame + bytes(row.value)
+        lane = self._lanes[row.lane]
         where = f"version {row.version} of {self._source}, key {shown(key)}"
+        try:
+            self._publish_row(row, key, value, step.places, where)
+            self._open[row.lane].add(key, value)
+        except UnpublishableRowError as error:
+            # What a broker refused has failed already, and so has the transaction.
+            if lane.has_failed or not self._sink.leaves_out(error):
+                raise
+            self._leave_out(row, key, value, step.places, error)
+        if self._first is None or row.version < self._first:
+            self._first = row.version
+
+    def _publish_row(
+        self, row: TableRow, key: bytes | None, value: bytes | None, places: RecordPlaces, where: str
+    ) -> None:
+        if row.problem is not None:
+            msg = (
+                f"{where}: it can't be serialized: {row.problem}. Readers of committed records see nothing of the open "
+                "transaction. Correct the row, or use another schema or serializer"
+            )
+            raise RowNotSerializableError(msg)
         if row.value is None and self._sink.deletes == "tombstone" and key is None:
             msg = (
                 f"{where}: key and value are null, because the row was deleted or its value column is null. Kafka "
                 "can't delete a record without a key. Readers of committed records see nothing of the open "
                 'transaction. Use a key that is never null, a value that is never null, or deletes="row"'
             )
-            raise UnpublishableRowError(msg)
+            raise RowWithoutKeyError(msg)
         topic, partition = places.of(row, key, value, where)
-        self._lanes[row.lane].write(
-            topic, key, value, partition, places.time(row, where), places.headers(row, where), row=where
-        )
-        self._open[row.lane].add(key, value)
-        if self._first is None or row.version < self._first:
-            self._first = row.version
+        headers = places.headers(row, where)
+        places.check(topic, key, value, headers, where)
+        self._lanes[row.lane].write(topic, key, value, partition, places.time(row, where), headers, row=where)
+
+    def _leave_out(
+        self, row: TableRow, key: bytes | None, value: bytes | None, places: RecordPlaces, error: UnpublishableRowError
+    ) -> None:
+        """Leaves a row out, and sends it to the dead-letter topic, if there is one, in the same transaction."""
+        self._warnings += 1
+        if self._warnings <= _MOST_WARNINGS:
+            self._log.warning("left out: %s", error)
+        size = None
+        topic = self._sink.dead_letter_topic
+        if topic is not None:
+            size = self._dead_letter(topic, row, key, value, places, error)
+        self._open[row.lane].leave_out(type(error).__name__, size)
+
+    def _dead_letter(
+        self,
+        topic: str,
+        row: TableRow,
+        key: bytes | None,
+        value: bytes | None,
+        places: RecordPlaces,
+        error: UnpublishableRowError,
+    ) -> int:
+        """Writes the most of a row that the dead-letter topic takes; returns its bytes."""
+        for letter in dead_letters_of(row, key, value, str(self._source), self._sink, error):
+            if self._wrote(letter, topic, row.lane, places):
+                return letter.bytes
+        # Without key and value it is some hundred bytes.
+        msg = f"the dead-letter topic {topic} does not even take the reason for a row: {error}"
+        raise RowTooLargeError(msg) from error
+
+    def _wrote(self, letter: DeadLetter, topic: str, number: int, places: RecordPlaces) -> bool:
+        """Writes a dead letter; whether the topic takes one so large."""
+        lane = self._lanes[number]
+        try:
+            places.check(topic, letter.key, letter.value, letter.headers, "a dead letter")
+            lane.write(topic, letter.key, letter.value, headers=letter.headers, row="a dead letter")
+        except RowTooLargeError:
+            if lane.has_failed:
+                raise
+            return False
+        return True
 
     def _commit(self, step: _Step) -> bool:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
-        now = step.batches.progress(step.columns, self._settings)
+        now = step.batches.progress(step.read.columns, self._settings, step.read.schema_ids)
         moved = False
         for lane, progress in zip(self._lanes, now, strict=True):
             before = self._committed[lane.number]
@@ -282,20 +358,33 @@ class _Step(NamedTuple):
     """What is done with the rows of one segment."""
 
     batches: Batches
-    columns: tuple[str, ...]
+    read: SegmentRows
     places: RecordPlaces
 
 
 class _Tally:
     """Numbers of records."""
 
-    def __init__(self, records: int = 0, tombstones: int = 0, size: int = 0) -> None:
-        self.records, self.tombstones, self.bytes = records, tombstones, size
+    def __init__(self) -> None:
+        self.records = self.tombstones = self.bytes = self.dead_letters = 0
+        # By the error's class.
+        self.left_out: Counter[str] = Counter()
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
         self.records += 1
         self.tombstones += value is None
         self.bytes += len(key or b"") + len(value or b"")
 
+    def leave_out(self, error: str, size: int | None) -> None:
+        """Counts a row that was left out; its size in the dead-letter topic, None if it is not there."""
+        self.left_out[error] += 1
+        if size is not None:
+            self.dead_letters += 1
+            self.bytes += size
+
     def plus(self, other: _Tally) -> _Tally:
-        return _Tally(self.records + other.records, self.tombstones + other.tombstones, self.bytes + other.bytes)
+        found = _Tally()
+        for name in ("records", "tombstones", "bytes", "dead_letters"):
+            setattr(found, name, getattr(self, name) + getattr(other, name))
+        found.left_out = self.left_out + other.left_out
+        return found

@@ -111,13 +111,16 @@ class _Run:
 
     def run(self, spark: Callable[[], SparkSession], known: Mapping[int, tuple[int, int]]) -> PublishResult:
         source, sink = self._source, self._sink
-        described = self._cluster.describe_topics([sink.topic], skip_missing=True)
-        if sink.topic not in described:
-            msg = (
-                f"the topic {sink.topic}, to publish to, does not exist, or this client may not describe it. Nothing "
-                "was published. Create it, or correct topic of the KafkaSink"
-            )
-            raise TopicNotFoundError(msg)
+        topics = {"topic": sink.topic, "dead_letter_topic": sink.dead_letter_topic}
+        wanted = {option: name for option, name in topics.items() if name is not None}
+        described = self._cluster.describe_topics(list(wanted.values()), skip_missing=True)
+        for option, name in wanted.items():
+            if name not in described:
+                msg = (
+                    f"the topic {name}, to publish to, does not exist, or this client may not describe it. Nothing was "
+                    f"published. Create it, or correct {option} of the KafkaSink"
+                )
+                raise TopicNotFoundError(msg)
         topic_id = described[sink.topic].topic_id
         self._topic.prepare()
         # Not yet the owner, so this may be outdated. It only tells that there is nothing to do: progress never goes
@@ -162,6 +165,7 @@ class _Run:
             last_version=result.last_version,
             lag_versions=result.lag_versions,
             records=result.records,
+            left_out=sum(result.left_out.values()),
             bytes=result.bytes,
             batches=result.batches,
             seconds=result.seconds,

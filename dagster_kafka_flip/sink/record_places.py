@@ -1,29 +1,78 @@
-"""RecordPlaces: topic, topic partition, time and headers of a record, checked before it is written."""
+"""RecordPlaces: topic, topic partition, time, headers and size of a record, checked before it is written."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dagster_kafka_flip.errors import UnpublishableRowError
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    RowMisplacedError,
+    RowTooLargeError,
+    RowWithoutKeyError,
+)
+from dagster_kafka_flip.sink.kafka_sink import is_topic_name
+from dagster_kafka_flip.sink.record_size import batch_bytes
 
 if TYPE_CHECKING:
+    import logging
+    from collections.abc import Sequence
+
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.table_rows import TableRow
     from dagster_kafka_flip.source.cluster import KafkaCluster
 
 
+class _Topic(NamedTuple):
+    """What is known of a topic.
+
+    Attributes:
+        partitions: The number of its topic partitions.
+        max_bytes: Its `max.message.bytes`; None if this client may not see it.
+        is_compacted: Whether it is compacted, as far as this client may see it.
+    """
+
+    partitions: int
+    max_bytes: int | None
+    is_compacted: bool
+
+
 class RecordPlaces:
-    """Chooses where records go.
+    """Chooses where records go, and checks that they can.
 
     Args:
         cluster: The cluster.
         sink: The sink.
+        log: The log.
+
+    Raises:
+        ConfigurationError: The dead-letter topic is compacted.
     """
 
-    def __init__(self, cluster: KafkaCluster, sink: KafkaSink) -> None:
-        self._cluster, self._sink = cluster, sink
-        self._partitions: dict[str, int] = {}
+    def __init__(
+        self, cluster: KafkaCluster, sink: KafkaSink, log: logging.Logger | logging.LoggerAdapter[Any]
+    ) -> None:
+        self._cluster, self._sink, self._log = cluster, sink, log
+        # None for a topic that does not exist.
+        self._topics: dict[str, _Topic | None] = {}
         self._turn = 0
+        compression = [sink.properties.get(name, "none") for name in ("compression.type", "compression.codec")]
+        # A compressed record may fit: only its broker knows. To leave it out, that has to be known before.
+        self._is_size_known = sink.tolerates_large_rows or set(compression) == {"none"}
+        letters = sink.dead_letter_topic
+        found = None if letters is None else self._topic(letters)
+        if found is not None and found.is_compacted:
+            msg = (
+                f"the dead-letter topic {letters} is compacted: rows without a key could not be there, and others "
+                "would be lost. Nothing was published. Set cleanup.policy=delete on it, or use another topic"
+            )
+            raise ConfigurationError(msg)
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """The smallest `max.message.bytes` of the sink's topics; None if unknown."""
+        names = [self._sink.topic, *filter(None, [self._sink.dead_letter_topic])]
+        known = [found.max_bytes for name in names if (found := self._topic(name)) is not None]
+        return min((each for each in known if each is not None), default=None)
 
     def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: str) -> tuple[str, int | None]:
         """Returns a record's topic and topic partition; None for the client's partitioner.
@@ -35,17 +84,18 @@ class RecordPlaces:
             where: The row, for messages.
 
         Raises:
-            UnpublishableRowError: The row names no topic, or a topic partition that does not exist.
-            TopicNotFoundError: The topic does not exist.
+            RowMisplacedError: The row names no topic, or a topic or topic partition that does not exist.
         """
         sink = self._sink
-        topic = sink.topic
-        if sink.topic_column is not None:
-            if not row.topic:
-                msg = f"{where}: the column {sink.topic_column} names no topic. {_NOTHING}. Fill the column"
-                raise UnpublishableRowError(msg)
-            topic = row.topic
-        count = self._count(topic)
+        topic = sink.topic if sink.topic_column is None else self._named(row.topic, where)
+        found = self._topic(topic)
+        if found is None:
+            msg = (
+                f"{where}: the topic {topic} does not exist, or this client may not describe it. {_NOTHING}. Create "
+                "it, or correct the row"
+            )
+            raise RowMisplacedError(msg)
+        count = found.partitions
         if sink.partition_column is not None:
             chosen, by = row.partition, f"the column {sink.partition_column}"
         elif callable(sink.partitioner):
@@ -62,7 +112,7 @@ class RecordPlaces:
                 f"{where}: {by} names the topic partition {chosen}, but {topic} has {count}, numbered from 0. "
                 f"{_NOTHING}. Correct it, or add topic partitions"
             )
-            raise UnpublishableRowError(msg)
+            raise RowMisplacedError(msg)
         return topic, int(chosen)
 
     def time(self, row: TableRow, where: str) -> int | None:
@@ -73,14 +123,14 @@ class RecordPlaces:
             where: The row, for messages.
 
         Raises:
-            UnpublishableRowError: Kafka has no such time.
+            RowMisplacedError: Kafka has no such time.
         """
         if row.timestamp_ms is not None and row.timestamp_ms <= 0:
             msg = (
                 f"{where}: the column {self._sink.timestamp} is {row.timestamp_ms} ms after 1970, and a record's time "
                 f"is later than that. {_NOTHING}. Correct the row, or leave timestamp out"
             )
-            raise UnpublishableRowError(msg)
+            raise RowMisplacedError(msg)
         return row.timestamp_ms
 
     def headers(self, row: TableRow, where: str) -> list[tuple[str, bytes | None]]:
@@ -91,18 +141,81 @@ class RecordPlaces:
             where: The row, for messages.
 
         Raises:
-            UnpublishableRowError: A header has no name.
+            RowMisplacedError: A header has no name.
         """
         found = [(name, None if value is None else bytes(value)) for name, value in row.headers or ()]
         if any(name is None for name, _ in found):  # pyright: ignore[reportUnnecessaryComparison] - columns allow nulls
             msg = f"{where}: a header in the column {self._sink.headers} has no name. {_NOTHING}. Correct the row"
-            raise UnpublishableRowError(msg)
+            raise RowMisplacedError(msg)
         return found
 
-    def _count(self, topic: str) -> int:
-        if topic not in self._partitions:
-            self._partitions[topic] = len(self._cluster.describe_topics([topic])[topic].partitions)
-        return self._partitions[topic]
+    def check(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        where: str,
+    ) -> None:
+        """Checks that a topic takes a record.
+
+        Args:
+            topic: The topic.
+            key: The record's key.
+            value: Its value.
+            headers: Its headers.
+            where: The row, for messages.
+
+        Raises:
+            RowTooLargeError: It is larger than the topic allows.
+            RowWithoutKeyError: It has no key, and the topic is compacted.
+        """
+        found = self._topic(topic)
+        if found is None:
+            return
+        if key is None and found.is_compacted:
+            msg = (
+                f"{where}: its key is null, but the topic {topic} is compacted, so each record needs a key. "
+                f"{_NOTHING}. Use a key that is never null, or another topic"
+            )
+            raise RowWithoutKeyError(msg)
+        size = batch_bytes(key, value, headers)
+        if self._is_size_known and found.max_bytes is not None and size > found.max_bytes:
+            msg = (
+                f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} "
+                f"({found.max_bytes}). {_NOTHING}. Raise the topic's max.message.bytes, or leave out columns of the "
+                "value"
+            )
+            raise RowTooLargeError(msg)
+
+    def _named(self, topic: str | None, where: str) -> str:
+        """The topic that a row names."""
+        sink = self._sink
+        if not topic:
+            msg = f"{where}: the column {sink.topic_column} names no topic. {_NOTHING}. Fill the column"
+            raise RowMisplacedError(msg)
+        if not is_topic_name(topic) or topic in (sink.progress_name, sink.dead_letter_topic):
+            why = "a topic that the sink needs for itself" if is_topic_name(topic) else "no topic's name"
+            msg = f"{where}: the column {sink.topic_column} names {topic[:100]!r}, {why}. {_NOTHING}. Correct the row"
+            raise RowMisplacedError(msg)
+        return topic
+
+    def _topic(self, name: str) -> _Topic | None:
+        if name not in self._topics:
+            described = self._cluster.describe_topics([name], skip_missing=True).get(name)
+            self._topics[name] = None if described is None else self._described(name, len(described.partitions))
+        return self._topics[name]
+
+    def _described(self, name: str, partitions: int) -> _Topic:
+        settings = self._cluster.topic_settings([name]).get(name)
+        if settings is None:
+            self._log.info(
+                "the topic %s: this client may not see its settings (DESCRIBE_CONFIGS), so a record that is larger "
+                "than it allows ends the run",
+                name,
+            )
+            return _Topic(partitions, None, is_compacted=False)
+        return _Topic(partitions, settings.max_bytes, settings.is_compacted)
 
 
 _NOTHING = "Readers of committed records see nothing of the open transaction"

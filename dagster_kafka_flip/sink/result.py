@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagster_kafka_flip.sink.progress import Progress
 
 
@@ -24,7 +26,9 @@ class PublishResult:
         batches: Number of batches: on each lane a transaction with its progress.
         records: Number of records, without progress records.
         tombstones: How many of them are tombstones.
-        bytes: Bytes of their keys and values.
+        bytes: Bytes of their keys and values, and of dead letters.
+        left_out: Rows that the sink tolerates and left out, by the name of their error.
+        dead_letters: How many of them are in the dead-letter topic.
         undelivered: Records that no broker took, under the guarantee `"none"`.
         spark_seconds: Seconds until Spark was there; None if it was not needed.
         seconds: Seconds of the whole run.
@@ -42,6 +46,8 @@ class PublishResult:
     records: int = 0
     tombstones: int = 0
     bytes: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    dead_letters: int = 0
     undelivered: int = 0
     spark_seconds: float | None = None
     seconds: float = 0.0

@@ -10,7 +10,7 @@ from dagster_kafka_flip.sink.progress import are_even
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagster_kafka_flip.sink.progress import Origin, Progress
+    from dagster_kafka_flip.sink.progress import Origin, Progress, SchemaIds
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,14 @@ class Segment:
         last: The last version.
         is_snapshot: Whether to read all rows of the version, not its changes.
         columns: The table's columns; None for those of the last version.
+        schema_ids: Ids of the registered schemas of key and value; None for those that are registered now.
     """
 
     first: int
     last: int
     is_snapshot: bool = False
     columns: tuple[str, ...] | None = None
+    schema_ids: SchemaIds = (None, None)
 
     def __str__(self) -> str:
         if self.is_snapshot:
@@ -39,7 +41,7 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
     """Returns what to read until all lanes are at the same version.
 
     Lanes that are not at the same version, or in the middle of one, first go on as the furthest lane went: with its
-    columns, because without a key the lane and the order of a row depend on them.
+    columns and schemas, because without a key the lane and the order of a row depend on them.
 
     Args:
         found: Progress of all lanes.
@@ -56,7 +58,7 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
         furthest = max(found, key=lambda progress: (progress.version, progress.rows))
         reached = min(last, furthest.version + (1 if furthest.rows else 0))
         if start <= reached:
-            segments.append(Segment(start, reached, columns=furthest.columns))
+            segments.append(Segment(start, reached, columns=furthest.columns, schema_ids=furthest.schema_ids))
             start = reached + 1
     if start <= last:
         segments.append(Segment(start, last))

@@ -1,4 +1,4 @@
-"""Serializers: columns to the bytes of a key or value, by Spark expressions."""
+"""Serializers without a schema registry: JSON, a text, or bytes as they are."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.settings.base import Settings
-from dagster_kafka_flip.settings.names import near_names
+from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, serialized, struct_of, type_of
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 # Microseconds, as Delta holds them; Spark's default writes milliseconds. UTC, so that no session's zone shows.
 _JSON_OPTIONS = {
@@ -27,7 +26,7 @@ _JSON_OPTIONS = {
 }
 
 
-class JsonSerializer(Settings):
+class JsonSerializer(Serializer):
     """A JSON object of columns: all digits of decimals, times in microseconds and UTC, bytes as Base64, nulls as null.
 
     Attributes:
@@ -37,26 +36,26 @@ class JsonSerializer(Settings):
 
     columns: tuple[str, ...] = ()
 
-    def encode(self, schema: StructType, default: Sequence[str]) -> Column:
-        """Returns the expression of the bytes; null if there is no column at all.
+    def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
+        """The names of the columns."""
+        return self.columns or tuple(columns)
+
+    def encode(self, rows: RowsToEncode) -> Encoded:
+        """Returns the expression of the bytes.
 
         Args:
-            schema: Type of the rows.
-            default: The columns, if the serializer names none.
+            rows: What is serialized.
 
         Raises:
             ConfigurationError: A column does not exist, or has no exact form in JSON.
         """
-        from pyspark.sql import functions as f
-
-        names = self.columns or tuple(default)
+        names = self.columns_of(rows.columns)
         for name in names:
-            _check_json(name, type_of(schema, name))
-        fields = f.struct(*(f.col(quoted(name)).alias(name) for name in names))
-        return f.to_json(fields, _JSON_OPTIONS).cast("binary")
+            check_json(name, type_of(rows.schema, name))
+        return Encoded(serialized(json_of(struct_of(names))))
 
 
-class StringSerializer(Settings):
+class StringSerializer(Serializer):
     """The text of one column, in UTF-8; whole numbers as digits. A null is a null key or value.
 
     Attributes:
@@ -65,12 +64,16 @@ class StringSerializer(Settings):
 
     column: str = Field(min_length=1)
 
-    def encode(self, schema: StructType, default: Sequence[str]) -> Column:
+    def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
+        """The name of the column."""
+        del columns
+        return (self.column,)
+
+    def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expression of the bytes.
 
         Args:
-            schema: Type of the rows.
-            default: Not used.
+            rows: What is serialized.
 
         Raises:
             ConfigurationError: The column does not exist, or has another type.
@@ -78,18 +81,17 @@ class StringSerializer(Settings):
         from pyspark.sql import functions as f
         from pyspark.sql.types import IntegralType, StringType
 
-        del default
-        kind = type_of(schema, self.column)
+        kind = type_of(rows.schema, self.column)
         if not isinstance(kind, (StringType, IntegralType)):
             msg = (
                 f"the column {self.column} is {kind.simpleString()}; StringSerializer takes a string or integer "
                 f'column. Use JsonSerializer(columns=["{self.column}"]), or RawSerializer for bytes'
             )
             raise ConfigurationError(msg)
-        return f.col(quoted(self.column)).cast("string").cast("binary")
+        return Encoded(serialized(f.col(quoted(self.column)).cast("string").cast("binary")))
 
 
-class RawSerializer(Settings):
+class RawSerializer(Serializer):
     """The bytes of one column, unchanged. A null is a null key or value.
 
     Attributes:
@@ -98,12 +100,16 @@ class RawSerializer(Settings):
 
     column: str = Field(min_length=1)
 
-    def encode(self, schema: StructType, default: Sequence[str]) -> Column:
+    def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
+        """The name of the column."""
+        del columns
+        return (self.column,)
+
+    def encode(self, rows: RowsToEncode) -> Encoded:
         """Returns the expression of the bytes.
 
         Args:
-            schema: Type of the rows.
-            default: Not used.
+            rows: What is serialized.
 
         Raises:
             ConfigurationError: The column does not exist, or has another type.
@@ -111,42 +117,45 @@ class RawSerializer(Settings):
         from pyspark.sql import functions as f
         from pyspark.sql.types import BinaryType
 
-        del default
-        kind = type_of(schema, self.column)
+        kind = type_of(rows.schema, self.column)
         if not isinstance(kind, BinaryType):
             msg = (
                 f"the column {self.column} is {kind.simpleString()}; RawSerializer takes a binary column. Use "
                 "StringSerializer for a string, or JsonSerializer"
             )
             raise ConfigurationError(msg)
-        return f.col(quoted(self.column))
+        return Encoded(serialized(f.col(quoted(self.column))))
 
 
-def type_of(schema: StructType, name: str) -> DataType:
-    """Returns a column's type.
+def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:
+    """Returns the bytes of a value as JSON.
 
     Args:
-        schema: Type of the rows.
+        column: The value.
+        options: More of Spark's options.
+    """
+    from pyspark.sql import functions as f
+
+    return f.to_json(column, {**_JSON_OPTIONS, **options}).cast("binary")
+
+
+def check_json(name: str, kind: DataType) -> None:
+    """Checks that JSON has each value of a type exactly.
+
+    Args:
         name: The column's name.
+        kind: Its type.
 
     Raises:
-        ConfigurationError: There is no such column.
+        ConfigurationError: It has not.
     """
-    for field in schema.fields:
-        if field.name == name:
-            return field.dataType
-    msg = f"the table has no column {name}; {near_names(name, schema.names)}"
-    raise ConfigurationError(msg)
-
-
-def _check_json(name: str, kind: DataType) -> None:
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
         for field in kind.fields:
-            _check_json(f"{name}.{field.name}", field.dataType)
+            check_json(f"{name}.{field.name}", field.dataType)
     elif isinstance(kind, t.ArrayType):
-        _check_json(f"{name}[]", kind.elementType)
+        check_json(f"{name}[]", kind.elementType)
     elif isinstance(kind, t.MapType):
         if not isinstance(kind.keyType, (t.StringType, t.IntegralType)):
             msg = (
@@ -154,7 +163,7 @@ def _check_json(name: str, kind: DataType) -> None:
                 "name the other columns in JsonSerializer(columns=...)"
             )
             raise ConfigurationError(msg)
-        _check_json(f"{name}{{}}", kind.valueType)
+        check_json(f"{name}{{}}", kind.valueType)
     elif not isinstance(
         kind,
         (t.StringType, t.BinaryType, t.BooleanType, t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType),

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
-from dagster_kafka_flip.sink.serializers import type_of
+from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, check_key, serialized, struct_of, type_of
+from dagster_kafka_flip.sink.serializers import json_of
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
@@ -34,13 +35,15 @@ class TableRow(NamedTuple):
     Attributes:
         version: The table version of the change.
         rank: What the change is: DELETE, PREVIOUS, UPDATED or INSERT.
-        key: The record's key.
-        value: The record's value.
+        key: The record's key, without what `SegmentRows.frames` has.
+        value: The record's value, likewise.
         lane: The lane.
         topic: The record's topic; None for the sink's.
         partition: The record's topic partition; None for the partitioner's.
         timestamp_ms: The record's time; None for the time of publication.
         headers: Names and values.
+        problem: Why key or value can't be serialized; None if they are.
+        text: The whole row as JSON, if there is a problem and a dead-letter topic.
     """
 
     version: int
@@ -52,6 +55,8 @@ class TableRow(NamedTuple):
     partition: int | None
     timestamp_ms: int | None
     headers: list[tuple[str, bytes | None]] | None
+    problem: str | None
+    text: str | None
 
 
 def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
@@ -62,7 +67,7 @@ def settings_text(source: DeltaSource, sink: KafkaSink) -> str:
         sink: Where to.
     """
     serializers = {
-        name: None if each is None else [type(each).__name__, each.model_dump(mode="json")]
+        name: None if each is None else [type(each).__name__, each.description()]
         for name, each in (("key", sink.key), ("value", sink.value))
     }
     columns = [sink.headers, sink.timestamp, sink.topic_column, sink.partition_column]
@@ -82,10 +87,13 @@ class SegmentRows:
     Attributes:
         columns: The table's columns that the rows are serialized with.
         rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
+        frames: What stands before each key and each value.
+        schema_ids: Ids of the registered schemas of key and value.
 
     Raises:
-        ConfigurationError: A column of the sink does not exist, or has a wrong type; or the table has one with a name
-            of the change data feed's.
+        ConfigurationError: A column of the sink does not exist, or has a wrong type or no exact form; or the table has
+            one with a name of the change data feed's.
+        SchemaRegistryError: A registry could not be asked, or refuses a schema.
         NotAppendedError: A commit of the segment updated or deleted rows, but appended rows are wanted.
         SinkProgressError: A column that a version was published with in part is gone.
     """
@@ -172,24 +180,60 @@ class SegmentRows:
         rank = f.lit(None).cast("int")
         for name, number in _RANKS.items():
             rank = f.when(kind == name, f.lit(number)).otherwise(rank)
-        key = f.lit(None).cast("binary") if sink.key is None else sink.key.encode(schema, self.columns)
         shows_kind = self._source.content == "all_images" or (
             self._source.content == "changes" and sink.deletes == "row"
         )
-        value = sink.value.encode(schema, (*self.columns, CHANGE_TYPE) if shows_kind else self.columns)
+        key, value = self._encoded(schema, (*self.columns, CHANGE_TYPE) if shows_kind else self.columns)
+        self.frames = b"" if key is None else key.frame, value.frame
+        self.schema_ids = None if key is None else key.schema_id, value.schema_id
+        nothing = serialized(f.lit(None).cast("binary"))
+        whole_value = value.whole
         if self._source.content != "appended_rows" and sink.deletes == "tombstone":
             no_value = ["delete"] if self._source.content == "all_images" else ["delete", "update_preimage"]
-            value = f.when(kind.isin(no_value), f.lit(None).cast("binary")).otherwise(value)
+            whole_value = f.when(~kind.isin(no_value), whole_value)
+        text = f.lit(None).cast("string")
+        if sink.dead_letter_topic is not None:
+            text = json_of(struct_of(self.columns)).cast("string")
+        # In two steps: else Spark would run a serializer in Python once for the content, and once for the problem.
         rows = changes.select(
             f.col(COMMIT_VERSION).alias("version"),
             rank.alias("rank"),
-            key.alias("key"),
-            value.alias("value"),
+            (nothing if key is None else key.whole).alias("_key"),
+            whole_value.alias("_value"),
+            text.alias("_text"),
             *self._places(schema),
         )
-        # Without a key, equal values share a lane.
+        key_problem, value_problem = f.col("_key.problem"), f.col("_value.problem")
+        rows = rows.select(
+            "*",
+            f.col("_key.content").alias("key"),
+            f.col("_value.content").alias("value"),
+            f.coalesce(f.concat(f.lit("key: "), key_problem), f.concat(f.lit("value: "), value_problem)).alias(
+                "problem"
+            ),
+        )
+        rows = rows.withColumn("text", f.when(f.col("problem").isNotNull(), f.col("_text")))
+        # Without a key, equal values share a lane. A frame has no say: a key keeps its lane if its schema changes.
         lane = f.pmod(f.xxhash64(f.coalesce("key", "value")), f.lit(sink.lanes)).cast("int")
         return rows.withColumn("lane", lane).select(*TableRow._fields).orderBy("version", "key", "rank", *_REST)
+
+    def _encoded(self, schema: StructType, columns: tuple[str, ...]) -> tuple[Encoded | None, Encoded]:
+        sink = self._sink
+        of_key, of_value = self._segment.schema_ids
+        for each in (sink.key, sink.value):
+            for name, wanted in () if each is None else each.session_settings.items():
+                found = str(self._spark.conf.get(name, wanted))
+                if found.upper() != wanted:
+                    msg = (
+                        f"{name} is {found}, so {type(each).__name__} would not write each value as it is. Nothing was "
+                        f"published. Set it to {wanted} for this session"
+                    )
+                    raise ConfigurationError(msg)
+        key = None
+        if sink.key is not None:
+            check_key(schema, sink.key.columns_of(self.columns))
+            key = sink.key.encode(RowsToEncode(schema, self.columns, sink.topic, is_key=True, schema_id=of_key))
+        return key, sink.value.encode(RowsToEncode(schema, columns, sink.topic, is_key=False, schema_id=of_value))
 
     def _places(self, schema: StructType) -> list[Column]:
         from pyspark.sql import functions as f
@@ -242,4 +286,4 @@ class SegmentRows:
         raise ConfigurationError(msg)
 
 
-_REST = ("value", "topic", "partition", "timestamp_ms", "headers")
+_REST = ("value", "topic", "partition", "timestamp_ms", "headers", "problem", "text")

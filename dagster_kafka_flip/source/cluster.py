@@ -342,11 +342,14 @@ class KafkaCluster:
             values = {name: entries[name].value for name in _SETTINGS if name in entries}
             if len(values) == len(_SETTINGS):
                 retention = int(values["retention.ms"])
+                # Not every broker that speaks Kafka's protocol has it.
+                largest = entries.get("max.message.bytes")
                 found[resource.name] = TopicSettings(
                     timestamp_type=values["message.timestamp.type"],
                     retention_ms=None if retention < 0 else retention,
                     is_limited_by_size=int(values["retention.bytes"]) >= 0,
                     is_compacted="compact" in values["cleanup.policy"],
+                    max_bytes=None if largest is None else int(largest.value),
                 )
         return found
 

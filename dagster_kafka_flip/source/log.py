@@ -26,12 +26,14 @@ class TopicSettings:
         retention_ms: Retention in milliseconds; None if unlimited.
         is_limited_by_size: Whether records may be deleted earlier because of a size limit.
         is_compacted: Whether the topic is compacted.
+        max_bytes: The largest batch of records that it takes; None if unknown.
     """
 
     timestamp_type: str
     retention_ms: int | None
     is_limited_by_size: bool
     is_compacted: bool = False
+    max_bytes: int | None = None
 
     @property
     def is_set_by_broker(self) -> bool:

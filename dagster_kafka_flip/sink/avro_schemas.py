@@ -1,0 +1,268 @@
+"""Avro schemas of a table's columns: which they have, and how their values are written with a given one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, kind, resolved
+from dagster_kafka_flip.sink.nested import Step, of_array, of_map, of_struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import DataType, StructType
+
+    from dagster_kafka_flip.formats.avro_schema import AvroType
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+# Flink's name for the record of a table's columns.
+_RECORD = "record"
+
+_INSTEAD = "Name the other columns (columns=...), or publish a copy of the table without it"
+
+
+def avro_of(columns: StructType) -> dict[str, Any]:
+    """Returns the Avro schema of columns: a record with one field for each, null first where a column allows it.
+
+    Args:
+        columns: The columns.
+
+    Raises:
+        ConfigurationError: A column has no exact form in Avro. The message names it.
+    """
+    return _record(columns, _RECORD, "")
+
+
+def _record(struct: StructType, name: str, path: str) -> dict[str, Any]:
+    fields: list[dict[str, Any]] = []
+    for field in struct.fields:
+        at = f"{path}.{field.name}".lstrip(".")
+        if not _NAME.fullmatch(field.name):
+            msg = (
+                f"the column {at} has a name that Avro does not allow: use letters, digits and _, without a leading "
+                f"digit. {_INSTEAD}"
+            )
+            raise ConfigurationError(msg)
+        avro_type = _nullable(_type(field.dataType, f"{name}.{field.name}", at), is_null=field.nullable)
+        fields.append({"name": field.name, "type": avro_type, **({"default": None} if field.nullable else {})})
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _nullable(avro_type: Any, *, is_null: bool) -> Any:
+    return ["null", avro_type] if is_null else avro_type
+
+
+def _type(found: DataType, name: str, path: str) -> Any:
+    from pyspark.sql import types as t
+
+    if isinstance(found, t.StructType):
+        return _record(found, name, path)
+    if isinstance(found, t.ArrayType):
+        return {
+            "type": "array",
+            "items": _nullable(_type(found.elementType, name, f"{path}[]"), is_null=found.containsNull),
+        }
+    if isinstance(found, t.MapType):
+        if not isinstance(found.keyType, t.StringType):
+            msg = (
+                f"the map {path} has keys of type {found.keyType.simpleString()}, but keys in Avro are strings. "
+                f"{_INSTEAD}"
+            )
+            raise ConfigurationError(msg)
+        values = _nullable(_type(found.valueType, name, f"{path}{{}}"), is_null=found.valueContainsNull)
+        return {"type": "map", "values": values}
+    if isinstance(found, t.DecimalType):
+        return {"type": "bytes", "logicalType": "decimal", "precision": found.precision, "scale": found.scale}
+    if isinstance(found, t.StringType):
+        return "string"
+    plain: dict[type[DataType], Any] = {
+        t.BooleanType: "boolean",
+        t.ByteType: "int",
+        t.ShortType: "int",
+        t.IntegerType: "int",
+        t.LongType: "long",
+        t.FloatType: "float",
+        t.DoubleType: "double",
+        t.BinaryType: "bytes",
+        t.DateType: {"type": "int", "logicalType": "date"},
+        t.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+        t.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
+    }
+    if type(found) not in plain:
+        msg = f"the column {path} is {found.simpleString()}, which has no exact form in Avro. {_INSTEAD}"
+        raise ConfigurationError(msg)
+    return plain[type(found)]
+
+
+class _Place(NamedTuple):
+    """Where a part of the schema stands.
+
+    Attributes:
+        what: The schema's name in an error.
+        named: Its named types.
+        path: The column, and the path in it.
+    """
+
+    what: str
+    named: Mapping[str, dict[str, Any]]
+    path: str = ""
+
+    def deeper(self, path: str) -> _Place:
+        return self._replace(path=f"{self.path}{path}".lstrip("."))
+
+    def misfit(self, why: str) -> ConfigurationError:
+        return ConfigurationError(f"{self.what} does not fit the table: {self.path or 'its root'} {why}")
+
+
+def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
+    """Returns how columns are written with a schema: by the names of fields, without the loss of a digit.
+
+    Args:
+        columns: The columns, as one struct.
+        schema: A schema whose root is a record; or another one, for a single column.
+        what: The schema's name in an error.
+
+    Raises:
+        ConfigurationError: The columns don't fit. The message names one.
+    """
+    at = _Place(what, schema.named())
+    if schema.fields is not None:
+        return _record_step(columns, schema.fields, at)
+    if len(columns.fields) != 1:
+        msg = (
+            f"{what} is no record, but there are {len(columns.fields)} columns ({', '.join(columns.names)}). Name one "
+            "(columns=...), or use a record"
+        )
+        raise ConfigurationError(msg)
+    (field,) = columns.fields
+    # A null is a null key or value.
+    return _step(field.dataType, schema.root, at.deeper(field.name), is_null=False)
+
+
+def _record_step(struct: StructType, fields: list[dict[str, Any]], at: _Place) -> Step:
+    by_name = {field["name"]: field for field in fields}
+    for name, field in by_name.items():
+        if name not in struct.names and "null" not in _branches(field["type"], at):
+            raise at.deeper(f".{name}").misfit("is a field that can't be null, and no column")
+    steps: list[tuple[str, Step]] = []
+    for column in struct.fields:
+        inside = at.deeper(f".{column.name}")
+        if column.name not in by_name:
+            raise inside.misfit(f"is a column, but no field; its fields are {', '.join(by_name)}")
+        steps.append(
+            (column.name, _step(column.dataType, by_name[column.name]["type"], inside, is_null=column.nullable))
+        )
+    return of_struct(steps)
+
+
+def _branches(avro_type: AvroType, at: _Place) -> list[AvroType]:
+    found = resolved(avro_type, at.named)
+    return found if isinstance(found, list) else [found]
+
+
+def _step(column: DataType, avro_type: AvroType, at: _Place, *, is_null: bool) -> Step:
+    branches = _branches(avro_type, at)
+    others = [each for each in branches if each != "null"]
+    if len(others) != 1:
+        raise at.misfit(f"is a union of {len(others)} types, and a column has one")
+    step = _value_step(column, resolved(others[0], at.named), at)
+    return step.required(at.path) if is_null and "null" not in branches else step
+
+
+def _value_step(column: DataType, avro_type: Any, at: _Place) -> Step:
+    from pyspark.sql import types as t
+
+    of = kind(avro_type)
+    if isinstance(column, t.StructType) and of == "record":
+        return _record_step(column, avro_type["fields"], at)
+    if isinstance(column, t.ArrayType) and of == "array":
+        return of_array(_step(column.elementType, avro_type["items"], at.deeper("[]"), is_null=column.containsNull))
+    if isinstance(column, t.MapType) and of == "map" and isinstance(column.keyType, t.StringType):
+        values = at.deeper("{}")
+        return of_map(_step(column.valueType, avro_type["values"], values, is_null=column.valueContainsNull))
+    step = _scalar_step(column, of, avro_type if isinstance(avro_type, dict) else {}, at)
+    if step is None:
+        logical = avro_type.get("logicalType") if isinstance(avro_type, dict) else None
+        name = of if logical is None else f"{of} ({logical})"
+        raise at.misfit(f"is {column.simpleString()}, but {name} in the schema")
+    return step
+
+
+def _scalar_step(column: DataType, of: str, avro_type: Mapping[str, Any], at: _Place) -> Step | None:
+    """The step of a value that holds no others; None if the schema has another type."""
+    from pyspark.sql import types as t
+
+    logical = avro_type.get("logicalType")
+    if isinstance(column, t.DecimalType):
+        return _decimal_step(column, of, avro_type)
+    if isinstance(column, (t.TimestampType, t.TimestampNTZType)):
+        return _time_step("timestamp-" if isinstance(column, t.TimestampType) else "local-timestamp-", logical, at)
+    if isinstance(column, t.DateType):
+        return Step() if logical == "date" else None
+    if isinstance(column, t.StringType) and of == "enum":
+        return _enum_step([*avro_type["symbols"]], at)
+    if logical is not None and not isinstance(column, t.StringType):
+        return None
+    if isinstance(column, t.BinaryType) and of == "fixed":
+        return _fixed_step(avro_type["size"], at)
+    plain = {t.StringType: "string", t.BinaryType: "bytes", t.BooleanType: "boolean"}
+    for kind, name in plain.items():
+        if isinstance(column, kind):
+            return Step() if of == name else None
+    return _number_step(column, of)
+
+
+def _time_step(begin: str, logical: str | None, at: _Place) -> Step | None:
+    from pyspark.sql import functions as f
+
+    if logical == f"{begin}micros":
+        return Step()
+    if logical != f"{begin}millis":
+        return None
+    wrong = f"{at.path} has microseconds, but its schema has milliseconds"
+    return Step(wrong=lambda value: f.when(f.date_trunc("millisecond", value) != value, f.lit(wrong)))
+
+
+def _enum_step(symbols: list[str], at: _Place) -> Step:
+    from pyspark.sql import functions as f
+
+    # The value is not shown: it may be a secret.
+    wrong = f"{at.path} is none of the {len(symbols)} symbols of its enum"
+    return Step(wrong=lambda value: f.when(value.isNotNull() & ~value.isin(symbols), f.lit(wrong)))
+
+
+def _fixed_step(size: int, at: _Place) -> Step:
+    from pyspark.sql import functions as f
+
+    wrong = f"{at.path} does not have the {size} bytes of its fixed type"
+    return Step(wrong=lambda value: f.when(f.octet_length(value) != size, f.lit(wrong)))
+
+
+def _decimal_step(column: Any, of: str, avro_type: Mapping[str, Any]) -> Step | None:
+    if avro_type.get("logicalType") != "decimal" or of not in {"bytes", "fixed"}:
+        return None
+    precision, scale = avro_type["precision"], avro_type.get("scale", 0)
+    if scale < column.scale or precision - scale < column.precision - column.scale:
+        return None
+    if (precision, scale) == (column.precision, column.scale):
+        return Step()
+    return Step(lambda value: value.cast(f"decimal({precision}, {scale})"))
+
+
+def _number_step(column: DataType, of: str) -> Step | None:
+    from pyspark.sql import types as t
+
+    small = (t.ByteType, t.ShortType, t.IntegerType)
+    wide: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+        "int": (small, "int"),
+        "long": ((*small, t.LongType), "bigint"),
+        "float": ((t.FloatType,), "float"),
+        "double": ((t.FloatType, t.DoubleType, *small), "double"),
+    }
+    if of not in wide or not isinstance(column, wide[of][0]):
+        return None
+    name = wide[of][1]
+    return Step() if column.simpleString() == name else Step(lambda value: value.cast(name))

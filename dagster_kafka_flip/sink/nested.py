@@ -1,0 +1,104 @@
+"""Steps: what is done with a value before it is serialized, at any depth, as Spark expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done with the values of one type.
+
+    Attributes:
+        change: Returns the value to serialize; None for the value as it is.
+        wrong: Returns why the value has no exact form, null if it has one; None if every value has.
+    """
+
+    change: Callable[[Column], Column] | None = None
+    wrong: Callable[[Column], Column] | None = None
+
+    def changed(self, value: Column) -> Column:
+        """Returns the value to serialize.
+
+        Args:
+            value: The value.
+        """
+        return value if self.change is None else self.change(value)
+
+    def required(self, path: str) -> Step:
+        """The step for a value that must not be null.
+
+        Args:
+            path: Where it is, for the reason.
+        """
+        from pyspark.sql import functions as f
+
+        wrong = self.wrong
+
+        def missing(value: Column) -> Column:
+            found = f.when(value.isNull(), f.lit(f"{path} is null, which its schema does not allow"))
+            return found if wrong is None else found.otherwise(wrong(value))
+
+        return Step(self.change, missing)
+
+
+def of_struct(fields: Sequence[tuple[str, Step]]) -> Step:
+    """The step of a struct.
+
+    Args:
+        fields: Name and step of each field that is serialized.
+    """
+    from pyspark.sql import functions as f
+
+    def change(value: Column) -> Column:
+        made = f.struct(*(step.changed(value.getField(name)).alias(name) for name, step in fields))
+        return f.when(value.isNotNull(), made)
+
+    doubtful = [(name, step.wrong) for name, step in fields if step.wrong is not None]
+
+    def wrong(value: Column) -> Column:
+        return f.when(value.isNotNull(), f.coalesce(*(test(value.getField(name)) for name, test in doubtful)))
+
+    return Step(change if any(step.change for _, step in fields) else None, wrong if doubtful else None)
+
+
+def of_array(element: Step) -> Step:
+    """The step of an array.
+
+    Args:
+        element: The step of its elements.
+    """
+    from pyspark.sql import functions as f
+
+    change, wrong = element.change, element.wrong
+    return Step(
+        None if change is None else lambda value: f.transform(value, change),
+        None if wrong is None else lambda value: _first(f.transform(value, wrong)),
+    )
+
+
+def of_map(value: Step) -> Step:
+    """The step of a map; keys stay as they are.
+
+    Args:
+        value: The step of its values.
+    """
+    from pyspark.sql import functions as f
+
+    change, wrong = value.change, value.wrong
+    return Step(
+        None if change is None else lambda each: f.transform_values(each, lambda _, inner: change(inner)),
+        None if wrong is None else lambda each: _first(f.transform(f.map_values(each), wrong)),
+    )
+
+
+def _first(reasons: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.get(f.filter(reasons, lambda each: each.isNotNull()), f.lit(0))

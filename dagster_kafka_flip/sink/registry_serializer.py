@@ -1,0 +1,165 @@
+"""RegistrySerializer: base class of serializers whose records name their schema in a schema registry."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import field_validator, model_validator
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+    from typing_extensions import Self
+
+    from dagster_kafka_flip.registry.schemas import Schemas
+
+_TOPIC = "{topic}"
+_MAGIC = b"\x00"
+
+# Begins the name of a subject that names its context.
+_CONTEXT = ":"
+
+
+class RegistrySerializer(Serializer):
+    """Makes records in Confluent's wire format: a magic byte, the id of their schema, and the content.
+
+    A run asks the registry once, on the driver, before it reads the table. Columns that don't fit the schema, and a
+    schema that the registry refuses, end it before anything is published.
+
+    Attributes:
+        registry: The registry; in Dagster also the key of a SchemaRegistryResource.
+        columns: The columns. Default: all columns of the table, for a value also `_change_type` if it has deleted rows
+            or previous values.
+        declared: The text of the schema to register; None for one made of the columns.
+        use_latest: Whether to serialize with the latest schema of the subject, and to register nothing.
+        subject: The subject to register the schema in, or to take the latest of. `{topic}` in it is the sink's topic.
+            Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy.
+    """
+
+    kind: ClassVar[SchemaKind]
+    """The kind of its schemas in the registry."""
+
+    registry: SchemaRegistry | str
+    columns: tuple[str, ...] = ()
+    declared: str | None = None
+    use_latest: bool = False
+    subject: str | None = None
+
+    @field_validator("registry", mode="before")
+    @classmethod
+    def _check_registry(cls, registry: Any) -> Any:
+        if not isinstance(registry, (SchemaRegistry, str)) or (isinstance(registry, str) and "://" in registry):
+            msg = f"{cls.__name__} needs a registry: a SchemaRegistry(url=...), or the key of a SchemaRegistryResource"
+            raise ConfigurationError(msg)
+        return registry
+
+    @field_validator("subject")
+    @classmethod
+    def _check_subject(cls, subject: str | None) -> str | None:
+        if subject is not None and (not subject or {"{", "}"} & set(subject.replace(_TOPIC, ""))):
+            msg = f"a {cls.__name__}'s subject is a name such as 'orders-value', or has {_TOPIC} in it; not {subject!r}"
+            raise ConfigurationError(msg)
+        return subject
+
+    @model_validator(mode="after")
+    def _check_source_of_schema(self) -> Self:
+        if self.use_latest and self.declared is not None:
+            msg = f"{type(self).__name__}: schema and use_latest both choose the schema; remove one"
+            raise ConfigurationError(msg)
+        return self
+
+    @abstractmethod
+    def made(self, columns: StructType, latest: RegisteredSchema | None) -> str:
+        """The schema of columns.
+
+        Args:
+            columns: The columns.
+            latest: The latest schema of the subject; None if there is none.
+
+        Raises:
+            ConfigurationError: A column has no exact form.
+        """
+
+    @abstractmethod
+    def whole(self, columns: StructType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
+        """The struct of content and problem (see `serialized`), and what stands between id and content.
+
+        Args:
+            columns: The columns.
+            schema: The schema to serialize with.
+            what: The schema's name in an error.
+
+        Raises:
+            ConfigurationError: The columns do not fit the schema. The message names one.
+        """
+
+    @property
+    def registry_key(self) -> str | None:
+        """The key of the Dagster resource with the registry, if it is one."""
+        return self.registry if isinstance(self.registry, str) else None
+
+    def with_registry(self, registry: SchemaRegistry) -> Self:
+        """The serializer with the registry in place of a resource's key.
+
+        Args:
+            registry: The registry.
+        """
+        return self.model_copy(update={"registry": registry})
+
+    def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
+        """The names of the columns."""
+        return self.columns or tuple(columns)
+
+    def encode(self, rows: RowsToEncode) -> Encoded:
+        """Returns the expressions of the bytes, with a schema that is registered.
+
+        Args:
+            rows: What is serialized.
+
+        Raises:
+            ConfigurationError: A column does not exist, or does not fit the schema.
+            IncompatibleSchemaError: The registry refuses the schema.
+            SchemaRegistryError: The registry could not be asked.
+        """
+        if isinstance(self.registry, str):
+            msg = (
+                f"registry={self.registry!r} is the key of a SchemaRegistryResource, which only Dagster has; outside "
+                f"of it, write {type(self).__name__}(registry=SchemaRegistry(url=...))"
+            )
+            raise ConfigurationError(msg)
+        columns = fields_of(rows.schema, self.columns_of(rows.columns))
+        subject = (self.subject or f"{_TOPIC}-{rows.side}").replace(_TOPIC, rows.topic)
+        with self.registry.schemas() as schemas:
+            if rows.schema_id is None and not self.use_latest:
+                text = self.declared or self.made(columns, self._latest(schemas, subject))
+                what = f"{rows.side}: the schema of the {type(self).__name__}"
+                # Before it is registered: a schema that the columns don't fit is nobody's.
+                whole, between = self.whole(columns, RegisteredSchema(UNKNOWN_ID, self.kind, text), what)
+                number = schemas.register(subject, self.kind, text).schema_id
+            else:
+                found = self._found(schemas, subject, rows.schema_id)
+                number = found.schema_id
+                what = f"{rows.side}: schema {number} of the subject {subject!r}"
+                if found.kind != self.kind:
+                    msg = f"{what} is of the kind {found.kind}; {type(self).__name__} writes {self.kind} only"
+                    raise ConfigurationError(msg)
+                whole, between = self.whole(columns, found, what)
+        return Encoded(whole, _MAGIC + number.to_bytes(4, "big") + between, number)
+
+    def _latest(self, schemas: Schemas, subject: str) -> RegisteredSchema | None:
+        """The latest schema of the subject, if the one that is made depends on it."""
+        del schemas, subject
+        return None
+
+    def _found(self, schemas: Schemas, subject: str, number: int | None) -> RegisteredSchema:
+        if number is None:
+            return schemas.latest(subject)
+        return schemas.by_id(number, subject if subject.startswith(_CONTEXT) else None)

@@ -1,0 +1,191 @@
+"""Serializer: base class of what makes keys or values of a table's columns, by Spark expressions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.settings.names import near_names
+from dagster_kafka_flip.table.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+    from typing_extensions import Self
+
+    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+
+
+class RowsToEncode(NamedTuple):
+    """What is serialized.
+
+    Attributes:
+        schema: Type of the rows.
+        columns: The columns, if the serializer names none.
+        topic: The sink's topic.
+        is_key: Whether they become keys.
+        schema_id: Id of the registered schema to use, because a version was published with it in part; None for any.
+    """
+
+    schema: StructType
+    columns: Sequence[str]
+    topic: str
+    is_key: bool
+    schema_id: int | None = None
+
+    @property
+    def side(self) -> str:
+        """Whether they become keys or values, for messages."""
+        return "key" if self.is_key else "value"
+
+
+class Encoded(NamedTuple):
+    """Keys or values.
+
+    Attributes:
+        whole: A struct of the bytes without a frame, `content`, and of why there are none, `problem`. See `serialized`.
+        frame: What stands before the content.
+        schema_id: Id of the schema in the frame; None without one.
+    """
+
+    whole: Column
+    frame: bytes = b""
+    schema_id: int | None = None
+
+
+class Serializer(Settings, ABC):
+    """Makes keys or values of columns.
+
+    Attributes:
+        session_settings: Spark settings that its bytes depend on, with the values that they must have.
+    """
+
+    session_settings: ClassVar[Mapping[str, str]] = {}
+
+    @abstractmethod
+    def encode(self, rows: RowsToEncode) -> Encoded:
+        """Returns the expressions of the bytes.
+
+        Args:
+            rows: What is serialized.
+
+        Raises:
+            ConfigurationError: A column does not exist, or has no exact form.
+        """
+
+    @abstractmethod
+    def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
+        """The names of the columns that are serialized.
+
+        Args:
+            columns: Those to take if it names none.
+        """
+
+    @property
+    def registry_key(self) -> str | None:
+        """The key of the Dagster resource with the registry, if it needs one."""
+        return None
+
+    def with_registry(self, registry: SchemaRegistry) -> Self:
+        """The serializer with the registry in place of a resource's key.
+
+        Args:
+            registry: The registry.
+        """
+        del registry
+        return self
+
+    def description(self) -> dict[str, Any]:
+        """All that decides the bytes, as JSON; without the registry, which may hold secrets."""
+        return self.model_dump(mode="json", exclude={"registry"})
+
+
+def type_of(schema: StructType, name: str) -> DataType:
+    """Returns a column's type.
+
+    Args:
+        schema: Type of the rows.
+        name: The column's name.
+
+    Raises:
+        ConfigurationError: There is no such column.
+    """
+    for field in schema.fields:
+        if field.name == name:
+            return field.dataType
+    msg = f"the table has no column {name}; {near_names(name, schema.names)}"
+    raise ConfigurationError(msg)
+
+
+def check_key(schema: StructType, names: Sequence[str]) -> None:
+    """Checks that equal values of columns make equal keys.
+
+    Args:
+        schema: Type of the rows.
+        names: The key's columns.
+
+    Raises:
+        ConfigurationError: A column does not exist, or is or has a map, whose entries have no order.
+    """
+    from pyspark.sql import types as t
+
+    def has_map(kind: DataType) -> bool:
+        if isinstance(kind, t.StructType):
+            return any(has_map(field.dataType) for field in kind.fields)
+        return isinstance(kind, t.MapType) or (isinstance(kind, t.ArrayType) and has_map(kind.elementType))
+
+    for name in names:
+        if has_map(type_of(schema, name)):
+            msg = (
+                f"key: the column {name} is or has a map, whose entries have no order: equal maps would be different "
+                "keys. Name other columns"
+            )
+            raise ConfigurationError(msg)
+
+
+def fields_of(schema: StructType, names: Sequence[str]) -> StructType:
+    """Returns the type of the struct of some columns.
+
+    Args:
+        schema: Type of the rows.
+        names: The columns.
+
+    Raises:
+        ConfigurationError: There is no such column.
+    """
+    from pyspark.sql.types import StructType
+
+    for name in names:
+        type_of(schema, name)
+    return StructType([schema[name] for name in names])
+
+
+def struct_of(names: Sequence[str]) -> Column:
+    """Returns the struct of some columns.
+
+    Args:
+        names: The columns.
+    """
+    from pyspark.sql import functions as f
+
+    return f.struct(*(f.col(quoted(name)).alias(name) for name in names))
+
+
+def serialized(content: Column, problem: Column | None = None) -> Column:
+    """Returns the struct of content and problem.
+
+    Args:
+        content: The bytes; not looked at if there is a problem.
+        problem: Why there are none; null if there are. None if all rows have some.
+    """
+    from pyspark.sql import functions as f
+
+    why = f.lit(None).cast("string") if problem is None else problem
+    return f.struct(
+        (content if problem is None else f.when(problem.isNull(), content)).alias("content"), why.alias("problem")
+    )
