@@ -209,8 +209,8 @@ def _scalar_step(column: DataType, of: str, avro_type: Mapping[str, Any], at: _P
     if isinstance(column, t.BinaryType) and of == "fixed":
         return _fixed_step(avro_type["size"], at)
     plain = {t.StringType: "string", t.BinaryType: "bytes", t.BooleanType: "boolean"}
-    for kind, name in plain.items():
-        if isinstance(column, kind):
+    for each, name in plain.items():
+        if isinstance(column, each):
             return Step() if of == name else None
     return _number_step(column, of)
 

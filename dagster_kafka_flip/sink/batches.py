@@ -124,8 +124,10 @@ class Batches:
             settings: The sink's settings that decide lane and order.
             schema_ids: Ids of the registered schemas that they were serialized with.
         """
-        told = {"columns": columns, "settings": settings, "schema_ids": schema_ids}
-        return [replace(self._reached(place), **told) for place in self._places]
+        return [
+            replace(self._reached(place), columns=columns, settings=settings, schema_ids=schema_ids)
+            for place in self._places
+        ]
 
     def _reached(self, place: _Place) -> Progress:
         progress = place.progress

@@ -55,8 +55,8 @@ class TableRow(NamedTuple):
     partition: int | None
     timestamp_ms: int | None
     headers: list[tuple[str, bytes | None]] | None
-    problem: str | None
-    text: str | None
+    problem: str | None = None
+    text: str | None = None
 
 
 def settings_text(source: DeltaSource, sink: KafkaSink) -> str:

@@ -173,7 +173,7 @@ def test_however_often_a_run_dies_each_record_is_committed_once_and_in_order(dra
             for lane in range(2 if calm else data.draw(st.sampled_from([1, 2, 2]))):
                 committed.extend(opened[lane])
                 opened[lane].clear()
-                progress[lane] = batches.progress(("id",), "s")[lane]
+                progress[lane] = batches.progress(("id",), "s", (None, None))[lane]
 
         low = min(each.version for each in progress)
         for number, row in enumerate(row for row in rows if row.version > low):
@@ -194,7 +194,7 @@ def test_however_often_a_run_dies_each_record_is_committed_once_and_in_order(dra
                 opened[taken.lane].append(taken)
             for lane in (0, 1):
                 committed.extend(opened[lane])
-                progress[lane] = batches.progress(("id",), "s")[lane]
+                progress[lane] = batches.progress(("id",), "s", (None, None))[lane]
             break
     assert [[row for row in committed if row.lane == lane] for lane in (0, 1)] == [
         [row for row in wanted if row.lane == lane] for lane in (0, 1)

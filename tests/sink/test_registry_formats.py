@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -21,6 +22,7 @@ from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
 from dagster_kafka_flip.sink.serializer import struct_of
 from dagster_kafka_flip.sink.serializers import json_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -100,13 +102,13 @@ def test_avro_there_and_back(published, landed, registry, client, topic):
     assert landed(AvroFormat(registry=registry)) == shown(published, published.table)
 
     # As Confluent's own client reads it.
-    read = AvroDeserializer(client)
+    read: Any = AvroDeserializer(client)  # pyright: ignore[reportCallIssue] - its parameters have defaults
     context = SerializationContext(topic, MessageField.KEY)
     assert sorted(read(record.key, context)["id"] for record in published.records()) == [1, 2, 3, 4]
 
 
 def test_json_schema_there_and_back(published, landed, registry, topic):
-    filled(published, floats=None)
+    filled(published, floats="")
     published.run(value=JsonSchemaSerializer(registry=registry))
     # JSON Schema has no type for a time without an offset.
     assert landed(
@@ -136,3 +138,168 @@ def test_protobuf_there_and_back(published, landed, registry):
     published.sql("UPDATE {t} SET list = null WHERE id = 2")
     with pytest.raises(RowNotSerializableError, match="value: list is null, and Protobuf has no null here"):
         published.run()
+
+
+def ids_of(published):
+    """The ids of the schemas that records name, by key."""
+    return {json.loads(record.key)["id"]: int.from_bytes(record.value[1:5], "big") for record in published.records()}
+
+
+def test_a_column_that_is_added_registers_the_next_schema_and_an_incompatible_one_is_refused(
+    published, registry, client, topic
+):
+    published.create("id INT NOT NULL, v STRING")
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.run(value=AvroSerializer(registry=registry))
+    client.set_compatibility(f"{topic}-value", "BACKWARD")
+    published.sql("ALTER TABLE {t} ADD COLUMN w INT")
+    published.sql("INSERT INTO {t} VALUES (2, 'b', 2)")
+    published.run()
+    published.sql("INSERT INTO {t} VALUES (3, 'c', 3)")
+    published.run()
+    ids = ids_of(published)
+    assert ids[2] == ids[3] != ids[1]
+    assert len(client.get_versions(f"{topic}-value")) == 2
+
+    published.sql("INSERT INTO {t} VALUES (4, 'd', 4)")
+    field = {"name": "x", "type": "int"}
+    fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"]}, {"name": "w", "type": "int"}]
+    with pytest.raises(ConfigurationError, match=r"value: the schema of the AvroSerializer .*: x is a field that can't"):
+        published.run(
+            value=AvroSerializer({"type": "record", "name": "record", "fields": [*fields, field]}, registry=registry)
+        )
+    refused = AvroSerializer({"type": "record", "name": "record", "fields": fields}, registry=registry)
+    with pytest.raises(IncompatibleSchemaError, match=rf"refuses a schema of the subject '{topic}-value': its compat"):
+        published.run(value=refused)
+    assert ids_of(published) == ids
+    assert len(client.get_versions(f"{topic}-value")) == 2
+
+
+def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(published, registry, client, topic):
+    fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"], "default": None}]
+    subject = f"{topic}-shop.Order"
+
+    def register(*fields):
+        text = json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
+        return client.register_schema(subject, Schema(text, "AVRO"))
+
+    published.create("id INT NOT NULL, v STRING")
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(30)")
+    first = register(*fields)
+    value = AvroSerializer(registry=registry, use_latest=True, subject="{topic}-shop.Order")
+    result = published.run(value=value, start=0, limits=Limits(max_records_per_batch=10, max_batches=1))
+    assert result.rows_left
+    assert result.progress[0].schema_ids == (None, first)
+    second = register(*reversed(fields))
+    published.sql("INSERT INTO {t} VALUES (30, 'b')")
+    published.run()
+    assert ids_of(published) == {**dict.fromkeys(range(30), first), 30: second}
+    assert len(published.records()) == 31
+
+    published.sql("INSERT INTO {t} VALUES (31, 'c')")
+    with pytest.raises(ConfigurationError, match=r"is of the kind AVRO; JsonSchemaSerializer writes JSON only"):
+        published.run(value=JsonSchemaSerializer(registry=registry, use_latest=True, subject=subject))
+    with pytest.raises(ConfigurationError, match="resource, which only Dagster has|SchemaRegistryResource, which only"):
+        published.run(value=AvroSerializer(registry="registry"))
+
+
+GIVEN_AVRO = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "extra", "type": ["null", "string"], "default": None},
+        {"name": "e", "type": ["null", {"type": "enum", "name": "E", "symbols": ["A", "B"]}]},
+        {"name": "x", "type": ["null", {"type": "fixed", "name": "F", "size": 2}]},
+        {"name": "t", "type": [{"type": "long", "logicalType": "timestamp-millis"}, "null"]},
+        {"name": "id", "type": "long"},
+        {"name": "n", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 4}]},
+        {"name": "a", "type": {"type": "array", "items": "int"}},
+    ],
+}
+GIVEN_PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/wrappers.proto";
+import "google/protobuf/timestamp.proto";
+message Other { int32 x = 1; }
+message Order {
+  enum E { A = 0; B = 1; }
+  message Line { int32 q = 1; }
+  optional string extra = 9;
+  E e = 1;
+  google.protobuf.BytesValue x = 2;
+  google.protobuf.Timestamp t = 3;
+  uint64 id = 4;
+  optional string n = 5;
+  repeated int32 a = 6;
+}
+"""
+GIVEN_JSON = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "e": {"type": "string"},
+        "x": {"type": "string"},
+        "t": {"type": "string", "format": "date-time"},
+        "n": {"type": "number"},
+        "a": {"type": "array", "items": {"type": "integer"}},
+    },
+    "required": ["id", "e", "a"],
+}
+GIVEN_ROWS = {
+    1: "'A', X'0001', TIMESTAMP'2026-01-01 00:00:00.123Z', 1.25, array(1, 2)",
+    2: "'C', X'0001', TIMESTAMP'2026-01-01 00:00:00.123Z', 1.25, array()",
+    3: "'B', X'00', null, null, array()",
+    4: "'B', null, TIMESTAMP'2026-01-01 00:00:00.1234Z', null, array()",
+    5: "'B', null, null, null, array(1, null)",
+    6: "'B', null, null, null, null",
+    7: "null, null, null, null, array()",
+    -8: "'B', null, null, null, array()",
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "form", "wrong"),
+    [
+        (
+            lambda registry: AvroSerializer(GIVEN_AVRO, registry=registry),
+            lambda registry: AvroFormat(registry=registry),
+            {2: "e is none of the 2 symbols", 3: "x does not have the 2 bytes", 4: "t has microseconds"}
+            | {5: "a[] is null", 6: "a is null"},
+        ),
+        (
+            lambda registry: ProtobufSerializer(GIVEN_PROTO, message="shop.Order", registry=registry),
+            lambda registry: ProtobufFormat(registry=registry, message="shop.Order"),
+            {2: "e is no name of its enum", 5: "a[] is null", 6: "a is null", 7: "e is null"}
+            | {-8: "id is out of the range"},
+        ),
+        (
+            lambda registry: JsonSchemaSerializer(GIVEN_JSON, registry=registry),
+            lambda registry: JsonFormat(registry=registry),
+            {5: "a[] is null", 6: "a is null", 7: "e is null"},
+        ),
+    ],
+    ids=["avro", "protobuf", "json"],
+)
+def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
+    published, landed, registry, kafka, topic, make, form, wrong
+):
+    kafka.create(f"{topic}-dead")
+    published.create("id INT NOT NULL, e STRING, x BINARY, t TIMESTAMP, n DECIMAL(10,2), a ARRAY<INT>")
+    published.sql(f"INSERT INTO {{t}} VALUES {', '.join(f'({key}, {row})' for key, row in GIVEN_ROWS.items())}")
+    published.sql("DELETE FROM {t} WHERE id = 6")
+    result = published.run(value=make(registry), start=0, dead_letter_topic=f"{topic}-dead", partitioner="fixed")
+    # A deleted row has no value that could be wrong: its tombstone is published.
+    assert [record.key for record in published.records() if record.value is None] == [b'{"id":6}']
+    assert result.left_out == {"RowNotSerializableError": len(wrong)}
+    letters = {}
+    for record in published.records(f"{topic}-dead"):
+        row = json.loads(record.value)
+        letters[row["id"]] = dict(record.headers)["kafka_flip.message"].decode()
+        assert set(row) == {"id", "e", "x", "t", "n", "a"}
+        assert dict(record.headers)["kafka_flip.value"] == b"row as JSON"
+    assert letters.keys() == wrong.keys()
+    assert [key for key, said in wrong.items() if f"value: {said}" not in letters[key]] == []
+    _, there = landed(form(registry), lambda rows: rows.where("id IS NOT NULL"))
+    assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
