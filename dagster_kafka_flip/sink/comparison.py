@@ -15,6 +15,7 @@ from dagster_kafka_flip.sink.outlook import outlook
 from dagster_kafka_flip.sink.progress import Progress, are_even
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.read_failures import reading
+from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.segments import Segment
 from dagster_kafka_flip.sink.serializers import JsonSerializer
@@ -86,9 +87,16 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
         ConfigurationError: They can't.
     """
     why = None
+    of_registry = [each for each in (sink.key, sink.value) if isinstance(each, RegistrySerializer)]
     named = {name for each in (sink.key, sink.value) if each is not None for name in _names(each.model_dump())}
     if sink.topic_column is not None:
         why = "topic_column: the records are in several topics"
+    elif sink.tolerate or sink.dead_letter_topic is not None:
+        why = "tolerate or dead_letter_topic: rows may have been left out"
+    elif of_registry:
+        why = (
+            f"a record of {type(of_registry[0]).__name__} depends on the schema that was registered when it was written"
+        )
     elif source.content == "all_images" or (source.content == "changes" and sink.deletes == "row"):
         why = 'its records are changes; those of deletes="tombstone" and of content="appended_rows" are rows'
     elif changed := sorted(named & set(FEED_COLUMNS)):

@@ -45,7 +45,9 @@ class Lane:
         batch_bytes: The largest batch that each topic takes; None if unknown.
     """
 
-    def __init__(self, connection: KafkaConnection, sink: KafkaSink, number: int, batch_bytes: int | None = None) -> None:
+    def __init__(
+        self, connection: KafkaConnection, sink: KafkaSink, number: int, batch_bytes: int | None = None
+    ) -> None:
         self._connection, self._sink, self.number, self._batch_bytes = connection, sink, number, batch_bytes
         self._is_exact = sink.delivery_guarantee == "exactly_once"
         self._broker_errors = BrokerErrors(connection)

@@ -183,8 +183,8 @@ class RecordPlaces:
         if self._is_size_known and found.max_bytes is not None and size > found.max_bytes:
             msg = (
                 f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} "
-                f"({found.max_bytes}). {_NOTHING}. Raise the topic's max.message.bytes, or leave out columns of the "
-                "value"
+                f"({found.max_bytes}). {_NOTHING}. Raise max.message.bytes of the topic, and if it is lower "
+                'properties={"message.max.bytes": "..."} of the KafkaSink; or leave out columns of the value'
             )
             raise RowTooLargeError(msg)
 

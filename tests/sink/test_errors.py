@@ -15,10 +15,12 @@ from dagster_kafka_flip.errors import (
     IncompatibleVersionsError,
     KafkaFlipError,
     NotAppendedError,
+    RowMisplacedError,
+    RowTooLargeError,
+    RowWithoutKeyError,
     SinkProgressError,
     TableError,
     TopicNotFoundError,
-    UnpublishableRowError,
     VersionOutOfRangeError,
     VersionsGoneError,
 )
@@ -201,22 +203,25 @@ def test_a_progress_topic_that_would_lose_or_mix_progress_is_refused(published, 
 @pytest.mark.spark
 def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
     published.create("id int, v string, t timestamp, p int, n string")
-    published.sql("INSERT INTO {t} VALUES (7, repeat('x', 2000000), timestamp_millis(-5), 9, '')")
-    _fails(published, UnpublishableRowError, r"version 1 .*7.*2000\d+ bytes .* message.max.bytes")
-    _fails(published, UnpublishableRowError, "-5 ms after 1970", timestamp="t")
-    _fails(published, UnpublishableRowError, "topic partition 9, but .* has 2", partition_column="p")
-    _fails(published, UnpublishableRowError, "names the topic partition -1", partitioner=lambda *_: -1)
-    _fails(published, UnpublishableRowError, "the column n names no topic", topic_column="n")
-    # Larger than the topic allows, which only the broker knows.
-    kafka.create(f"{topic}-small", max_message_bytes="100000")
-    _fails(
-        published,
-        UnpublishableRowError,
-        r"larger than the topic allows: .*, key .*7.*, 2000\d+ bytes",
-        topic=f"{topic}-small",
-        transactional_id_prefix=f"{topic}-small",
-        properties={"message.max.bytes": "5000000"},
+    published.sql(
+        "INSERT INTO {t} SELECT 7, array_join(transform(sequence(1, 31250), x -> sha2(string(x), 256)), ''), "
+        "timestamp_millis(-5), 9, ''"
     )
+    _fails(published, RowTooLargeError, r"version 1 .*7.*2000\d+ bytes is larger than max.message.bytes of the topic")
+    _fails(published, RowMisplacedError, "-5 ms after 1970", timestamp="t")
+    _fails(published, RowMisplacedError, "topic partition 9, but .* has 2", partition_column="p")
+    _fails(published, RowMisplacedError, "names the topic partition -1", partitioner=lambda *_: -1)
+    _fails(published, RowMisplacedError, "the column n names no topic", topic_column="n")
+    large = f"{topic}-large"
+    kafka.create(large, max_message_bytes="5000000")
+    small = f"{topic}-small"
+    kafka.create(small, max_message_bytes="100000")
+    said = r"version 1 .*7.*2000\d+ bytes for the topic .*-large is larger than message.max.bytes"
+    _fails(published, RowTooLargeError, said, topic=large, transactional_id_prefix=large)
+    # Before a record is compressed, only its broker knows whether it is too large.
+    compressed = {"message.max.bytes": "5000000", "compression.type": "gzip"}
+    said = r"larger than the topic allows: .*, key .*7.*, 2000\d+ bytes"
+    _fails(published, RowTooLargeError, said, topic=small, transactional_id_prefix=small, properties=compressed)
 
 
 @pytest.mark.kafka
@@ -235,7 +240,7 @@ def test_a_tombstone_without_a_key_is_an_error(published):
     published.sql("DELETE FROM {t}")
     _fails(
         published,
-        UnpublishableRowError,
+        RowWithoutKeyError,
         "version 2 .*, key null: key and value are null, because the row was deleted",
         key=StringSerializer(column="v"),
         start=0,

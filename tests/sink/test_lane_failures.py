@@ -10,10 +10,10 @@ from dagster_kafka_flip.errors import (
     ClusterUnreachableError,
     ConfigurationError,
     PublishFailedError,
+    RowTooLargeError,
     SinkFencedError,
     TopicNotFoundError,
     TransactionTimedOutError,
-    UnpublishableRowError,
 )
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.lane_failures import LaneFailures
@@ -37,7 +37,7 @@ def _failure(code: int, age: float = 1.0):
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 0, ClusterAccessError, "on the transactional id s-2"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, 0, ClusterAccessError, "WRITE on the topics t and s-progress"),
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, 0, ConfigurationError, "transaction.max.timeout.ms"),
-        (KafkaError.MSG_SIZE_TOO_LARGE, 0, UnpublishableRowError, "max.message.bytes"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, 0, RowTooLargeError, "max.message.bytes"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, 0, TopicNotFoundError, "Create the topic"),
         (KafkaError._MSG_TIMED_OUT, 1, ClusterUnreachableError, "Check the brokers"),
     ],

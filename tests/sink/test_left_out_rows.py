@@ -27,7 +27,10 @@ TEXTS = {"key": StringSerializer(column="id"), "value": StringSerializer(column=
     [
         ({"tolerate": "RowTooLargeError"}, "expected a list of error classes"),
         ({"tolerate": RowTooLargeError}, "expected a list of error classes"),
-        ({"tolerate": ["RowTooLargeError"]}, "'RowTooLargeError' can't be tolerated by a sink; allowed are the classes"),
+        (
+            {"tolerate": ["RowTooLargeError"]},
+            "'RowTooLargeError' can't be tolerated by a sink; allowed are the classes",
+        ),
         ({"tolerate": [SinkFencedError]}, "SinkFencedError can't be tolerated"),
         ({"dead_letter_topic": "a b"}, "invalid topic 'a b'"),
         ({"dead_letter_topic": ""}, "dead_letter_topic: empty"),
@@ -162,9 +165,9 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
     assert (result.records, result.dead_letters) == (1, 0)
     assert [record.key for record in published.records()] == [b"a"]
 
-    with pytest.raises(TopicNotFoundError, match="nowhere.* correct dead_letter_topic"):
+    with pytest.raises(TopicNotFoundError, match=r"nowhere.* correct dead_letter_topic"):
         published.run(dead_letter_topic="nowhere")
     published.sql("INSERT INTO {t} VALUES ('f', 'v', '')")
-    with pytest.raises(ConfigurationError, match="-compacted is compacted: rows without a key"):
+    with pytest.raises(ConfigurationError, match=r"-compacted is compacted: rows without a key"):
         published.run(dead_letter_topic=f"{topic}-compacted")
     assert published.run(dead_letter_topic=f"{topic}-expires").dead_letters == 1

@@ -10,7 +10,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from dagster_kafka_flip.errors import RowNotSerializableError
+from dagster_kafka_flip.errors import ConfigurationError, IncompatibleSchemaError, RowNotSerializableError
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -164,7 +164,9 @@ def test_a_column_that_is_added_registers_the_next_schema_and_an_incompatible_on
     published.sql("INSERT INTO {t} VALUES (4, 'd', 4)")
     field = {"name": "x", "type": "int"}
     fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"]}, {"name": "w", "type": "int"}]
-    with pytest.raises(ConfigurationError, match=r"value: the schema of the AvroSerializer .*: x is a field that can't"):
+    with pytest.raises(
+        ConfigurationError, match=r"value: the schema of the AvroSerializer .*: x is a field that can't"
+    ):
         published.run(
             value=AvroSerializer({"type": "record", "name": "record", "fields": [*fields, field]}, registry=registry)
         )
@@ -199,7 +201,7 @@ def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(p
     published.sql("INSERT INTO {t} VALUES (31, 'c')")
     with pytest.raises(ConfigurationError, match=r"is of the kind AVRO; JsonSchemaSerializer writes JSON only"):
         published.run(value=JsonSchemaSerializer(registry=registry, use_latest=True, subject=subject))
-    with pytest.raises(ConfigurationError, match="resource, which only Dagster has|SchemaRegistryResource, which only"):
+    with pytest.raises(ConfigurationError, match="SchemaRegistryResource, which only Dagster has"):
         published.run(value=AvroSerializer(registry="registry"))
 
 

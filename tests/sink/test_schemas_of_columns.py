@@ -1,0 +1,178 @@
+"""Schemas of a table's columns, and columns that don't fit a given one: without Spark and without a registry."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import types as t
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.avro_schema import AvroSchema
+from dagster_kafka_flip.formats.json_schema import columns_of, members_of
+from dagster_kafka_flip.formats.protobuf_compiler import compiled
+from dagster_kafka_flip.formats.protobuf_schema import schema_of
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+from dagster_kafka_flip.sink import avro_schemas, json_schemas, protobuf_schemas
+from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
+from dagster_kafka_flip.sink.serializer import check_key
+from dagster_kafka_flip.sink.table_rows import settings_text
+
+REGISTRY = SchemaRegistry(url="http://alice:hunter2@registry:8081")
+INT, STRING = t.IntegerType(), t.StringType()
+
+
+def columns(**kinds: t.DataType) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in kinds.items()])
+
+
+def proto_of(struct: t.StructType, known: str | None = None) -> str:
+    before = None if known is None else schema_of(compiled(known)).message(protobuf_schemas.MESSAGE)
+    return protobuf_schemas.proto_of(struct, before)
+
+
+MAKERS = {"Avro": avro_schemas.avro_of, "JSON": json_schemas.json_schema_of, "Protobuf": proto_of}
+
+
+@pytest.mark.parametrize(
+    ("maker", "kind", "said"),
+    [
+        *((maker, t.DayTimeIntervalType(), "column v is interval day to second, which") for maker in MAKERS),
+        *((maker, t.VariantType(), "column v is variant, which has no exact form in") for maker in MAKERS),
+        *((maker, t.NullType(), "column v is void, which has no exact form in") for maker in MAKERS),
+        ("Avro", t.MapType(INT, INT), "the map v has keys of type int, but keys in Avro are strings"),
+        ("JSON", t.MapType(t.DateType(), INT), "the map v has keys of type date"),
+        ("Protobuf", t.MapType(t.DoubleType(), INT), "the map v has keys of type double"),
+        ("Protobuf", t.ArrayType(t.ArrayType(INT)), "column v is a list or map inside of another"),
+        ("Avro", columns(**{"a b": INT}), "column v.a b has a name that Avro does not allow"),
+        ("Protobuf", columns(**{"1": INT}), "column v.1 has a name that Protobuf does not allow"),
+    ],
+)
+def test_a_column_without_an_exact_form_is_named(maker, kind, said):
+    with pytest.raises(ConfigurationError, match=said):
+        MAKERS[maker](columns(id=INT, v=kind))
+
+
+def test_a_thousand_columns_have_a_schema_in_each_format():
+    struct = columns(**{f"c{number}": INT for number in range(1000)}, s=columns(a=columns(b=STRING)))
+    avro = AvroSchema.of(json.dumps(avro_schemas.avro_of(struct)))
+    assert len(avro.fields or ()) == 1001
+    assert len(members_of(json.dumps(json_schemas.json_schema_of(struct)), what="x").fields) == 1001
+    assert len(schema_of(compiled(proto_of(struct))).message("Record").fields) == 1001
+
+
+def test_structs_of_one_name_are_several_types_in_avro():
+    inner = columns(a=INT)
+    struct = columns(a=columns(b=inner), b=columns(a=inner), c=t.ArrayType(columns(b=STRING)))
+    assert set(AvroSchema.of(json.dumps(avro_schemas.avro_of(struct))).named()) == {
+        "record", "record.a", "record.a.b", "record.b", "record.b.a", "record.c"
+    }  # fmt: skip
+
+
+def test_decimals_and_bytes_are_read_again_from_a_json_schema():
+    struct = t.StructType(
+        [t.StructField("n", t.DecimalType(38, 18), nullable=False), t.StructField("b", t.BinaryType())]
+    )
+    assert columns_of(json.dumps(json_schemas.json_schema_of(struct)), what="x") == (
+        "`n` DECIMAL(38, 18) NOT NULL, `b` BINARY"
+    )
+
+
+def test_fields_keep_their_numbers_and_those_of_columns_that_are_gone_are_reserved():
+    first = proto_of(columns(a=INT, s=columns(x=INT, y=INT), s_type=INT))
+    second = proto_of(columns(s=columns(y=INT, z=STRING), b=INT, s_type=INT), first)
+    third = proto_of(columns(a=INT, s=columns(y=INT, z=STRING), b=INT, s_type=INT), second)
+    assert proto_of(columns(a=INT, s=columns(y=INT, z=STRING), b=INT, s_type=INT), third) == third
+    record = schema_of(compiled(third)).message("Record")
+    assert {field.name: field.number for field in record.fields} == {"s": 2, "s_type": 3, "b": 4, "a": 5}
+    inner = record.fields_by_name["s"].message_type
+    assert inner is not None
+    assert {field.name: field.number for field in inner.fields} == {"y": 2, "z": 3}
+    assert "reserved 1;" in third
+    assert third.count("reserved 1;") == 2
+
+
+def _avro(struct: t.StructType, *fields: dict[str, object]):
+    schema = AvroSchema.of(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    avro_schemas.step_of(struct, schema, "value: schema 7")
+
+
+def _proto(struct: t.StructType, fields: str):
+    message = schema_of(compiled(f'syntax = "proto3"; message R {{ {fields} }}')).message("R")
+    protobuf_schemas.plan_of(struct, message, "value: schema 7")
+
+
+def _json(struct: t.StructType, properties: dict[str, object], **more: object):
+    members = members_of(json.dumps({"type": "object", "properties": properties, **more}), what="x")
+    json_schemas.step_of(struct, members, "value: schema 7", leaves_out=False)
+
+
+@pytest.mark.parametrize(
+    ("check", "given", "said"),
+    [
+        (_avro, ({"name": "w", "type": "int"},), "w is a field that can't be null, and no column"),
+        (_avro, ({"name": "w", "type": ["null", "int"]},), "v is a column, but no field; its fields are w"),
+        (_avro, ({"name": "v", "type": ["int", "string"]},), "v is a union of 2 types"),
+        (_avro, ({"name": "v", "type": "string"},), "v is bigint, but string in the schema"),
+        (_avro, ({"name": "v", "type": "int"},), "v is bigint, but int in the schema"),
+        (_avro, ({"name": "v", "type": {"type": "long", "logicalType": "timestamp-micros"}},), r"long \(timestamp-m"),
+        (_proto, ("int64 w = 1;",), "v is a column, but no field of R; its fields are w"),
+        (_proto, ("int32 v = 1;",), "v is bigint, but int in the schema"),
+        (_proto, ("repeated int64 v = 1;",), "v is bigint, but a repeated field"),
+        (_json, ({"w": {}}, ), None),
+        (_json, ({"w": {"type": "integer"}},), None),
+        (_json, ({"v": {"type": "string"}},), "v is bigint, but STRING in the schema"),
+        (_json, ({"v": {"type": "integer", "connect.type": "int32"}},), "v is bigint, but INT in the schema"),
+        (_json, ({"v": {"type": "object", "properties": {"a": {}}}},), "v is bigint, but an object"),
+    ],
+)  # fmt: skip
+def test_a_column_that_does_not_fit_a_given_schema_is_named(check, given, said):
+    struct = columns(v=t.LongType())
+    if said is None:
+        check(struct, *given)
+        return
+    with pytest.raises(ConfigurationError, match=f"value: schema 7 does not fit the table: .*{said}"):
+        check(struct, *given)
+
+
+def test_required_and_closed_json_schemas_are_held():
+    with pytest.raises(ConfigurationError, match="w is required, and no column"):
+        _json(columns(v=INT), {"w": {"type": "integer"}}, required=["w"])
+    with pytest.raises(ConfigurationError, match="v is a column, but no property; its properties are w"):
+        _json(columns(v=INT), {"w": {"type": "integer"}}, additionalProperties=False)
+
+
+@pytest.mark.parametrize("kind", [t.MapType(STRING, INT), t.ArrayType(columns(m=t.MapType(STRING, INT)))])
+def test_a_key_with_a_map_is_refused(kind):
+    with pytest.raises(ConfigurationError, match="key: the column m is or has a map"):
+        check_key(columns(id=INT, m=kind), ["id", "m"])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: AvroSerializer(registry="http://registry"), "AvroSerializer needs a registry"),
+        (lambda: AvroSerializer(), "missing registry"),
+        (lambda: AvroSerializer("{", registry=REGISTRY), "invalid Avro schema"),
+        (lambda: AvroSerializer(7, registry=REGISTRY), "JSON text or a Python object, not int"),
+        (lambda: AvroSerializer('"string"', registry=REGISTRY, use_latest=True), "schema and use_latest both choose"),
+        (lambda: AvroSerializer(registry=REGISTRY, subject="{topc}-value"), "or has {topic} in it"),
+        (lambda: JsonSchemaSerializer({"type": "string"}, registry=REGISTRY), "not an object with properties"),
+        (lambda: ProtobufSerializer(b"x", registry=REGISTRY), "the text of a .proto file"),
+    ],
+)
+def test_a_wrong_serializer_is_refused_before_anything_runs(make, said):
+    with pytest.raises(ConfigurationError, match=said):
+        make()
+
+
+def test_the_progress_never_has_the_registrys_login():
+    sink = KafkaSink(topic="t", transactional_id_prefix="s", value=AvroSerializer(registry=REGISTRY, columns=["id"]))
+    text = settings_text(DeltaSource(table="lake/t"), sink)
+    assert '"AvroSerializer"' in text
+    assert "alice" not in text
+    assert "hunter2" not in text + repr(sink)
