@@ -200,19 +200,18 @@ def _scalar_step(column: DataType, of: str, avro_type: Mapping[str, Any], at: _P
         return _decimal_step(column, of, avro_type)
     if isinstance(column, (t.TimestampType, t.TimestampNTZType)):
         return _time_step("timestamp-" if isinstance(column, t.TimestampType) else "local-timestamp-", logical, at)
-    if isinstance(column, t.DateType):
-        return Step() if logical == "date" else None
     if isinstance(column, t.StringType) and of == "enum":
         return _enum_step([*avro_type["symbols"]], at)
-    if logical is not None and not isinstance(column, t.StringType):
-        return None
-    if isinstance(column, t.BinaryType) and of == "fixed":
+    if isinstance(column, t.BinaryType) and of == "fixed" and logical is None:
         return _fixed_step(avro_type["size"], at)
-    plain = {t.StringType: "string", t.BinaryType: "bytes", t.BooleanType: "boolean"}
-    for each, name in plain.items():
-        if isinstance(column, each):
-            return Step() if of == name else None
-    return _number_step(column, of)
+    plain = {t.DateType: "int", t.StringType: "string", t.BinaryType: "bytes", t.BooleanType: "boolean"}
+    name = next((name for each, name in plain.items() if isinstance(column, each)), None)
+    # A text may be a uuid; of other types a logical type is another type.
+    if name != "string" and logical != ("date" if name == "int" else None):
+        return None
+    if name is None:
+        return _number_step(column, of)
+    return Step() if of == name else None
 
 
 def _time_step(begin: str, logical: str | None, at: _Place) -> Step | None:

@@ -155,7 +155,7 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
     told = ", ".join(f"('{key}', 'v', '{name}')" for key, name in rows)
     published.sql(f"INSERT INTO {{t}} VALUES {told}, (null, 'v', '{topic}-compacted')")
     options = {**TEXTS, "start": 0, "topic_column": "t"}
-    with pytest.raises(RowWithoutKeyError, match="its key is null, but the topic .* is compacted"):
+    with pytest.raises(RowWithoutKeyError, match=r"its key is null, but the topic .* is compacted"):
         published.run(**options)
     with pytest.raises(RowMisplacedError, match=r"names 'no where', no topic's name"):
         published.run(tolerate=[RowWithoutKeyError])

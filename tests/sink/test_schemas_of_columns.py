@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from pyspark.sql import types as t
@@ -23,6 +24,7 @@ from dagster_kafka_flip.sink.serializer import check_key
 from dagster_kafka_flip.sink.table_rows import settings_text
 
 REGISTRY = SchemaRegistry(url="http://alice:hunter2@registry:8081")
+WRONG: Any = 7
 INT, STRING = t.IntegerType(), t.StringType()
 
 
@@ -156,13 +158,13 @@ def test_a_key_with_a_map_is_refused(kind):
     ("make", "said"),
     [
         (lambda: AvroSerializer(registry="http://registry"), "AvroSerializer needs a registry"),
-        (lambda: AvroSerializer(), "missing registry"),
+        (AvroSerializer, "missing registry"),
         (lambda: AvroSerializer("{", registry=REGISTRY), "invalid Avro schema"),
-        (lambda: AvroSerializer(7, registry=REGISTRY), "JSON text or a Python object, not int"),
+        (lambda: AvroSerializer(WRONG, registry=REGISTRY), "JSON text or a Python object, not int"),
         (lambda: AvroSerializer('"string"', registry=REGISTRY, use_latest=True), "schema and use_latest both choose"),
         (lambda: AvroSerializer(registry=REGISTRY, subject="{topc}-value"), "or has {topic} in it"),
         (lambda: JsonSchemaSerializer({"type": "string"}, registry=REGISTRY), "not an object with properties"),
-        (lambda: ProtobufSerializer(b"x", registry=REGISTRY), "the text of a .proto file"),
+        (lambda: ProtobufSerializer(WRONG, registry=REGISTRY), "the text of a .proto file"),
     ],
 )
 def test_a_wrong_serializer_is_refused_before_anything_runs(make, said):
