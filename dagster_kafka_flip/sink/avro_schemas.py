@@ -209,9 +209,8 @@ def _scalar_step(column: DataType, of: str, avro_type: Mapping[str, Any], at: _P
     # A text may be a uuid; of other types a logical type is another type.
     if name != "string" and logical != ("date" if name == "int" else None):
         return None
-    if name is None:
-        return _number_step(column, of)
-    return Step() if of == name else None
+    plain_step = Step() if of == name else None
+    return _number_step(column, of) if name is None else plain_step
 
 
 def _time_step(begin: str, logical: str | None, at: _Place) -> Step | None:
