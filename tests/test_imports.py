@@ -34,7 +34,7 @@ _ROOMS = {
     "table": "errors settings runtime source",
     "ingestion": "errors settings telemetry runtime source registry formats reader table",
     "sink": "errors settings telemetry runtime source registry formats table",
-    "airflow": "errors settings runtime source formats table ingestion",
+    "airflow": "errors settings runtime source formats table ingestion sink",
     "assets": "errors settings runtime source registry formats table ingestion sink",
     "checks": "errors settings source registry formats table ingestion sink assets",
     "cli": "errors runtime broker source registry table ingestion sink assets",

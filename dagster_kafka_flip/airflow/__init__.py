@@ -1,4 +1,4 @@
-"""Airflow's side: an operator, a sensor and its trigger, and the assets of topics and tables. Without Dagster.
+"""Airflow's side: operators, a sensor and its trigger, and the assets of topics and tables. Without Dagster.
 
 Importing this package imports neither Airflow nor pyspark: its names are imported on first use.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_asset
+    from dagster_kafka_flip.airflow.delta_to_kafka import DeltaToKafkaOperator
     from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
     from dagster_kafka_flip.airflow.kafka_lag import KafkaLagSensor
     from dagster_kafka_flip.airflow.kafka_to_delta import KafkaToDeltaOperator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.airflow.spark_settings import SparkSettings
 
 _HOMES = {
+    "DeltaToKafkaOperator": "delta_to_kafka",
     "KafkaFlipHook": "kafka_flip_hook",
     "KafkaLagSensor": "kafka_lag",
     "KafkaToDeltaOperator": "kafka_to_delta",
@@ -27,6 +29,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DeltaToKafkaOperator",
     "KafkaFlipHook",
     "KafkaLagSensor",
     "KafkaToDeltaOperator",

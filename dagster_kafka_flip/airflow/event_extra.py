@@ -1,11 +1,12 @@
-"""The extra of a table's asset event, and the position that the next run finds in it."""
+"""The extra of an asset's event, and what the next run finds in it: a stream's position, or a sink's progress."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
@@ -13,20 +14,24 @@ from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.totals import total
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Asset
 
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
+    from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.result import PublishResult
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
 
 POSITION = "kafka/position"
+SINK = "kafka/sink"
+PROGRESS = "kafka/sink_progress"
 
-# A table may have events of several streams and of other DAGs.
-_MOST_EVENTS = 100
+# An asset may have events of several streams or sinks, and of other DAGs.
+_EVENTS_AT_ONCE = 100
 
 
 def stream_extra(result: IngestResult) -> dict[str, Any]:
@@ -91,10 +96,76 @@ def last_known(asset: Asset, target: DeltaTarget) -> KnownPosition | None:
         target: The table and the stream.
     """
     try:
-        # Not by the task's inlets: then the DAG would look like a reader of its own table.
-        newest = InletEventsAccessors([asset])[asset].ascending(ascending=False).limit(_MOST_EVENTS)
-        positions = [known_from_json((event.extra or {}).get(POSITION)) for event in newest]
+        positions = [
+            known_from_json(extra.get(POSITION)) for extra in itertools.islice(_extras(asset), _EVENTS_AT_ONCE)
+        ]
     except AirflowRuntimeError as error:
         _logger.info("no events of the asset %s (%s); reading the table", asset.name, error)
         return None
     return next((position for position in positions if position is not None and position.is_of(target)), None)
+
+
+def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
+    """What a run of a sink tells: as in docs/metadata.md.
+
+    Args:
+        result: Result of the run.
+        sink: The sink.
+    """
+    told: dict[str, Any] = {
+        "kafka/idle": result.first_version is None,
+        "kafka/records_written": result.records,
+        "kafka/bytes_written": result.bytes,
+        "kafka/tombstones_written": result.tombstones,
+        "kafka/transactions": result.batches,
+        "kafka/undelivered_records": result.undelivered or None,
+        "delta/from_version": result.first_version,
+        "delta/to_version": result.last_version,
+        "delta/newest_version": result.newest_version,
+        "delta/lag_versions": result.lag_versions,
+        "spark/started": result.spark_seconds is not None,
+        SINK: sink.transactional_id_prefix,
+        "kafka/progress_topic": sink.progress_name,
+        PROGRESS: {str(lane): {"version": version, "rows": rows} for lane, (version, rows) in result.known.items()},
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
+    """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none.
+
+    Args:
+        asset: The topic's asset.
+        prefix: The sink's transactional id prefix.
+
+    Raises:
+        AirflowRuntimeError: The events can't be asked for, so that lost progress would not be noticed.
+    """
+    try:
+        for extra in _extras(asset):
+            if extra.get(SINK) == prefix and (progress := _progress(extra.get(PROGRESS))):
+                return progress
+    except AirflowRuntimeError as error:
+        if error.error.error is not ErrorType.ASSET_NOT_FOUND:
+            raise
+    return {}
+
+
+def _progress(value: Any) -> dict[int, tuple[int, int]]:
+    try:
+        return {int(lane): (int(told["version"]), int(told["rows"])) for lane, told in value.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # Somebody else's event, with the same name.
+        return {}
+
+
+def _extras(asset: Asset) -> Iterator[Mapping[str, Any]]:
+    """The extras of an asset's events, the newest first."""
+    # Not by the task's inlets: then the DAG would look like a reader of its own table.
+    events = InletEventsAccessors([asset])[asset].ascending(ascending=False).limit(_EVENTS_AT_ONCE)
+    while page := list(events):
+        yield from (event.extra or {} for event in page)
+        if len(page) < _EVENTS_AT_ONCE or page[0].timestamp == page[-1].timestamp:
+            return
+        # Including those of this time.
+        events = events.before(page[-1].timestamp.isoformat())

@@ -1,4 +1,4 @@
-"""What a task may be given as `source` and `table`, with templates, and how a trigger keeps a source."""
+"""What a task may be given as source and table, with templates, and how a trigger keeps a source."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -95,6 +96,39 @@ def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Conte
         target = DeltaTarget(**{**dict(target), "table": task.render_template(target.table, context)})
     check_absolute(target)
     return target
+
+
+def delta_source_of(source: DeltaSource | str) -> DeltaSource:
+    """Returns what to publish; a table is one with defaults.
+
+    Args:
+        source: A DeltaSource, or the path or name of a table.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(source, DeltaSource):
+        return source
+    expect("source", source, str, 'DeltaSource(table="/data/lake/orders"), or "/data/lake/orders"')
+    return DeltaSource(table=source)
+
+
+def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Context) -> DeltaSource:
+    """Returns what a run publishes. Airflow renders a text, but not one inside of a DeltaSource.
+
+    Args:
+        task: The task.
+        source: What to publish.
+        context: The run's context.
+
+    Raises:
+        ConfigurationError: The table is a relative path.
+    """
+    described = delta_source_of(source)
+    if is_template(described.table):
+        described = DeltaSource(**{**dict(described), "table": task.render_template(described.table, context)})
+    check_absolute(described.target)
+    return described
 
 
 def is_template(text: str) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import signal
-import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_assets
@@ -24,36 +20,34 @@ from dagster_kafka_flip.airflow.given import (
 )
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.run_window import run_window
-from dagster_kafka_flip.airflow.spark_settings import SparkSettings
-from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
+from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
+from dagster_kafka_flip.airflow.task_context import is_by_hand, run_name, tell
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.ingest import DEFAULT_VERIFY_AFTER, ingest
 from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.tolerance import named_errors, tolerated_errors
-from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from airflow.sdk import Asset, Context, CronPartitionTimetable
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
+    from dagster_kafka_flip.airflow.spark_settings import SparkSettings
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
     from dagster_kafka_flip.source.kafka_source import KafkaSource
 
-OnIdle = Literal["succeed", "skip"]
 
-
-class KafkaToDeltaOperator(BaseOperator):
+class KafkaToDeltaOperator(SparkTask):
     """Lands a Kafka source in a Delta table, exactly once: from the stream's position to the end of the log.
 
     The position is in the table's commits, so that a retry, a cleared task or two tasks at once neither lose nor double
@@ -87,7 +81,6 @@ class KafkaToDeltaOperator(BaseOperator):
     """
 
     template_fields: Collection[str] = ("source", "table", "kafka_conn_id")
-    operator_extra_links = (SparkUiLink(),)
     ui_color = "#d9f0e3"
 
     def __init__(
@@ -110,11 +103,10 @@ class KafkaToDeltaOperator(BaseOperator):
         verify_after: timedelta = DEFAULT_VERIFY_AFTER,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(spark=spark, on_idle=on_idle, **options)
         self.source = source
         self.table = table
         self.kafka_conn_id = kafka_conn_id
-        self.spark = spark or SparkSettings()
         self.key_format = key_format
         self.value_format = value_format
         self.columns = columns
@@ -126,10 +118,7 @@ class KafkaToDeltaOperator(BaseOperator):
         )
         self.windows = windows
         self.partition_keys = partition_keys
-        self.on_idle = on_idle
         self.verify_after = verify_after
-        self.spark_ui: str | None = None
-        self._works = False
         self._check()
         self.inlets = [*self.inlets, *self._topic_assets()]
         self.outlets = [*self.outlets, *self._table_assets()]
@@ -140,11 +129,7 @@ class KafkaToDeltaOperator(BaseOperator):
         Raises:
             ConfigurationError: An option is invalid.
         """
-        expect("spark", self.spark, SparkSettings, 'SparkSettings(master="local[4]")')
         expect("verify_after", self.verify_after, timedelta, "timedelta(hours=1)")
-        if self.on_idle not in (choices := get_args(OnIdle)):
-            msg = f"on_idle: {self.on_idle!r} is not {' or '.join(choices)}"
-            raise ConfigurationError(msg)
         if self.limits is not None:
             expect("limits", self.limits, Limits, "Limits(max_records_per_batch=1_000_000)")
         if self.transform is not None and not callable(self.transform):
@@ -182,7 +167,7 @@ class KafkaToDeltaOperator(BaseOperator):
         """
         source = kafka_source_of(self.source)
         target = rendered_target(self, self.table, context)
-        with self._interruptible(), self.spark.session(lambda session: self._tell_ui(context, session)) as spark:
+        with self._session(context) as spark:
             shared: dict[str, Any] = {
                 "spark": spark,
                 "connection": KafkaFlipHook(self.kafka_conn_id).get_conn(),
@@ -193,14 +178,13 @@ class KafkaToDeltaOperator(BaseOperator):
                 "dead_letter": self.dead_letter,
                 "limits": self.limits,
                 "tolerate": self.tolerate,
-                "run_id": _run_id(context),
+                "run_id": run_name(context),
             }
             if self.windows is not None:
                 extra = self._land_window(context, source, target, self.windows, shared)
             else:
                 extra = self._continue_stream(context, source, target, shared)
-        for asset in self._assets_of(target):
-            _in(context, "outlet_events")[asset].extra.update(extra)
+        tell(context, self._assets_of(target), extra)
         return extra
 
     def _continue_stream(
@@ -213,7 +197,7 @@ class KafkaToDeltaOperator(BaseOperator):
             target,
             known=known,
             # Whoever starts a run by hand, or again, wants to have the table looked at.
-            verify_after=timedelta() if _is_by_hand(context) else self.verify_after,
+            verify_after=timedelta() if is_by_hand(context) else self.verify_after,
             reported=None if known is None else known.table_version,
             **shared,
         )
@@ -238,38 +222,6 @@ class KafkaToDeltaOperator(BaseOperator):
         asset = table_asset(target)
         return [asset] if asset in self.outlets else []
 
-    def _tell_ui(self, context: Context, session: SparkSession) -> None:
-        """Tells where Spark's UI is, while it is there."""
-        self.spark_ui = ui_address(session)
-        if self.spark_ui is not None:
-            _in(context, "ti").xcom_push(key=SparkUiLink().xcom_key, value=self.spark_ui)
-
-    @contextlib.contextmanager
-    def _interruptible(self) -> Generator[None]:
-        """While records are landed, `on_kill` and SIGINT interrupt the main thread, which stops Spark's jobs."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        # Airflow's task process has the system's own handler, which ends the process at once. An interrupt that Python
-        # would lose is repeated as this signal.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._works = True
-        try:
-            yield
-        finally:
-            self._works = False
-            signal.signal(signal.SIGINT, before)
-
-    def on_kill(self) -> None:
-        """Stops Spark's jobs when the task is ended: by a user, a timeout, or the worker's shutdown.
-
-        Raises:
-            KeyboardInterrupt: In the thread that waits for Spark; on its way it stops the jobs.
-        """
-        if self._works:
-            msg = "Airflow ended the task"
-            raise KeyboardInterrupt(msg)
-
 
 def _function(transform: Callable[[DataFrame], DataFrame] | str | None) -> Callable[[DataFrame], DataFrame] | None:
     """The function, also by its dotted path."""
@@ -285,19 +237,3 @@ def _function(transform: Callable[[DataFrame], DataFrame] | str | None) -> Calla
         msg = f"transform: {transform!r} is not a function"
         raise ConfigurationError(msg)
     return cast("Callable[[DataFrame], DataFrame]", found)
-
-
-def _run_id(context: Context) -> str:
-    """The task's run, for the commit's document."""
-    task = _in(context, "ti")
-    return f"{task.dag_id}/{task.run_id}/{task.task_id}"
-
-
-def _is_by_hand(context: Context) -> bool:
-    """Whether somebody started the run, or the task runs again: after a failure, or cleared."""
-    return (_in(context, "ti").try_number or 1) > 1 or _in(context, "dag_run").run_type == "manual"
-
-
-def _in(context: Context, name: Literal["dag_run", "outlet_events", "ti"]) -> Any:
-    """A part of the context that each task has; its type says that it may be missing."""
-    return context.get(name)

@@ -9,11 +9,11 @@ _HERE = "dagster_kafka_flip.airflow"
 
 def provider_info() -> dict[str, Any]:
     """The entry point `apache_airflow_provider`. It imports neither Airflow nor pyspark."""
-    integration = "Kafka to Delta Lake"
+    integration = "Kafka and Delta Lake"
     return {
         "package-name": "dagster-kafka-flip",
         "name": "dagster-kafka-flip",
-        "description": "Lands Kafka topics in Delta Lake tables, exactly once, in bounded batches.",
+        "description": "Lands Kafka topics in Delta Lake tables, and publishes tables to topics, exactly once.",
         "integrations": [
             {
                 "integration-name": integration,
@@ -21,7 +21,12 @@ def provider_info() -> dict[str, Any]:
                 "tags": ["apache"],
             }
         ],
-        "operators": [{"integration-name": integration, "python-modules": [f"{_HERE}.kafka_to_delta"]}],
+        "operators": [
+            {
+                "integration-name": integration,
+                "python-modules": [f"{_HERE}.kafka_to_delta", f"{_HERE}.delta_to_kafka"],
+            }
+        ],
         "sensors": [{"integration-name": integration, "python-modules": [f"{_HERE}.kafka_lag"]}],
         "triggers": [{"integration-name": integration, "python-modules": [f"{_HERE}.new_offsets"]}],
         "hooks": [{"integration-name": integration, "python-modules": [f"{_HERE}.kafka_flip_hook"]}],

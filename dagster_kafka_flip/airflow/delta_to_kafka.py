@@ -1,0 +1,111 @@
+"""DeltaToKafkaOperator: one run of a sink as a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_asset
+from dagster_kafka_flip.airflow.event_extra import last_progress, sink_extra
+from dagster_kafka_flip.airflow.given import check_absolute, delta_source_of, is_template, rendered_source
+from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
+from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
+from dagster_kafka_flip.airflow.task_context import tell
+from dagster_kafka_flip.settings.arguments import expect
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.publish import publish
+from dagster_kafka_flip.source.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from airflow.sdk import Asset, Context
+
+    from dagster_kafka_flip.airflow.spark_settings import SparkSettings
+    from dagster_kafka_flip.sink.delta_source import DeltaSource
+
+
+class DeltaToKafkaOperator(SparkTask):
+    """Publishes the changes of a Delta table to a topic, exactly once: from the sink's progress to the newest version.
+
+    The progress is in Kafka, in the transactions of the records, so that a retry, a cleared task or two tasks at once
+    neither lose nor double records.
+
+    Args:
+        source: A DeltaSource, or the path or name of a table. Its text is templated. A relative path is refused.
+        sink: The topic, the guarantee, and how a row becomes a record.
+        kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
+        spark: The Spark session. Default: a local one with all cores.
+        limits: Limits of transactions and tasks. Default: everything new; a transaction ends after half of the sink's
+            `transaction_timeout`.
+        on_idle: What becomes of a task that finds nothing new: `succeed` (default), which is an event of the topic, or
+            `skip`.
+        **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the table and the topic.
+
+    Raises:
+        ConfigurationError: An option is invalid: the DAG can't be imported.
+    """
+
+    template_fields: Collection[str] = ("source", "kafka_conn_id")
+    ui_color = "#f3e6d3"
+
+    def __init__(
+        self,
+        *,
+        source: DeltaSource | str,
+        sink: KafkaSink,
+        kafka_conn_id: str = KafkaFlipHook.default_conn_name,
+        spark: SparkSettings | None = None,
+        limits: Limits | None = None,
+        on_idle: OnIdle = "succeed",
+        **options: Any,
+    ) -> None:
+        super().__init__(spark=spark, on_idle=on_idle, **options)
+        self.source = source
+        self.sink = sink
+        self.kafka_conn_id = kafka_conn_id
+        self.limits = limits
+        expect("sink", sink, KafkaSink, 'KafkaSink(topic="orders", transactional_id_prefix="orders")')
+        if limits is not None:
+            expect("limits", limits, Limits, "Limits(max_records_per_batch=100_000)")
+        described = delta_source_of(source)
+        check_absolute(described.target)
+        sink.check_content(described.content)
+        if not is_template(described.table):
+            self.inlets = [*self.inlets, table_asset(described.table)]
+        if not is_template(kafka_conn_id):
+            self.outlets = [*self.outlets, self._topic_asset()]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Publishes the changes; returns what the topic's event tells, too.
+
+        Args:
+            context: The run's context.
+
+        Raises:
+            KafkaFlipError: The run failed; transactions that were committed stay.
+            AirflowSkipException: There was nothing new, and `on_idle` is `skip`.
+        """
+        source = rendered_source(self, self.source, context)
+        asset = self._topic_asset()
+        assets = [asset] if asset in self.outlets else []
+        known = last_progress(asset, self.sink.transactional_id_prefix) if assets else {}
+        with self._session(context) as spark:
+            result = publish(
+                source,
+                self.sink,
+                spark=spark,
+                connection=KafkaFlipHook(self.kafka_conn_id).get_conn(),
+                limits=self.limits,
+                known=known,
+            )
+        if result.first_version is None and self.on_idle == "skip":
+            msg = f"nothing new in {source}: version {result.last_version} is published to {self.sink.topic}"
+            raise AirflowSkipException(msg)
+        extra = sink_extra(result, self.sink)
+        tell(context, assets, extra)
+        return extra
+
+    def _topic_asset(self) -> Asset:
+        return topic_asset(self.sink.topic, self.kafka_conn_id)

@@ -1,0 +1,89 @@
+"""SparkTask: a task that starts Spark if it needs it, shows its UI, and stops its jobs when it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from airflow.sdk import BaseOperator
+
+from dagster_kafka_flip.airflow.spark_settings import SparkSettings
+from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
+from dagster_kafka_flip.airflow.task_context import part
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.spark_status import ui_address
+from dagster_kafka_flip.settings.arguments import expect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from airflow.sdk import Context
+    from pyspark.sql import SparkSession
+
+OnIdle = Literal["succeed", "skip"]
+
+
+class SparkTask(BaseOperator):
+    """What the operators of this package have in common.
+
+    Args:
+        spark: The Spark session. Default: a local one with all cores.
+        on_idle: What becomes of a task that finds nothing new: `succeed` (default) or `skip`.
+        **options: Airflow's options of every task.
+
+    Raises:
+        ConfigurationError: An option is invalid: the DAG can't be imported.
+    """
+
+    operator_extra_links = (SparkUiLink(),)
+
+    def __init__(self, *, spark: SparkSettings | None = None, on_idle: OnIdle = "succeed", **options: Any) -> None:
+        super().__init__(**options)
+        self.spark = spark or SparkSettings()
+        self.on_idle = on_idle
+        self.spark_ui: str | None = None
+        self._works = False
+        expect("spark", self.spark, SparkSettings, 'SparkSettings(master="local[4]")')
+        if on_idle not in (choices := get_args(OnIdle)):
+            msg = f"on_idle: {on_idle!r} is not {' or '.join(choices)}"
+            raise ConfigurationError(msg)
+
+    @contextlib.contextmanager
+    def _session(self, context: Context) -> Generator[Callable[[], SparkSession]]:
+        """Provides a function that returns the Spark session, and starts it on the first call."""
+        with self._interruptible(), self.spark.session(lambda session: self._tell_ui(context, session)) as spark:
+            yield spark
+
+    def _tell_ui(self, context: Context, session: SparkSession) -> None:
+        """Tells where Spark's UI is, while it is there."""
+        self.spark_ui = ui_address(session)
+        if self.spark_ui is not None:
+            part(context, "ti").xcom_push(key=SparkUiLink().xcom_key, value=self.spark_ui)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Generator[None]:
+        """While the task works, `on_kill` and SIGINT interrupt the main thread, which stops Spark's jobs."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        # Airflow's task process has the system's own handler, which ends the process at once. An interrupt that Python
+        # would lose is repeated as this signal.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._works = True
+        try:
+            yield
+        finally:
+            self._works = False
+            signal.signal(signal.SIGINT, before)
+
+    def on_kill(self) -> None:
+        """Stops Spark's jobs when the task is ended: by a user, a timeout, or the worker's shutdown.
+
+        Raises:
+            KeyboardInterrupt: In the thread that waits for Spark; on its way it stops the jobs.
+        """
+        if self._works:
+            msg = "Airflow ended the task"
+            raise KeyboardInterrupt(msg)

@@ -1,0 +1,51 @@
+"""What a task's context tells, and where its result goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow.sdk import Asset, Context
+
+
+def part(context: Context, name: Literal["dag_run", "outlet_events", "ti"]) -> Any:
+    """Returns a part of the context that each task has; its type says that it may be missing.
+
+    Args:
+        context: The run's context.
+        name: The part.
+    """
+    return context.get(name)
+
+
+def run_name(context: Context) -> str:
+    """Returns a name of the task's run, for the commit's document.
+
+    Args:
+        context: The run's context.
+    """
+    task = part(context, "ti")
+    return f"{task.dag_id}/{task.run_id}/{task.task_id}"
+
+
+def is_by_hand(context: Context) -> bool:
+    """Whether somebody started the run, or the task runs again: after a failure, or cleared.
+
+    Args:
+        context: The run's context.
+    """
+    return (part(context, "ti").try_number or 1) > 1 or part(context, "dag_run").run_type == "manual"
+
+
+def tell(context: Context, assets: Iterable[Asset], extra: Mapping[str, Any]) -> None:
+    """Adds what a run tells to the events of its assets.
+
+    Args:
+        context: The run's context.
+        assets: The assets, which are outlets of the task.
+        extra: What the run tells.
+    """
+    for asset in assets:
+        part(context, "outlet_events")[asset].extra.update(extra)
