@@ -756,7 +756,7 @@ def test_an_address_of_the_web_is_not_repeated():
         (lambda: _source(properties="x"), "invalid KafkaSource: properties: expected a mapping of names to values"),
         (
             lambda: _source(properties={"sasl.jaas.config": "hunter2"}),
-            "invalid KafkaSource: the property sasl.jaas.config belongs to the connection: use the fi",
+            "invalid KafkaSource: the property sasl.jaas.config belongs to the connection: use the conn",
         ),
         (
             lambda: _source(java_properties={"fetch.min.bytess": "1"}),
@@ -1292,7 +1292,7 @@ def test_an_address_of_the_web_is_not_repeated():
         ),
         (
             lambda: _builder().set_topics("a").set_properties({"bootstrap.servers": "a:1"}).build(),
-            "invalid KafkaSource: the property bootstrap.servers belongs to the source: use the Kafka",
+            "invalid KafkaSource: the property bootstrap.servers belongs to the source: use the connection",
         ),
         (
             lambda: _builder().set_topics("a").set_properties("a=b").build(),
@@ -1318,11 +1318,11 @@ def test_an_address_of_the_web_is_not_repeated():
         (lambda: _builder().set_topics("a").set_client_rack("").build(), "invalid KafkaSource: client_rack: empty"),
         (
             lambda: _builder().set_topics("a").set_deserializer("json").build(),
-            "KafkaSource.builder() has no set_deserializer; the asset decodes records: set",
+            "KafkaSource.builder() has no set_deserializer; the run decodes records: set",
         ),
         (
             lambda: _builder().set_topics("a").set_value_only_deserializer("json").build(),
-            "KafkaSource.builder() has no set_value_only_deserializer; the asset decodes records",
+            "KafkaSource.builder() has no set_value_only_deserializer; the run decodes records",
         ),
         (
             lambda: _builder().set_topic("a"),

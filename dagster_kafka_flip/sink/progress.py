@@ -224,7 +224,7 @@ def check_known(
             f"{lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or is on "
             "another cluster. This run would publish rows twice. Nothing was published. Set another "
             f"transactional_id_prefix; and to go on behind the earlier run, start={version + 1} in the DeltaSource"
-            f"{doubled}. To publish all rows again, you can also wipe the asset's materializations in Dagster"
+            f"{doubled}. In Dagster you can also wipe the asset's materializations, to publish all rows again"
         )
         raise SinkProgressError(msg)
 

@@ -61,8 +61,8 @@ def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
     if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
         msg = (
             f"the position belongs to the Kafka cluster {state.cluster_id}, but the bootstrap servers now lead to "
-            f"{cluster_id}, whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or give the "
-            "asset a new stream id to read the new cluster from the beginning"
+            f"{cluster_id}, whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or set "
+            "a new stream id to read the new cluster from the beginning"
         )
         raise ClusterChangedError(msg)
 

@@ -270,8 +270,8 @@ class KafkaSource(Settings):
         if connection is not None and self.connection is not None and self.connection != connection:
             msg = (
                 f"two different Kafka connections: the source has {self.connection.bootstrap_servers}, the run has "
-                f"{connection.bootstrap_servers}. Remove set_bootstrap_servers if a KafkaResource provides the "
-                "connection"
+                f"{connection.bootstrap_servers}. Remove set_bootstrap_servers if the run provides "
+                "the connection"
             )
             raise ConfigurationError(msg)
         source = self if connection is None else self.model_copy(update={"connection": connection})
@@ -392,7 +392,7 @@ def check_order(start: OffsetsInitializer, stop: OffsetsInitializer) -> None:
             raise ValueError(msg)
 
 
-_FORMATS = "the asset decodes records: set value_format=JsonFormat(...) there"
+_FORMATS = "the run decodes records: set value_format=JsonFormat(...) beside the source"
 # Methods of Flink's builder, and their equivalents here.
 _NOT_HERE = {
     "set_deserializer": _FORMATS,

@@ -189,16 +189,16 @@ _OWNED_PROPERTIES: Mapping[str, str] = {
     "auto.commit.enable": _NEVER_COMMITTED,
     "auto.commit.interval.ms": _NEVER_COMMITTED,
     "auto.offset.reset": "use set_starting_offsets; a position outside the log is an error, never a silent reset",
-    "bootstrap.servers": "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster",
-    "client.id": "use client_id of the KafkaResource",
+    "bootstrap.servers": "use the connection's bootstrap_servers",
+    "client.id": "use the connection's client_id",
     "client.rack": "use set_client_rack",
     "enable.auto.commit": _NEVER_COMMITTED,
     "enable.auto.offset.store": _NEVER_COMMITTED,
     "group.id": "use set_group_id",
     "isolation.level": "use set_isolation_level, which planning also needs",
-    "key.deserializer": "use the asset's key_format",
-    "metadata.broker.list": "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster",
-    "value.deserializer": "use the asset's value_format",
+    "key.deserializer": "use key_format",
+    "metadata.broker.list": "use the connection's bootstrap_servers",
+    "value.deserializer": "use value_format",
 }
 _NEVER_JOINED = "has no effect, because the consumer group is never joined: remove it"
 _NEVER_SHARED = "has no effect, because share groups are not used: remove it"
@@ -213,12 +213,12 @@ _REFUSED_PROPERTIES: Mapping[str, str] = {
     "session.timeout.ms": _NEVER_JOINED,
     "share.acknowledgement.mode": _NEVER_SHARED,
     "share.acquire.mode": _NEVER_SHARED,
-    "socket.timeout.ms": "belongs to the connection: use request_timeout of the KafkaResource",
+    "socket.timeout.ms": "belongs to the connection: use its request_timeout",
 }
 _REQUEST_TIMEOUT = "request.timeout.ms"
 _REQUEST_TIMEOUT_ADVICE = (
-    "belongs to the connection: use request_timeout of the KafkaResource for requests of planning, and "
-    "java_properties for requests of Spark's reader"
+    "belongs to the connection: use its request_timeout for requests of planning, and java_properties for requests of "
+    "Spark's reader"
 )
 
 # A source must not contain secrets, and both clients need the connection's settings.
@@ -327,8 +327,8 @@ def _check_property(key: str, client: Client, *, connection: bool) -> None:
         raise ValueError(msg)
     if not connection and name.startswith(_CONNECTION_PREFIXES):
         msg = (
-            f"the property {key} belongs to the connection: use the fields of the KafkaResource, or its properties if "
-            "there is no field"
+            f"the property {key} belongs to the connection: use the connection's fields, or its properties if there is "
+            "no field"
         )
         raise ValueError(msg)
     if key != name:

@@ -92,7 +92,7 @@ def _check_name(name: str) -> None:
         raise refused(
             name,
             "it sets how records are decoded: KafkaTableOptions.from_options takes it; "
-            "else set value_format and key_format of the asset",
+            "else set value_format and key_format beside the source",
         )
     raise refused(name, f"unknown; {near_names(name, (*_NAMES, *_OF_FORMATS, *_NOT_HERE))}")
 

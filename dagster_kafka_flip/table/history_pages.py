@@ -131,12 +131,12 @@ def _no_file_system(target: DeltaTarget, scheme: str) -> str:
     if package is None:
         return (
             f"the table {target} can't be reached: Spark has no file system for {scheme}:. Nothing was read. Correct "
-            "the scheme, or add the file system's Maven artifact: SparkResource(packages=[...])"
+            "the scheme, or add the file system's Maven artifact to Spark's packages"
         )
     as_s3a = "" if scheme == "s3a" or package != "hadoop-aws" else " and name the table with s3a://"
     return (
         f"the table {target} can't be reached: Spark has no file system for {scheme}:, because the jar {package} is "
         "missing. "
-        f'Nothing was read. Add it: SparkResource(packages=["org.apache.hadoop:{package}:{version}"])'
+        f'Nothing was read. Add it to Spark: packages=["org.apache.hadoop:{package}:{version}"]'
         f"{as_s3a}; a Spark Connect server needs it at its start"
     )

@@ -132,9 +132,9 @@ class LandedLogs:
             known = self.topics.get(name)
             if known is not None and known.stream != stream:
                 msg = (
-                    f"another asset (stream {known.stream!r}) writes windows of the topic {name} to {table}, and this "
-                    f"asset has the stream {stream!r}: each would replace the other's rows. Nothing was written. Give "
-                    f"this asset another table; or, if it replaces the other asset, set its stream to {known.stream!r}"
+                    f"the stream {known.stream!r} writes windows of the topic {name} to {table}, and this run has the "
+                    f"stream {stream!r}: each would replace the other's rows. Nothing was written. Write to another "
+                    f"table; or, if this stream takes the other's place, set its id to {known.stream!r}"
                 )
                 raise StreamOverlapError(msg)
 

@@ -58,7 +58,7 @@ def check_writers(
         msg = (
             f"the table {location} is on {scheme}://, and it is not known that two concurrent runs can't overwrite "
             "each other's commits there. Nothing was written. Set single_writer=True on its DeltaTarget (or "
-            f"DeadLetters) and give the asset a pool with the limit 1{or_set}"
+            f"DeadLetters) and give its runs a pool with the limit 1{or_set}"
         )
         raise UnsafeStoreError(msg)
     found = properties()
@@ -66,7 +66,7 @@ def check_writers(
         msg = (
             f"the table {location} is on S3 and is not there yet, and nothing keeps two runs that create it apart: "
             "the rows of one could be lost. Nothing was written. Set single_writer=True on its DeltaTarget (or "
-            "DeadLetters) and let one run create it. Then leave it set, with a limit of 1 on the asset's pool; or "
+            "DeadLetters) and let one run create it. Then leave it set, with a limit of 1 on its runs' pool; or "
             f"remove it, if the table has the property {_COORDINATOR}={_DYNAMODB}"
         )
         raise UnsafeStoreError(msg)
@@ -76,7 +76,7 @@ def check_writers(
     now = f" (it has {_COORDINATOR}={coordinator}, which is not known to)" if coordinator else ""
     msg = (
         f"the table {location} is on S3, where two concurrent runs can overwrite each other's commits. Nothing was "
-        "written. Set single_writer=True on its DeltaTarget (or DeadLetters) and give the asset a pool with the limit "
+        "written. Set single_writer=True on its DeltaTarget (or DeadLetters) and give its runs a pool with the limit "
         f"1; or give the table a commit coordinator, by its property {_COORDINATOR}={_DYNAMODB}{now}"
     )
     raise UnsafeStoreError(msg)

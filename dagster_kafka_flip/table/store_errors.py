@@ -15,7 +15,7 @@ _ADVICE = {
     ),
     r"NoAuthWithAWSException|NoAwsCredentials|Unable to load (?:AWS )?credentials|Failed to load credentials": (
         "Spark found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs, or "
-        "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key as EnvVar in the SparkResource's config"
+        "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key in Spark's config"
     ),
     r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Status Code: 40[13]\b": (
         "The store refuses these credentials, or they lack a right: check the access key and its secret, whether they "
@@ -34,7 +34,7 @@ _ADVICE = {
     ),
     r"NoClassDefFoundError: com/amazonaws|ClassNotFoundException: com\.amazonaws": (
         "The table has a commit coordinator in DynamoDB, and Spark lacks its client: add "
-        "com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to the SparkResource's packages"
+        "com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to Spark's packages"
     ),
 }
 _FROM_A_STORE = re.compile(r"awssdk|com[./]amazonaws|s3a|S3A|\bS3\b")

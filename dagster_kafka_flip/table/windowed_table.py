@@ -221,9 +221,9 @@ class WindowedTable:
     def _check_definition(self, known: str | None, walked: _Walked) -> None:
         if known is not None and known != self._definition:
             msg = (
-                f"the table {self._target} has other windows: it was created for {known}, but the asset has "
+                f"the table {self._target} has other windows: it was created for {known}, but this run has "
                 f"{self._definition}. A row would be in two windows, or in none. Nothing was written. Use another "
-                "table, or change the asset's partitions back"
+                "table, or change the windows back"
             )
             raise WindowsChangedError(msg)
         if known is None and self._table.count_rows() > 0:
@@ -479,7 +479,7 @@ class RepairedTable(WindowedTable):
             there = "there is no table" if anchor is None else "no run of the stream has written to it"
             msg = (
                 f"the stream {self._target.stream!r} has no position in {self._target} ({there}), so there is nothing "
-                "to repair. First materialize the asset that writes to the table, or correct the stream's id"
+                "to repair. First run the stream that writes to the table, or correct its id"
             )
             raise ConfigurationError(msg)
         if anchor.document is not None:

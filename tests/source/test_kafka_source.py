@@ -122,8 +122,8 @@ def test_a_source_needs_one_connection_and_takes_no_second():
     with pytest.raises(ConfigurationError) as error:
         source.connected(here).connected(there)
     assert str(error.value) == (
-        "two different Kafka connections: the source has h:1, the run has h:2. Remove set_bootstrap_servers if a "
-        "KafkaResource provides the connection"
+        "two different Kafka connections: the source has h:1, the run has h:2. Remove set_bootstrap_servers if "
+        "the run provides the connection"
     )
 
 
@@ -289,7 +289,7 @@ def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
 @pytest.mark.parametrize(
     ("key", "advice"),
     [
-        ("bootstrap.servers", "use the KafkaResource's bootstrap_servers, or set_bootstrap_servers outside Dagster"),
+        ("bootstrap.servers", "use the connection's bootstrap_servers"),
         ("group.id", "use set_group_id"),
         (
             "enable.auto.commit",
@@ -297,9 +297,9 @@ def test_a_source_that_can_not_be_is_refused_with_the_reason(build, message):
         ),
         ("auto.offset.reset", "use set_starting_offsets; a position outside the log is an error, never a silent reset"),
         ("isolation.level", "use set_isolation_level, which planning also needs"),
-        ("key.deserializer", "use the asset's key_format"),
-        ("value.deserializer", "use the asset's value_format"),
-        ("client.id", "use client_id of the KafkaResource"),
+        ("key.deserializer", "use key_format"),
+        ("value.deserializer", "use value_format"),
+        ("client.id", "use the connection's client_id"),
     ],
 )
 def test_a_property_that_belongs_to_the_source_is_refused_without_showing_its_value(prefix, key, advice):
@@ -314,7 +314,7 @@ def test_a_property_that_belongs_to_the_source_is_refused_without_showing_its_va
 def test_a_property_of_the_connection_is_refused_without_showing_its_value(key):
     with pytest.raises(ConfigurationError) as error:
         _BUILDER.set_property(key, SECRET).build()
-    assert f"the property {key} belongs to the connection: use the fields of the KafkaResource" in str(error.value)
+    assert f"the property {key} belongs to the connection: use the connection's fields" in str(error.value)
     assert SECRET not in repr(error.value)
 
 

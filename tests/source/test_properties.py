@@ -166,10 +166,10 @@ def test_a_config_provider_is_javas_alone():
         ("interceptor.classes", Client.BOTH, "is rejected by Spark, because interceptors could change records"),
         ("session.timeout.ms", Client.JAVA, "has no effect, because the consumer group is never joined"),
         ("client.rack", Client.LIBRDKAFKA, "belongs to the source: use set_client_rack"),
-        ("request.timeout.ms", Client.BOTH, "belongs to the connection: use request_timeout of the KafkaResource"),
-        ("socket.timeout.ms", Client.LIBRDKAFKA, "belongs to the connection: use request_timeout of the KafkaResource"),
-        ("sasl.jaas.config", Client.JAVA, "belongs to the connection: use the fields of the KafkaResource"),
-        ("enable.ssl.certificate.verification", Client.LIBRDKAFKA, "belongs to the connection: use the fields of"),
+        ("request.timeout.ms", Client.BOTH, "belongs to the connection: use its request_timeout"),
+        ("socket.timeout.ms", Client.LIBRDKAFKA, "belongs to the connection: use its request_timeout"),
+        ("sasl.jaas.config", Client.JAVA, "belongs to the connection: use the connection's fields"),
+        ("enable.ssl.certificate.verification", Client.LIBRDKAFKA, "belongs to the connection: use the connection's fields"),
     ],
 )
 def test_a_name_that_can_not_be_in_a_source_is_refused_with_the_way_out(name, client, message):

@@ -851,5 +851,5 @@ def test_a_store_whose_jar_is_not_there_names_the_jar_and_the_setting(spark):
     table = DeltaTable(spark, DeltaTarget(table="s3a://bucket/orders", single_writer=True))
     with pytest.raises(TableError) as error:
         table.anchor()
-    assert 'SparkResource(packages=["org.apache.hadoop:hadoop-aws:' in str(error.value)
+    assert 'packages=["org.apache.hadoop:hadoop-aws:' in str(error.value)
     assert "Nothing was read" in str(error.value)

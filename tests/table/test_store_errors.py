@@ -29,7 +29,7 @@ from dagster_kafka_flip.table.store_errors import with_advice
         ),
         (
             "java.lang.NoClassDefFoundError: com/amazonaws/services/dynamodbv2/AmazonDynamoDB",
-            "add com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to the SparkResource's packages",
+            "add com.amazonaws:aws-java-sdk-dynamodb:1.12.262 to Spark's packages",
         ),
     ],
 )

@@ -253,7 +253,7 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     kafka.produce(topic, [(None, "x")], timestamp=START + 1)
     rewrite(hours(0, 1))
     before = history(table)
-    with pytest.raises(WindowsChangedError, match=r"it was created for hours, but the asset has days"):
+    with pytest.raises(WindowsChangedError, match=r"it was created for hours, but this run has days"):
         rewrite(hours(0, 1), definition="days")
     with pytest.raises(WindowsChangedError, match=r"is written in windows \(version 1 wrote some\)"):
         ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection)
