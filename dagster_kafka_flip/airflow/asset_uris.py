@@ -52,14 +52,11 @@ def table_asset(table: DeltaTarget | str) -> Asset:
     return Asset(name=identity, uri=uri)
 
 
-def topic_assets(source: KafkaSource, kafka_conn_id: str) -> list[Asset]:
-    """Returns the assets of a source's topics; none for a pattern or a template, whose topics are not known.
+def known_topics(source: KafkaSource) -> tuple[str, ...]:
+    """Returns a source's topics; none for a pattern, whose topics are only known in a run.
 
     Args:
         source: The source.
-        kafka_conn_id: Id of the Kafka connection.
     """
     subscription = source.subscription
-    if isinstance(subscription, TopicPatternSubscription):
-        return []
-    return [topic_asset(topic, kafka_conn_id) for topic in subscription.topics]
+    return () if isinstance(subscription, TopicPatternSubscription) else tuple(subscription.topics)

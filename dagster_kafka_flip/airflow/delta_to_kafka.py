@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -10,6 +11,7 @@ from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_asset
 from dagster_kafka_flip.airflow.event_extra import last_progress, sink_extra
 from dagster_kafka_flip.airflow.given import check_absolute, delta_source_of, is_template, rendered_source
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
+from dagster_kafka_flip.airflow.lineage import Lineage, table_names, topic_names
 from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
 from dagster_kafka_flip.airflow.task_context import tell
 from dagster_kafka_flip.settings.arguments import expect
@@ -91,15 +93,18 @@ class DeltaToKafkaOperator(SparkTask):
         asset = self._topic_asset()
         assets = [asset] if asset in self.outlets else []
         known = last_progress(asset, self.sink.transactional_id_prefix) if assets else {}
+        connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
+        self._lineage = Lineage(table_names(source.target), topic_names(connection, [self.sink.topic]))
         with self._session(context) as spark:
             result = publish(
                 source,
                 self.sink,
                 spark=spark,
-                connection=KafkaFlipHook(self.kafka_conn_id).get_conn(),
+                connection=connection,
                 limits=self.limits,
                 known=known,
             )
+        self._lineage = replace(self._lineage, rows=result.records)
         if result.first_version is None and self.on_idle == "skip":
             msg = f"nothing new in {source}: version {result.last_version} is published to {self.sink.topic}"
             raise AirflowSkipException(msg)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dagster_kafka_flip.airflow.asset_uris import table_asset, topic_assets
+from dagster_kafka_flip.airflow.asset_uris import known_topics, table_asset, topic_asset
 from dagster_kafka_flip.airflow.event_extra import last_known, stream_extra, windows_extra
 from dagster_kafka_flip.airflow.given import (
     GivenSource,
@@ -19,6 +20,7 @@ from dagster_kafka_flip.airflow.given import (
     rendered_target,
 )
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
+from dagster_kafka_flip.airflow.lineage import Lineage, table_names, topic_names
 from dagster_kafka_flip.airflow.run_window import run_window
 from dagster_kafka_flip.airflow.spark_task import OnIdle, SparkTask
 from dagster_kafka_flip.airflow.task_context import is_by_hand, run_name, tell
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.format import Format
     from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
     from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+    from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.kafka_source import KafkaSource
+    from dagster_kafka_flip.source.split import TopicPartition
 
 
 class KafkaToDeltaOperator(SparkTask):
@@ -149,7 +153,7 @@ class KafkaToDeltaOperator(SparkTask):
     def _topic_assets(self) -> list[Asset]:
         if is_template(self.kafka_conn_id) or any(is_template(topic) for topic in given_topics(self.source)):
             return []
-        return topic_assets(kafka_source_of(self.source), self.kafka_conn_id)
+        return [topic_asset(topic, self.kafka_conn_id) for topic in known_topics(kafka_source_of(self.source))]
 
     def _table_assets(self) -> list[Asset]:
         target = DeltaTarget.of(self.table)
@@ -167,10 +171,12 @@ class KafkaToDeltaOperator(SparkTask):
         """
         source = kafka_source_of(self.source)
         target = rendered_target(self, self.table, context)
+        connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
+        self._lineage = Lineage(topic_names(connection, known_topics(source)), table_names(target))
         with self._session(context) as spark:
             shared: dict[str, Any] = {
                 "spark": spark,
-                "connection": KafkaFlipHook(self.kafka_conn_id).get_conn(),
+                "connection": connection,
                 "key_format": self.key_format,
                 "value_format": self.value_format,
                 "columns": self.columns,
@@ -184,6 +190,7 @@ class KafkaToDeltaOperator(SparkTask):
                 extra = self._land_window(context, source, target, self.windows, shared)
             else:
                 extra = self._continue_stream(context, source, target, shared)
+        self._lineage = replace(self._lineage, rows=extra.get("delta/rows_written"), version=extra.get("delta/version"))
         tell(context, self._assets_of(target), extra)
         return extra
 
@@ -201,6 +208,7 @@ class KafkaToDeltaOperator(SparkTask):
             reported=None if known is None else known.table_version,
             **shared,
         )
+        self._has_read(shared["connection"], result.state.position)
         if result.is_idle and self.on_idle == "skip":
             msg = f"nothing new in {source} for {target}; its lag is {result.lag_after}"
             raise AirflowSkipException(msg)
@@ -213,9 +221,18 @@ class KafkaToDeltaOperator(SparkTask):
         if not (target.partition_by or target.cluster_by or rules.repair):
             # A window is replaced by its files alone, and not by rewriting those of others.
             target = target.model_copy(update={"partition_by": (rules.column,)})
-        return windows_extra(
-            list(rewrite_windows(source, target, [found.window], rules=rules, definition=found.definition, **shared))
+        results = list(
+            rewrite_windows(source, target, [found.window], rules=rules, definition=found.definition, **shared)
         )
+        read = (split.topic_partition for result in results for split in result.plan.splits)
+        self._has_read(shared["connection"], read)
+        return windows_extra(results)
+
+    def _has_read(self, connection: KafkaConnection, read: Iterable[TopicPartition]) -> None:
+        """Completes the lineage of a source with a pattern."""
+        if not self._lineage.inputs:
+            topics = sorted({topic_partition.topic for topic_partition in read})
+            self._lineage = replace(self._lineage, inputs=topic_names(connection, topics))
 
     def _assets_of(self, target: DeltaTarget) -> list[Asset]:
         """The table's asset, unless it was a template: then no outlet was declared."""

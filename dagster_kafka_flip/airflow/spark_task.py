@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk import BaseOperator
 
+from dagster_kafka_flip.airflow.lineage import Lineage
 from dagster_kafka_flip.airflow.spark_settings import SparkSettings
 from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
 from dagster_kafka_flip.airflow.task_context import part
@@ -19,6 +20,7 @@ from dagster_kafka_flip.settings.arguments import expect
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
     from pyspark.sql import SparkSession
 
@@ -45,6 +47,7 @@ class SparkTask(BaseOperator):
         self.on_idle = on_idle
         self.spark_ui: str | None = None
         self._works = False
+        self._lineage = Lineage()
         expect("spark", self.spark, SparkSettings, 'SparkSettings(master="local[4]")')
         if on_idle not in (choices := get_args(OnIdle)):
             msg = f"on_idle: {on_idle!r} is not {' or '.join(choices)}"
@@ -77,6 +80,15 @@ class SparkTask(BaseOperator):
         finally:
             self._works = False
             signal.signal(signal.SIGINT, before)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
+        """What OpenLineage's provider asks for, where it is installed: the topic and the table.
+
+        Args:
+            task_instance: The task's instance.
+        """
+        del task_instance
+        return self._lineage.facets()
 
     def on_kill(self) -> None:
         """Stops Spark's jobs when the task is ended: by a user, a timeout, or the worker's shutdown.

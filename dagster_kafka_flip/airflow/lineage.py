@@ -1,0 +1,112 @@
+"""What OpenLineage's provider is told of a task, by the names of OpenLineage's specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+# Their names have no leading slash, and all clients' schemes of one store count as one.
+_STORES = {
+    "abfs": "abfss",
+    "abfss": "abfss",
+    "gs": "gs",
+    "oss": "oss",
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "wasb": "wasbs",
+    "wasbs": "wasbs",
+}
+
+
+@dataclass(frozen=True)
+class DatasetName:
+    """The name of a topic or a table, which other tools give it too.
+
+    Attributes:
+        namespace: The cluster or the store.
+        name: The topic or the path.
+    """
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a task read and wrote.
+
+    Attributes:
+        inputs: What it read.
+        outputs: What it wrote.
+        rows: How many rows or records it wrote; None if unknown.
+        version: The version of the table that it wrote; None if unknown, or if it wrote a topic.
+    """
+
+    inputs: tuple[DatasetName, ...] = ()
+    outputs: tuple[DatasetName, ...] = ()
+    rows: int | None = None
+    version: int | None = None
+
+    def facets(self) -> OperatorLineage:
+        """Returns it as the provider takes it. Only the provider, where it is installed, asks for it."""
+        from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.event_v2 import InputDataset, OutputDataset
+        from openlineage.client.facet_v2 import (
+            DatasetFacet,
+            OutputDatasetFacet,
+            dataset_version_dataset,
+            output_statistics_output_dataset,
+        )
+
+        of_dataset: dict[str, DatasetFacet] = {}
+        of_output: dict[str, OutputDatasetFacet] = {}
+        if self.version is not None:
+            of_dataset["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(str(self.version))
+        if self.rows is not None:
+            statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=self.rows)
+            of_output["outputStatistics"] = statistics
+        return OperatorLineage(
+            inputs=[InputDataset(each.namespace, each.name) for each in self.inputs],
+            outputs=[
+                OutputDataset(each.namespace, each.name, facets=of_dataset, outputFacets=of_output)
+                for each in self.outputs
+            ],
+        )
+
+
+def topic_names(connection: KafkaConnection, topics: Iterable[str]) -> tuple[DatasetName, ...]:
+    """Returns the names of topics: `kafka://` and the first bootstrap server, as OpenLineage's other integrations do.
+
+    Args:
+        connection: Kafka connection.
+        topics: The topics.
+    """
+    cluster = "kafka://" + connection.bootstrap_servers.partition(",")[0]
+    return tuple(DatasetName(cluster, topic) for topic in topics)
+
+
+def table_names(target: DeltaTarget) -> tuple[DatasetName, ...]:
+    """Returns the name of a table, by its place; none for a table of a catalog, whose place only Spark knows.
+
+    Args:
+        target: The table.
+    """
+    if target.local_path is not None:
+        return (DatasetName("file", str(target.local_path)),)
+    if not target.is_path:
+        return ()
+    place = urlsplit(target.identity)
+    store = _STORES.get(place.scheme)
+    if store is None:
+        return (DatasetName(f"{place.scheme}://{place.netloc}", place.path),)
+    return (DatasetName(f"{store}://{place.netloc}", place.path.lstrip("/")),)
