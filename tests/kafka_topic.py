@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,16 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # pyright: ignore[rep
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
+from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from dagster_kafka_flip.source.split import KafkaPartitionSplit
+from tests.processes import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.sample import LoggedRecord
 
 _transactions = itertools.count()
 
@@ -175,3 +184,20 @@ class Transaction:
             return self._kafka.end_offset(self._topic, self._partition)
 
         end()
+
+
+def committed_records(connection: KafkaConnection, topic: str) -> list[LoggedRecord]:
+    """What a reader of committed records sees of a topic, in the order of each topic partition."""
+    with contextlib.closing(KafkaCluster(connection)) as cluster:
+        partitions = cluster.describe_topics([topic])[topic].partitions
+        # The coordinator answers before its markers are in the logs.
+        wait_until(
+            lambda: (
+                cluster.end_offsets(partitions, READ_COMMITTED) == cluster.end_offsets(partitions, READ_UNCOMMITTED)
+            ),
+            seconds=60,
+        )
+        begins, ends = cluster.beginning_offsets(partitions), cluster.end_offsets(partitions, READ_COMMITTED)
+        splits = [KafkaPartitionSplit(tp, begins[tp], ends[tp]) for tp in partitions if begins[tp] < ends[tp]]
+        found = list(cluster.records(splits, READ_COMMITTED))
+    return sorted(found, key=lambda record: (record.topic_partition, record.offset))

@@ -225,6 +225,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         ),
         (_ingest, {"table": "delta.`http://host/orders`"}, "the table begins with http:, a web address"),
         (_asset, {"dead_letter": "https://host/orders"}, "the table begins with https:, a web address"),
+        (_asset, {"table": "s3a://id:a-password@bucket/orders"}, "the table's URI has a password"),
         (_asset, {"table": "jdbc:postgresql://host/db"}, "the table begins with jdbc:, but has no slash; write it"),
         (_asset, {"table": "kafka:orders"}, "the table begins with kafka:, but has no slash; write it like "),
         (KafkaConnection, {"bootstrap_servers": "a:1", "request_timeout": True}, "request_timeout: expected a number"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _CRON_ADVICE = (
     'schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), or '
-    'CronPartitionTimetable("@daily", timezone="UTC"), for runs whose windows follow one another'
+    'CronPartitionTimetable("@daily", timezone="UTC", run_offset=-1), for runs whose windows follow one another'
 )
 
 

@@ -240,11 +240,17 @@ def _check_scheme(place: str) -> None:
     """Rejects invalid table URIs. The error does not show them, because they may contain passwords.
 
     Raises:
-        ValueError: The URI is a web address or on another machine, or has no slash after its scheme.
+        ValueError: The URI has a password, is a web address or on another machine, or has no slash after its scheme.
     """
     scheme, _, rest = place.partition(":")
     if not _SCHEME.match(place):
         return
+    if ":" in rest.removeprefix("//").partition("/")[0].rpartition("@")[0]:
+        msg = (
+            "the table's URI has a password, which logs, metadata and asset names would show; give Spark the store's "
+            "credentials in its config, such as spark.hadoop.fs.s3a.secret.key"
+        )
+        raise ValueError(msg)
     if scheme.lower() in _WEB:
         msg = (
             f"the table begins with {scheme}:, a web address, which Spark can't write to; use the store's scheme, "

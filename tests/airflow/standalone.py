@@ -50,7 +50,7 @@ def server(home: Path, lake: Path, broker: str, kafka: Kafka) -> Iterator[Airflo
     kafka.create("flights", partitions=2)
     kafka.create("slow", partitions=2)
     lake.mkdir()
-    (home / "dags").mkdir()
+    (home / "dags").mkdir(exist_ok=True)
     shutil.copy(ROOT / "examples" / "airflow" / "flights.py", home / "dags" / "flights.py")
     shutil.copy(Path(__file__).with_name("scheduled_dags.py"), home / "dags" / "scheduled_dags.py")
     connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": broker, "group.id": "others"}}

@@ -17,11 +17,17 @@ from dagster_kafka_flip import KafkaConnection, KafkaSource, ingest
 from dagster_kafka_flip.ingestion.known_position import known_from_json
 from tests import landed
 from tests.document_tests import ROOT, blocks
-from tests.kafka_topic import Kafka
+from tests.kafka_topic import Kafka, committed_records
 from tests.processes import LIGHT_JVM
 
 PYTHON = [block for block in blocks(ROOT / "docs" / "airflow.md") if block.language == "python"]
 SECRET = "never-to-be-seen-4f7a"
+
+
+def told_to_openlineage(path: Path, task: str) -> dict[str, Any]:
+    """What the last event of a task's end says of topics and tables."""
+    events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [each for each in events if each["job"]["name"] == task and each["eventType"] != "START"][-1]
 
 
 def no_spark() -> Any:
@@ -39,7 +45,12 @@ def said(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, lake: Path, said: Path, broker: str) -> Iterator[Callable[..., dict[str, Any]]]:
+def lineage(tmp_path: Path) -> Path:
+    return tmp_path / "lineage.json"
+
+
+@pytest.fixture
+def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> Iterator[Callable[..., dict[str, Any]]]:
     """Runs one of the documents' DAGs, on a table in this test's lake."""
     dags = tmp_path / "dags"
     dags.mkdir()
@@ -60,6 +71,7 @@ def run(tmp_path: Path, lake: Path, said: Path, broker: str) -> Iterator[Callabl
         "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(connection),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps({"type": "file", "log_file_path": str(lineage), "append": True}),
     }
     environment.pop("_AIRFLOW__AS_LIBRARY", None)
     command = [sys.executable, "-m", "tests.airflow.dag_runs", str(dags)]
@@ -84,6 +96,28 @@ def run(tmp_path: Path, lake: Path, said: Path, broker: str) -> Iterator[Callabl
         process.wait()
 
 
+def check_published(
+    kafka: Kafka, connection: KafkaConnection, lake: Path, said: Path, run: Callable[..., dict[str, Any]]
+) -> None:
+    """The table's changes go to a topic, each once; and lost progress is noticed."""
+    published = run("orders_out")
+    assert published["state"] == "success"
+    told = published["extras"][-1]
+    assert (told["kafka/records_written"], told["kafka/sink"]) == (5, "orders-out")
+    assert told["delta/to_version"] == landed.version(lake / "orders")
+    assert told["kafka/sink_progress"] == {"0": {"version": told["delta/to_version"], "rows": 0}}
+    values = [json.loads(record.value or b"") for record in committed_records(connection, "orders_out")]
+    assert sorted((value["id"], value["amount"]) for value in values) == [(number, number / 2) for number in range(5)]
+    idle = run("orders_out")["extras"][-1]
+    assert (idle["kafka/idle"], idle["kafka/records_written"], idle["spark/started"]) == (True, 0, False)
+    # Its progress is lost: the newest event knows better, and nothing is published twice.
+    kafka.delete("orders-out-progress")
+    assert run("orders_out")["state"] == "failed"
+    assert "an earlier run of the sink orders-out reached table version" in said.read_text(encoding="utf-8")
+    assert len(committed_records(connection, "orders_out")) == 5
+    kafka.delete("orders-out-progress")
+
+
 @pytest.mark.kafka
 @pytest.mark.slow
 def test_the_documents_dags_land_what_they_say(
@@ -92,9 +126,12 @@ def test_the_documents_dags_land_what_they_say(
     connection: KafkaConnection,
     lake: Path,
     said: Path,
+    lineage: Path,
+    broker: str,
     run: Callable[..., dict[str, Any]],
 ):
     named_topic("orders")
+    named_topic("orders_out")
     day_ms = int(datetime(2026, 1, 31, 23, tzinfo=timezone.utc).timestamp() * 1000)
     # Two of January in Berlin, one of the first of February there, and one of the second.
     for number, hours in enumerate((-2, -1, 0, 24)):
@@ -135,5 +172,13 @@ def test_the_documents_dags_land_what_they_say(
     windows = landed.rows(lake / "orders_by_day", "kafka_offset", "kafka_window")
     assert [offset for offset, _ in windows] == [2]
     assert again["extras"][-1]["delta/rows_written"] == 1
+
+    check_published(kafka, connection, lake, said, run)
+
+    event = told_to_openlineage(lineage, "orders.land")
+    assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [(f"kafka://{broker}", "orders")]
+    assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [("file", str(lake / "orders"))]
+    event = told_to_openlineage(lineage, "orders_out.publish")
+    assert [(each["namespace"], each["name"]) for each in event["outputs"]] == [(f"kafka://{broker}", "orders_out")]
 
     assert SECRET not in said.read_text(encoding="utf-8")

@@ -11,10 +11,30 @@ import pytest
 from airflow.sdk import DAG, Asset, CronPartitionTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
-from dagster_kafka_flip import DeltaTarget, JsonFormat, KafkaSource, TopicPartition, Upsert, Windows
-from dagster_kafka_flip.airflow import KafkaLagSensor, KafkaToDeltaOperator, SparkSettings, table_asset, topic_asset
+from dagster_kafka_flip import (
+    DeltaSource,
+    DeltaTarget,
+    JsonFormat,
+    JsonSerializer,
+    KafkaConnection,
+    KafkaSink,
+    KafkaSource,
+    TopicPartition,
+    Upsert,
+    Windows,
+)
+from dagster_kafka_flip.airflow import (
+    DeltaToKafkaOperator,
+    KafkaLagSensor,
+    KafkaToDeltaOperator,
+    SparkSettings,
+    table_asset,
+    topic_asset,
+)
+from dagster_kafka_flip.airflow.event_extra import _progress
 from dagster_kafka_flip.airflow.given import source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
+from dagster_kafka_flip.airflow.lineage import DatasetName, Lineage, table_names, topic_names
 from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
 from tests.document_tests import ROOT
 
@@ -47,6 +67,77 @@ def operator(**options: Any) -> KafkaToDeltaOperator:
 def test_a_wrong_option_is_refused_where_the_dag_is_parsed(options: dict[str, Any], message: str):
     with pytest.raises(ConfigurationError, match=message):
         operator(**options)
+
+
+SINK = KafkaSink(topic="orders_out", transactional_id_prefix="out", key=JsonSerializer(columns=("id",)))
+
+
+def publisher(**options: Any) -> DeltaToKafkaOperator:
+    given: dict[str, Any] = {"task_id": "publish", "source": "/lake/orders", "sink": SINK, **options}
+    return DeltaToKafkaOperator(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "lake/orders"}, "no common working directory"),
+        ({"source": DeltaSource(table="lake/orders")}, "no common working directory"),
+        ({"source": 3}, "source"),
+        ({"sink": "orders_out"}, "sink"),
+        ({"sink": KafkaSink(topic="orders_out", transactional_id_prefix="out")}, "needs a key"),
+        ({"limits": 3}, "limits"),
+        ({"spark": {"master": "local"}}, "spark"),
+        ({"on_idle": "fail"}, "succeed or skip"),
+    ],
+)
+def test_a_wrong_option_of_a_sink_is_refused_where_the_dag_is_parsed(options: dict[str, Any], message: str):
+    with pytest.raises(ConfigurationError, match=message):
+        publisher(**options)
+
+
+def test_table_and_topic_are_the_assets_of_a_task_that_publishes():
+    given = Asset("report")
+    task = publisher(inlets=[given], kafka_conn_id="shop")
+    assert task.inlets == [given, table_asset("/lake/orders")]
+    assert task.outlets == [topic_asset("orders_out", "shop")]
+    assert publisher(source="{{ var.value.lake }}/orders").inlets == []
+    assert publisher(kafka_conn_id="{{ params.cluster }}").outlets == []
+
+
+def test_foreign_progress_in_an_event_is_none():
+    assert _progress({"0": {"version": 7, "rows": 2}}) == {0: (7, 2)}
+    for foreign in (None, "7", 7, [], {"0": 7}, {"0": {"version": 7}}, {"a": {"version": 7, "rows": 0}}):
+        assert _progress(foreign) == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "namespace", "name"),
+    [
+        ("/lake/orders/", "file", "/lake/orders"),
+        ("s3a://lake/shop/orders", "s3://lake", "shop/orders"),
+        ("gs://lake/orders", "gs://lake", "orders"),
+        ("abfss://c@account.dfs.core.windows.net/orders", "abfss://c@account.dfs.core.windows.net", "orders"),
+        ("hdfs://node:8020/lake/orders", "hdfs://node:8020", "/lake/orders"),
+    ],
+)
+def test_openlineage_knows_a_table_by_its_place(table: str, namespace: str, name: str):
+    assert table_names(DeltaTarget.of(table)) == (DatasetName(namespace, name),)
+
+
+def test_openlineage_is_told_what_a_task_read_and_wrote():
+    topics = topic_names(KafkaConnection(bootstrap_servers="b1:9092,b2:9092"), ["orders", "returns"])
+    assert table_names(DeltaTarget.of("sales.orders")) == ()
+    told = Lineage(topics, (DatasetName("file", "/lake/orders"),), rows=4, version=7).facets()
+    assert [(each.namespace, each.name) for each in told.inputs] == [
+        ("kafka://b1:9092", "orders"),
+        ("kafka://b1:9092", "returns"),
+    ]
+    (table,) = told.outputs
+    assert (table.namespace, table.name) == ("file", "/lake/orders")
+    assert table.facets["version"].datasetVersion == "7"
+    assert table.outputFacets["outputStatistics"].rowCount == 4
+    # Before a run, and if it failed.
+    assert operator().get_openlineage_facets_on_complete(None).outputs == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +218,7 @@ def test_a_dag_becomes_the_same_text_each_time_and_shows_no_secret():
                 spark=SparkSettings(config={"spark.hadoop.fs.s3a.secret.key": "never-seen"}),
                 verify_after=timedelta(hours=1),
             )
-            _ = wait >> land
+            _ = wait >> land >> publisher(spark=SparkSettings(remote="sc://a;token=never-seen"))
         return json.dumps(DagSerialization.to_dict(dag), sort_keys=True)
 
     assert text() == text()

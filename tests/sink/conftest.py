@@ -11,10 +11,7 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.serializers import JsonSerializer
-from dagster_kafka_flip.source.cluster import KafkaCluster
-from dagster_kafka_flip.source.isolation import READ_COMMITTED, READ_UNCOMMITTED
-from dagster_kafka_flip.source.split import KafkaPartitionSplit
-from tests.processes import wait_until
+from tests.kafka_topic import committed_records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,22 +53,7 @@ class Published:
 
     def records(self, topic: str | None = None) -> list[LoggedRecord]:
         """What a reader of committed records sees, in the order of each topic partition."""
-        cluster = KafkaCluster(self.connection)
-        try:
-            partitions = cluster.describe_topics([topic or self.topic])[topic or self.topic].partitions
-            # The coordinator answers before its markers are in the logs.
-            wait_until(
-                lambda: (
-                    cluster.end_offsets(partitions, READ_COMMITTED) == cluster.end_offsets(partitions, READ_UNCOMMITTED)
-                ),
-                seconds=60,
-            )
-            begins, ends = cluster.beginning_offsets(partitions), cluster.end_offsets(partitions, READ_COMMITTED)
-            splits = [KafkaPartitionSplit(tp, begins[tp], ends[tp]) for tp in partitions if begins[tp] < ends[tp]]
-            found = list(cluster.records(splits, READ_COMMITTED))
-        finally:
-            cluster.close()
-        return sorted(found, key=lambda record: (record.topic_partition, record.offset))
+        return committed_records(self.connection, topic or self.topic)
 
     def by_key(self) -> dict[Any, list[Any]]:
         """The values of each key, in order; None is a tombstone."""

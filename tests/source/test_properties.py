@@ -169,7 +169,11 @@ def test_a_config_provider_is_javas_alone():
         ("request.timeout.ms", Client.BOTH, "belongs to the connection: use its request_timeout"),
         ("socket.timeout.ms", Client.LIBRDKAFKA, "belongs to the connection: use its request_timeout"),
         ("sasl.jaas.config", Client.JAVA, "belongs to the connection: use the connection's fields"),
-        ("enable.ssl.certificate.verification", Client.LIBRDKAFKA, "belongs to the connection: use the connection's fields"),
+        (
+            "enable.ssl.certificate.verification",
+            Client.LIBRDKAFKA,
+            "belongs to the connection: use the connection's fields",
+        ),
     ],
 )
 def test_a_name_that_can_not_be_in_a_source_is_refused_with_the_way_out(name, client, message):
