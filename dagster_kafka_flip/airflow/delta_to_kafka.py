@@ -38,7 +38,8 @@ class DeltaToKafkaOperator(SparkTask):
         source: A DeltaSource, or the path or name of a table. Its text is templated. A relative path is refused.
         sink: The topic, the guarantee, and how a row becomes a record.
         kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
-        spark: The Spark session. Default: a local one with all cores.
+        spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
+            with all cores.
         limits: Limits of transactions and tasks. Default: everything new; a transaction ends after half of the sink's
             `transaction_timeout`.
         on_idle: What becomes of a task that finds nothing new: `succeed` (default), which is an event of the topic, or
@@ -58,7 +59,7 @@ class DeltaToKafkaOperator(SparkTask):
         source: DeltaSource | str,
         sink: KafkaSink,
         kafka_conn_id: str = KafkaFlipHook.default_conn_name,
-        spark: SparkSettings | None = None,
+        spark: SparkSettings | str | None = None,
         limits: Limits | None = None,
         on_idle: OnIdle = "succeed",
         **options: Any,

@@ -41,7 +41,7 @@ _FIELDS: Mapping[str, str] = {
     "ssl.key.password": "ssl_key_password",
 }
 
-# Settings of the provider's consumers and producers, which say nothing about the connection.
+# Settings of the provider's consumers and producers, which say nothing about the connection: ours have their own.
 _OF_OTHER_CLIENTS = frozenset(
     {
         "acks",
@@ -194,7 +194,7 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
             own[name] = text
     if left:
         _logger.info(
-            "the connection %r: not used, because no consumer group is joined and nothing is produced: %s",
+            "the connection %r: not used, because the source and the sink decide, and no consumer group is joined: %s",
             connection.conn_id,
             ", ".join(sorted(left)),
         )

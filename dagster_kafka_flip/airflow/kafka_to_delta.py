@@ -61,7 +61,8 @@ class KafkaToDeltaOperator(SparkTask):
         source: A KafkaSource, or topics. Topics are templated.
         table: A DeltaTarget, or the path or name of a table. Its text is templated. A relative path is refused.
         kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
-        spark: The Spark session. Default: a local one with all cores.
+        spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
+            with all cores.
         key_format: Format of keys. Default: RawFormat.
         value_format: Format of values. Default: RawFormat.
         columns: The record fields to keep as columns. Default: all but the value.
@@ -93,7 +94,7 @@ class KafkaToDeltaOperator(SparkTask):
         source: GivenSource,
         table: DeltaTarget | str,
         kafka_conn_id: str = KafkaFlipHook.default_conn_name,
-        spark: SparkSettings | None = None,
+        spark: SparkSettings | str | None = None,
         key_format: Format | None = None,
         value_format: Format | None = None,
         columns: KafkaColumns | None = None,

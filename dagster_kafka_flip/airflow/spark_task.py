@@ -7,9 +7,10 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseHook, BaseOperator
 
 from dagster_kafka_flip.airflow.lineage import Lineage
+from dagster_kafka_flip.airflow.spark_connection import spark_settings_of
 from dagster_kafka_flip.airflow.spark_settings import SparkSettings
 from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
 from dagster_kafka_flip.airflow.task_context import part
@@ -31,7 +32,8 @@ class SparkTask(BaseOperator):
     """What the operators of this package have in common.
 
     Args:
-        spark: The Spark session. Default: a local one with all cores.
+        spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
+            with all cores.
         on_idle: What becomes of a task that finds nothing new: `succeed` (default) or `skip`.
         **options: Airflow's options of every task.
 
@@ -41,14 +43,16 @@ class SparkTask(BaseOperator):
 
     operator_extra_links = (SparkUiLink(),)
 
-    def __init__(self, *, spark: SparkSettings | None = None, on_idle: OnIdle = "succeed", **options: Any) -> None:
+    def __init__(
+        self, *, spark: SparkSettings | str | None = None, on_idle: OnIdle = "succeed", **options: Any
+    ) -> None:
         super().__init__(**options)
         self.spark = spark or SparkSettings()
         self.on_idle = on_idle
         self.spark_ui: str | None = None
         self._works = False
         self._lineage = Lineage()
-        expect("spark", self.spark, SparkSettings, 'SparkSettings(master="local[4]")')
+        expect("spark", self.spark, (SparkSettings, str), 'SparkSettings(master="local[4]"), or "spark_default"')
         if on_idle not in (choices := get_args(OnIdle)):
             msg = f"on_idle: {on_idle!r} is not {' or '.join(choices)}"
             raise ConfigurationError(msg)
@@ -56,7 +60,10 @@ class SparkTask(BaseOperator):
     @contextlib.contextmanager
     def _session(self, context: Context) -> Generator[Callable[[], SparkSession]]:
         """Provides a function that returns the Spark session, and starts it on the first call."""
-        with self._interruptible(), self.spark.session(lambda session: self._tell_ui(context, session)) as spark:
+        settings = self.spark
+        if isinstance(settings, str):
+            settings = spark_settings_of(BaseHook.get_connection(settings))
+        with self._interruptible(), settings.session(lambda session: self._tell_ui(context, session)) as spark:
             yield spark
 
     def _tell_ui(self, context: Context, session: SparkSession) -> None:

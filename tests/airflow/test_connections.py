@@ -16,6 +16,8 @@ from airflow.sdk.log import redact  # pyright: ignore[reportPrivateImportUsage] 
 from dagster_kafka_flip import KafkaConnection
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook, kafka_connection
 from dagster_kafka_flip.airflow.provider import provider_info
+from dagster_kafka_flip.airflow.spark_connection import spark_settings_of
+from dagster_kafka_flip.airflow.spark_settings import SparkSettings
 from dagster_kafka_flip.errors import ConfigurationError
 
 
@@ -107,6 +109,30 @@ def test_an_error_shows_no_secret():
     with pytest.raises(ConfigurationError) as error:
         kafka_connection(of_form({"sasl_mechanism": "PLAIN"}, host="a:1", password="pw-in-an-error"))
     assert "pw-in-an-error" not in str(error.value)
+
+
+def test_a_connection_says_where_spark_is():
+    def of_spark(kind: str, extra: dict[str, Any] | None = None, **fields: Any) -> SparkSettings:
+        return spark_settings_of(Connection(conn_id="lake", conn_type=kind, extra=json.dumps(extra or {}), **fields))
+
+    settings = {"queue": "night", "deploy-mode": "client", "spark-binary": "spark-submit", "spark.driver.memory": "2g"}
+    assert of_spark("spark", settings, host="spark://master", port=7077) == SparkSettings(
+        master="spark://master:7077", config={"spark.yarn.queue": "night", "spark.driver.memory": "2g"}
+    )
+    assert of_spark("spark", host="yarn") == SparkSettings(master="yarn")
+    assert of_spark("spark_connect", host="sc://spark") == SparkSettings(remote="sc://spark:15002")
+    assert of_spark(
+        "spark_connect", {"use_ssl": True}, host="spark", port=443, login="etl", password="a token;of/spark"
+    ) == SparkSettings(remote="sc://spark:443/;user_id=etl;token=a%20token%3Bof%2Fspark;use_ssl=true")
+    assert "spark" not in str(redact("a%20token%3Bof%2Fspark, a token;of/spark"))
+    for kind, fields, message in [
+        ("kafka", {"host": "a:1"}, "'kafka'; Spark's are 'spark' and 'spark_connect'"),
+        ("spark", {}, "set its host"),
+        ("spark", {"host": "yarn", "extra": {"deploy-mode": "cluster"}}, "deploy-mode is cluster"),
+        ("spark", {"host": "yarn", "extra": {"executor": 3}}, "executor is unknown; .+ deploy-mode, keytab"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message):
+            of_spark(kind, **fields)
 
 
 def test_airflow_is_told_of_the_connections_fields_by_their_names():
