@@ -383,8 +383,8 @@ class DeltaTable:
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
-        rows = self._spark.sql(f"SHOW TBLPROPERTIES {self._target.identifier}").collect()
-        return {row["key"]: row["value"] for row in rows}
+        # SHOW TBLPROPERTIES hides what looks like a secret or an address: a topic's id may have "url" in it.
+        return dict(self._detail("properties") or {})
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Sets some of the table's properties; the others stay.

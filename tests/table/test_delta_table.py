@@ -92,6 +92,8 @@ def test_a_table_is_made_empty_with_its_layout_and_nullable_columns(spark, table
             "delta.columnMapping.mode": "name",
             "delta.logRetentionDuration": "interval 60 days",
             "it's": "a \\ 'quoted' value",
+            # Spark hides such names and values in SHOW TBLPROPERTIES.
+            "topic.password_tokens": "3oWRkDRe2uRl6ImkRHBw",
         },
     )
     created = DeltaTable(spark, target)
@@ -109,6 +111,7 @@ def test_a_table_is_made_empty_with_its_layout_and_nullable_columns(spark, table
     assert detail["partitionColumns"] == ["day of"]
     assert detail["properties"]["delta.logRetentionDuration"] == "interval 60 days"
     assert detail["properties"]["it's"] == "a \\ 'quoted' value"
+    assert created.properties()["topic.password_tokens"] == "3oWRkDRe2uRl6ImkRHBw"
     anchor = created.anchor()
     assert anchor is not None
     assert (anchor.version, anchor.table_version, anchor.state, anchor.table_rows) == (0, 0, None, 0)
