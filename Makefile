@@ -80,6 +80,7 @@ test-install: $(VENV)/.ready-test
 
 screenshots: $(VENV)/.ready-test
 	SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/ui
+	SCREENSHOTS=docs/images $(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
 bench: bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing
 

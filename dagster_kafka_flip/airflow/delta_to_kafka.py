@@ -75,10 +75,10 @@ class DeltaToKafkaOperator(SparkTask):
         described = delta_source_of(source)
         check_absolute(described.target)
         sink.check_content(described.content)
-        if not is_template(described.table):
-            self.inlets = [*self.inlets, table_asset(described.table)]
-        if not is_template(kafka_conn_id):
-            self.outlets = [*self.outlets, self._topic_asset()]
+        self._add_assets(
+            inlets=[] if is_template(described.table) else [table_asset(described.table)],
+            outlets=[] if is_template(kafka_conn_id) else [self._topic_asset()],
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publishes the changes; returns what the topic's event tells, too.

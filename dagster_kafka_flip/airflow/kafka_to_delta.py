@@ -125,8 +125,7 @@ class KafkaToDeltaOperator(SparkTask):
         self.partition_keys = partition_keys
         self.verify_after = verify_after
         self._check()
-        self.inlets = [*self.inlets, *self._topic_assets()]
-        self.outlets = [*self.outlets, *self._table_assets()]
+        self._add_assets(inlets=self._topic_assets(), outlets=self._table_assets())
 
     def _check(self) -> None:
         """Checks what is known before a run.

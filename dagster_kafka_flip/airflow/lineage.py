@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Lineage:
     rows: int | None = None
     version: int | None = None
 
-    def facets(self) -> OperatorLineage:
+    def facets(self) -> OperatorLineage[Any, Any]:
         """Returns it as the provider takes it. Only the provider, where it is installed, asks for it."""
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -75,13 +75,11 @@ class Lineage:
         if self.rows is not None:
             statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=self.rows)
             of_output["outputStatistics"] = statistics
-        return OperatorLineage(
-            inputs=[InputDataset(each.namespace, each.name) for each in self.inputs],
-            outputs=[
-                OutputDataset(each.namespace, each.name, facets=of_dataset, outputFacets=of_output)
-                for each in self.outputs
-            ],
-        )
+        inputs: list[Any] = [InputDataset(each.namespace, each.name) for each in self.inputs]
+        outputs: list[Any] = [
+            OutputDataset(each.namespace, each.name, facets=of_dataset, outputFacets=of_output) for each in self.outputs
+        ]
+        return OperatorLineage(inputs=inputs, outputs=outputs)
 
 
 def topic_names(connection: KafkaConnection, topics: Iterable[str]) -> tuple[DatasetName, ...]:

@@ -19,10 +19,10 @@ from dagster_kafka_flip.runtime.spark_status import ui_address
 from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import Context
+    from airflow.sdk import Asset, Context
     from pyspark.sql import SparkSession
 
 OnIdle = Literal["succeed", "skip"]
@@ -57,6 +57,11 @@ class SparkTask(BaseOperator):
             msg = f"on_idle: {on_idle!r} is not {' or '.join(choices)}"
             raise ConfigurationError(msg)
 
+    def _add_assets(self, *, inlets: Iterable[Asset], outlets: Iterable[Asset]) -> None:
+        """Adds the task's own assets to the user's; one that the user names too, as for a mapped task, counts once."""
+        self.inlets = [*self.inlets, *(asset for asset in inlets if asset not in self.inlets)]
+        self.outlets = [*self.outlets, *(asset for asset in outlets if asset not in self.outlets)]
+
     @contextlib.contextmanager
     def _session(self, context: Context) -> Generator[Callable[[], SparkSession]]:
         """Provides a function that returns the Spark session, and starts it on the first call."""
@@ -88,7 +93,7 @@ class SparkTask(BaseOperator):
             self._works = False
             signal.signal(signal.SIGINT, before)
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
         """What OpenLineage's provider asks for, where it is installed: the topic and the table.
 
         Args:

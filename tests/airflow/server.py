@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Only so that a test that waits for what never comes ends at all.
 _PATIENCE_SECONDS = 900.0
 
+USER, PASSWORD = "night-shift", "of-no-one-else"
+
 _ENDED = {"success", "failed", "upstream_failed", "skipped"}
 
 
@@ -52,7 +54,8 @@ class AirflowServer:
             "AIRFLOW__CORE__PARALLELISM": "3",
             # However slow the machine is.
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self._port),
@@ -62,6 +65,7 @@ class AirflowServer:
             **environment,
         }
         self.environment.pop("_AIRFLOW__AS_LIBRARY", None)
+        (home / "passwords.json").write_text(json.dumps({USER: PASSWORD}), encoding="utf-8")
         self._process: subprocess.Popen[bytes] | None = None
         self._token = ""
 
@@ -118,7 +122,7 @@ class AirflowServer:
         assert self._process is not None
         assert self._process.poll() is None, (self.home / "standalone.log").read_text(errors="replace")[-3000:]
         try:
-            self._token = self.ask("GET", "/auth/token")["access_token"]
+            self._token = self.ask("POST", "/auth/token", {"username": USER, "password": PASSWORD})["access_token"]
             health = self.ask("GET", "/api/v2/monitor/health")
         except OSError:
             return False

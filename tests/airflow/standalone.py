@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import landed
-from tests.airflow.server import AirflowServer
+from tests.airflow.server import PASSWORD, USER, AirflowServer
 from tests.document_tests import ROOT
 from tests.kafka_topic import Kafka
 from tests.processes import descendants
@@ -41,16 +42,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lake(home: Path) -> Path:
-    return home / "lake"
+def lake() -> Iterator[Path]:
+    # Its path stands on pages that are shown in the documents: a short one.
+    with tempfile.TemporaryDirectory(prefix="lake-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module")
 def server(home: Path, lake: Path, broker: str, kafka: Kafka) -> Iterator[AirflowServer]:
     kafka.create("flights", partitions=2)
     kafka.create("slow", partitions=2)
-    lake.mkdir()
-    (home / "dags").mkdir(exist_ok=True)
+    (home / "dags").mkdir()
     shutil.copy(ROOT / "examples" / "airflow" / "flights.py", home / "dags" / "flights.py")
     shutil.copy(Path(__file__).with_name("scheduled_dags.py"), home / "dags" / "scheduled_dags.py")
     connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": broker, "group.id": "others"}}
@@ -165,20 +167,39 @@ def test_a_task_that_is_killed_and_cleared_loses_and_doubles_nothing(server: Air
     assert server.returned("slow", run, "land")["delta/rows_written"] == 10
 
 
-def test_the_ui_shows_the_table_with_its_events(server: AirflowServer, lake: Path):
+def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(server: AirflowServer, lake: Path):
     from playwright.sync_api import sync_playwright
 
-    (event, *_) = server.events("flights")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--disable-quic"]
         )
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        page.goto(f"{server.url}/assets/{event['asset_id']}")
-        page.get_by_text(str(lake / "flights")).first.wait_for(timeout=120_000)
-        page.get_by_text("delta/rows_written").first.wait_for(timeout=120_000)
+        page = browser.new_page(viewport={"width": 1400, "height": 920}, timezone_id="UTC", locale="en-US")
+        page.set_default_timeout(120_000)
+        page.goto(f"{server.url}/assets")
+        page.get_by_label("Username").fill(USER)
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Sign in").click()
+        page.goto(f"{server.url}/assets")
+        page.get_by_role("link", name="kafka_default/flights").wait_for()
+        page.get_by_role("link", name=str(lake / "flights"), exact=True).click()
+        page.get_by_text("flights_seen").first.wait_for()
+        # The extra of the newest event is folded.
+        page.locator(".codicon-folding-collapsed").first.click(force=True)
+        for told in ("kafka/lag_after", "delta/rows_written", "delta/version", "kafka/position"):
+            page.get_by_text(told).first.wait_for()
         if folder := os.environ.get("SCREENSHOTS"):
-            page.screenshot(path=Path(folder) / "airflow_asset.png")
+            page.mouse.move(0, 0)
+            page.screenshot(path=Path(folder) / "airflow-asset.png", animations="disabled")
+
+        page.goto(f"{server.url}/connections")
+        page.get_by_role("button", name="Add Connection").click()
+        page.get_by_role("combobox").first.click()
+        page.keyboard.type("dagster-kafka-flip", delay=50)
+        page.keyboard.press("Enter")
+        page.get_by_text("Bootstrap servers").first.wait_for()
+        page.get_by_text("Extra Fields", exact=True).click()
+        page.get_by_text("Security protocol").first.wait_for()
         browser.close()
 
 

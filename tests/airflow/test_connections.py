@@ -125,12 +125,13 @@ def test_a_connection_says_where_spark_is():
         "spark_connect", {"use_ssl": True}, host="spark", port=443, login="etl", password="a token;of/spark"
     ) == SparkSettings(remote="sc://spark:443/;user_id=etl;token=a%20token%3Bof%2Fspark;use_ssl=true")
     assert "spark" not in str(redact("a%20token%3Bof%2Fspark, a token;of/spark"))
-    for kind, fields, message in [
+    refused: list[tuple[str, dict[str, Any], str]] = [
         ("kafka", {"host": "a:1"}, "'kafka'; Spark's are 'spark' and 'spark_connect'"),
         ("spark", {}, "set its host"),
         ("spark", {"host": "yarn", "extra": {"deploy-mode": "cluster"}}, "deploy-mode is cluster"),
         ("spark", {"host": "yarn", "extra": {"executor": 3}}, "executor is unknown; .+ deploy-mode, keytab"),
-    ]:
+    ]
+    for kind, fields, message in refused:
         with pytest.raises(ConfigurationError, match=message):
             of_spark(kind, **fields)
 

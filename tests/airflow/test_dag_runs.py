@@ -88,6 +88,7 @@ def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> I
             for line in answers:
                 log.write(line)
                 if line.startswith("told: "):
+                    log.flush()
                     return json.loads(line.removeprefix("told: "))
             raise AssertionError(said.read_text()[-5000:])
 

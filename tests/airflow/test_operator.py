@@ -164,6 +164,8 @@ def test_topics_and_table_are_the_tasks_assets_besides_the_users():
     task = operator(source=["orders", "returns"], kafka_conn_id="shop", outlets=[given])
     assert task.inlets == [topic_asset("orders", "shop"), topic_asset("returns", "shop")]
     assert task.outlets == [given, table_asset("/lake/orders")]
+    # As for a mapped task, whose own assets Airflow does not know.
+    assert operator(outlets=[table_asset("/lake/orders")]).outlets == [table_asset("/lake/orders")]
     pattern = operator(source=KafkaSource(topic_pattern="orders.*"))
     assert pattern.inlets == []
 
