@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings what the Makefile's targets need: Java, Python with venv, for the tests a browser and PostgreSQL, and the
-# virtual environment.
+# Brings what the Makefile's targets need: Java, Python with venv, for the tests a browser, PostgreSQL and MariaDB, and
+# the virtual environment.
 #
 #   scripts/bootstrap.sh demo|test VENV
 #
@@ -65,6 +65,8 @@ if [ "$purpose" = test ]; then
   # Debian has the server's programs in a folder of their own for each version.
   PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
     install_debian postgresql "PostgreSQL, for the tests with Debezium,"
+  PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
+    install_debian mariadb-server "MariaDB, for the tests with Debezium,"
 fi
 
 say "installing pinned packages into $venv (Spark alone is 400 MB the first time)"

@@ -35,7 +35,7 @@ A_COMPONENT = "a component"
 # Run by tests of their own: of docs/getting-started.md, schema-registry.md, migration.md, debezium.md, airflow.md and
 # monitoring.md.
 ELSEWHERE = re.compile(
-    r"getting started, .+|a registry, .+|runs on the migrated table|a connector|a DAG|sets up metrics"
+    r"getting started, .+|a registry, .+|runs on the migrated table|a connector( of MariaDB)?|a DAG|sets up metrics"
 )
 
 # Each kind of block, by its language and the marker above it, that a test looks at. A text is what a command prints, or

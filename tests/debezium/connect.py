@@ -1,4 +1,4 @@
-"""A real Kafka Connect with Debezium's PostgreSQL connector, which writes a database's changes to topics."""
+"""A real Kafka Connect with a connector of Debezium, which writes a database's changes to topics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import signal
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster_kafka_flip.broker.local_broker import KAFKA_JARS, KAFKA_VERSION
 from dagster_kafka_flip.errors import BrokerError
 from dagster_kafka_flip.runtime.jars import retrieve, retrieve_unpacked
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
-from tests.debezium.postgres import USER
+from tests.debezium.mariadb import Mariadb
+from tests.debezium.postgres import Postgres
 from tests.processes import wait_until
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from tests.debezium.postgres import Postgres
-
-CONNECTOR = "io.debezium:debezium-connector-postgres:3.2.0.Final:plugin"
 CONNECT_JARS = (
     f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
     f"org.apache.kafka:connect-json:{KAFKA_VERSION}",
@@ -36,7 +34,7 @@ _START_SECONDS = 300.0
 _STOP_SECONDS = 20.0
 # However busy the machine is.
 _PATIENCE_SECONDS = 300.0
-_NAME = "pg"
+_NAME = "changes"
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m")
 _LOGGING = """\
 status = error
@@ -49,9 +47,35 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
-def fetch() -> tuple[list[Path], Path]:
-    """Downloads Connect and the connector unless they are in the cache: Connect's jars, and the connector's folder."""
-    return retrieve(CONNECT_JARS), retrieve_unpacked(CONNECTOR)
+def fetch() -> None:
+    """Downloads Connect and the connectors unless they are in the cache."""
+    retrieve(CONNECT_JARS)
+    for database in (Postgres, Mariadb):
+        retrieve_unpacked(database.connector)
+
+
+class Database(Protocol):
+    """What is asked of a database whose changes are written."""
+
+    connector: str
+    """The coordinates of its connector."""
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        """The connector's settings that say how it is reached."""
+        ...
+
+    def place(self) -> Any:
+        """How far its log goes."""
+        ...
+
+    def noted_place(self, offset: Mapping[str, Any]) -> Any:
+        """How far the connector has got, from what it notes."""
+        ...
+
+    def mark(self) -> None:
+        """Logs a change that says nothing."""
+        ...
 
 
 class Connect:
@@ -64,7 +88,7 @@ class Connect:
         settings: Of the connector, but for how the database is reached.
     """
 
-    def __init__(self, folder: Path, bootstrap_servers: str, database: Postgres, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, bootstrap_servers: str, database: Database, settings: Mapping[str, str]) -> None:
         self._path = folder
         self._folder = ServerFolder(folder, "connect", "Kafka Connect", ("port",), BrokerError)
         self._database = database
@@ -79,10 +103,7 @@ class Connect:
         }
         self._connector = {
             **settings,
-            "database.hostname": LOCALHOST,
-            "database.port": str(database.port),
-            "database.user": USER,
-            "database.password": database.password,
+            **database.address,
             "poll.interval.ms": "50",
         }
 
@@ -99,7 +120,7 @@ class Connect:
         Args:
             flush_ms: How often it notes how far it has got: from there it goes on when it has been killed.
         """
-        jars, connector = fetch()
+        jars, connector = retrieve(CONNECT_JARS), retrieve_unpacked(self._database.connector)
         self._port = choose_ports({"port": 0}, {}, BrokerError)["port"]
         settings = {
             **self._worker,
@@ -138,32 +159,30 @@ class Connect:
         """Waits until all that has been committed in the database is in its topics."""
         # Connect only notes what the broker has confirmed, and all before it, in the order of commits. What was logged
         # after all that is waited for is committed after it, too.
-        target = _lsn(self._database.run("SELECT pg_current_wal_insert_lsn()").strip())
-        self._database.run("INSERT INTO markers DEFAULT VALUES")
-        wait_until(lambda: self._noted() >= target, seconds=_PATIENCE_SECONDS, every=0.05)
+        target = self._database.place()
+        self._database.mark()
+        wait_until(lambda: self._has_noted(target), seconds=_PATIENCE_SECONDS, every=0.05)
 
-    def _noted(self) -> int:
-        offsets = self._get(f"/connectors/{_NAME}/offsets")["offsets"]
+    def _has_noted(self, target: Any) -> bool:
+        noted = [each["offset"] for each in self._get(f"/connectors/{_NAME}/offsets")["offsets"]]
         # During a snapshot, the place is where the snapshot was begun, from the first record on.
-        return max((each["offset"]["lsn"] for each in offsets if "snapshot" not in each["offset"]), default=0)
+        return any("snapshot" not in each and self._database.noted_place(each) >= target for each in noted)
+
+    def state(self) -> str:
+        """What the connector's task is doing: `RUNNING` or `FAILED`; empty before there is one."""
+        tasks = self._get(f"/connectors/{_NAME}/status")["tasks"]
+        return tasks[0]["state"] if tasks else ""
 
     def _runs(self) -> bool:
         try:
-            status = self._get(f"/connectors/{_NAME}/status")
+            state = self.state()
         except (OSError, urllib.error.URLError):
             return False
-        failed = [task["trace"] for task in status["tasks"] if task["state"] == "FAILED"]
-        assert not failed, failed
-        return [task["state"] for task in status["tasks"]] == ["RUNNING"]
+        assert state != "FAILED", self._get(f"/connectors/{_NAME}/status")["tasks"]
+        return state == "RUNNING"
 
     def _get(self, path: str) -> Any:
         # Without the proxies of the environment, which know nothing of this machine's ports.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://{LOCALHOST}:{self._port}{path}", timeout=10) as answer:
             return json.load(answer)
-
-
-def _lsn(text: str) -> int:
-    """A place in PostgreSQL's log, as the connector notes it."""
-    high, low = text.split("/")
-    return (int(high, 16) << 32) + int(low, 16)

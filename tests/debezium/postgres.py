@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import BrokerError
 from dagster_kafka_flip.runtime.server_folder import LOCALHOST, ServerFolder, choose_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from typing_extensions import Self
 
@@ -39,6 +39,8 @@ _SETTINGS = {
 
 class Postgres:
     """A database server of its own, as a context manager. As root it runs as Debian's user `postgres`."""
+
+    connector = "io.debezium:debezium-connector-postgres:3.2.0.Final:plugin"
 
     def __init__(self) -> None:
         self.password = secrets.token_hex(16)
@@ -90,6 +92,30 @@ class Postgres:
             yield session
         finally:
             session.close()
+
+    @property
+    def address(self) -> dict[str, str]:
+        """How a connector reaches it."""
+        return {
+            "database.hostname": LOCALHOST,
+            "database.port": str(self.port),
+            "database.user": USER,
+            "database.password": self.password,
+        }
+
+    def place(self) -> int:
+        """The end of its log."""
+        high, low = self.run("SELECT pg_current_wal_insert_lsn()").strip().split("/")
+        return (int(high, 16) << 32) + int(low, 16)
+
+    @staticmethod
+    def noted_place(offset: Mapping[str, Any]) -> int:
+        """A place in its log, as the connector notes it."""
+        return offset["lsn"]
+
+    def mark(self) -> None:
+        """Logs a change that says nothing."""
+        self.run("INSERT INTO markers DEFAULT VALUES")
 
     def _psql(self) -> list[str]:
         # -X: without the user's own settings; -q, -A and -t: only values.
