@@ -1,7 +1,8 @@
 """Which records of one Avro schema another one can read, by the Avro specification's section "Schema Resolution".
 
-Avro's library does not compare logical types: it reads a time in milliseconds as one in microseconds, and a decimal of
-scale 2 as one of scale 4, so the values are wrong. Here such schemas don't fit.
+Avro's library does not compare logical types: it reads a time in milliseconds as one in microseconds, a decimal of
+scale 2 as one of scale 4, and the bytes of a decimal as a text, so the values are wrong. Here such schemas don't fit.
+Debezium's times have no logical type, but a name that tells their unit (`connect.name`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,19 @@ _PROMOTIONS = {
     "float": {"double"},
     "string": {"bytes"},
     "bytes": {"string"},
+}
+
+_DEBEZIUM_TIME = "io.debezium.time."
+_AS_AVRO = {
+    f"{_DEBEZIUM_TIME}{name}": logical
+    for name, logical in (
+        ("Date", "date"),
+        ("Time", "time-millis"),
+        ("MicroTime", "time-micros"),
+        ("Timestamp", "timestamp-millis"),
+        ("MicroTimestamp", "timestamp-micros"),
+        ("NanoTimestamp", "timestamp-nanos"),
+    )
 }
 
 
@@ -113,8 +127,11 @@ class _Pair:
             same = [branch for branch in reader if self._is_alike(writer, branch)]
             if same:
                 yield from self.problems(writer, same[0], path)
-            elif all(list(self.problems(writer, branch, path)) for branch in reader):
-                yield _Problem(f"{_at(path)}no branch of the reader's union matches {_shown(writer)}")
+            else:
+                found = [list(self.problems(writer, branch, path)) for branch in reader]
+                if all(found):
+                    text = f"{_at(path)}no branch of the reader's union matches {_shown(writer)}"
+                    yield _Problem(text, is_silent=any(each.is_silent for problems in found for each in problems))
             return
         written, read = kind(writer), kind(reader)
         if written != read and read not in _PROMOTIONS.get(written, ()):
@@ -169,9 +186,13 @@ class _Pair:
 
 def _logical_problems(writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
     written, read = _logical(writer), _logical(reader)
+    if "decimal" in (written, read) and "string" in (kind(writer), kind(reader)):
+        # Bytes can be read as a text, and a text as bytes.
+        yield _Problem(f"{_at(path)}{_shown(writer)} can't be read as {_shown(reader)}", is_silent=True)
+        return
     if written is None or read is None:
         return
-    if written != read:
+    if not _are_same(written, read):
         yield _Problem(
             f"{_at(path)}a {written} would be read as a {read}; the reader schema must declare {written}",
             is_silent=True,
@@ -188,7 +209,19 @@ def _logical_problems(writer: AvroType, reader: AvroType, path: str) -> Iterator
 
 
 def _logical(avro_type: AvroType) -> str | None:
-    return avro_type.get("logicalType") if isinstance(avro_type, dict) else None
+    """The logical type, or the name of Debezium's time."""
+    if not isinstance(avro_type, dict):
+        return None
+    name = str(avro_type.get("connect.name", ""))
+    return avro_type.get("logicalType") or (name if name.startswith(_DEBEZIUM_TIME) else None)
+
+
+def _are_same(written: str, read: str) -> bool:
+    """Whether two logical types mean the same. Debezium's have no time zone, so Avro's local ones fit them too."""
+    one, other = (_AS_AVRO.get(name, name) for name in (written, read))
+    if (one, other) == (written, read):
+        return written == read
+    return one.removeprefix("local-") == other.removeprefix("local-")
 
 
 def _short(name: str) -> str:

@@ -87,12 +87,14 @@ class Decoder:
         parsed = records.select(
             "*", self.key_format.parse(key).alias(_KEY), self.value_format.parse(value).alias(_VALUE)
         )
-        return parsed.select(
-            "*",
-            f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, f.col(_KEY))).alias(_KEY_PROBLEM),
-            _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM),
-            *([self.changelog.event(f.col(_VALUE)).alias(_EVENT)] if self.changelog else []),
-        )
+        key_problem = f.concat(f.lit(_OF_KEY), _problem(self.key_format, key, f.col(_KEY)))
+        value_problem = _problem(self.value_format, value, f.col(_VALUE)).alias(_VALUE_PROBLEM)
+        if self.changelog is None:
+            return parsed.select("*", key_problem.alias(_KEY_PROBLEM), value_problem)
+        event = self.changelog.event(f.col(_VALUE))
+        # The key of a heartbeat, say, is not that of a row, and nobody reads it.
+        has_key = event.isNull() | (event == f.lit(TOMBSTONE))
+        return parsed.select("*", f.when(has_key, key_problem).alias(_KEY_PROBLEM), value_problem, event.alias(_EVENT))
 
     @property
     def changelog(self) -> ChangelogFormat | None:

@@ -107,6 +107,9 @@ def test_comments_are_the_docs_of_fields():
 
 
 _MILLIS, _MICROS = _logical("long", "timestamp-millis"), _logical("long", "timestamp-micros")
+_DEBEZIUM_MILLIS = {"type": "long", "connect.name": "io.debezium.time.Timestamp"}
+_DEBEZIUM_MICROS = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
+_DEBEZIUM_DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
 _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 
 
@@ -125,6 +128,10 @@ _AB = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
         (("x", _MILLIS), ("x", _MILLIS)),
         (("x", _MILLIS), ("x", "long")),
         (("x", "long"), ("x", _MICROS)),
+        (("x", _DEBEZIUM_MILLIS), ("x", "long")),
+        (("x", _DEBEZIUM_MILLIS), ("x", _MILLIS)),
+        (("x", _DEBEZIUM_MICROS), ("x", _logical("long", "local-timestamp-micros"))),
+        (("x", _decimal(9, 2)), ("x", "bytes")),
         (("x", _decimal(9, 2)), ("x", _decimal(12, 2))),
         (("x", _AB), ("x", {**_AB, "symbols": ["A"]})),
         (("x", {"type": "array", "items": "int"}), ("x", {"type": "array", "items": "long"})),
@@ -149,6 +156,16 @@ def test_what_can_be_read(writer, reader):
         (("x", ["null", "string", _MILLIS]), ("x", ["null", "string", _MICROS]), "x: a timestamp-millis"),
         (("x", {"type": "map", "values": _MILLIS}), ("x", {"type": "map", "values": _MICROS}), "x{}: a timestamp"),
         (("x", _logical("int", "date")), ("x", _MILLIS), "x: a date would be read as a timestamp-millis"),
+        (("x", _DEBEZIUM_MILLIS), ("x", _DEBEZIUM_MICROS), "x: a io.debezium.time.Timestamp would be read as a io.d"),
+        (
+            ("x", _DEBEZIUM_MILLIS),
+            ("x", _MICROS),
+            "x: a io.debezium.time.Timestamp would be read as a t",
+        ),
+        (("x", ["null", _DEBEZIUM_DATE]), ("x", ["null", _DEBEZIUM_MILLIS]), "x: no branch"),
+        (("x", ["null", _decimal(9, 2)]), ("x", ["null", "string"]), "x: no branch"),
+        (("x", _decimal(9, 2)), ("x", "string"), "x: bytes (decimal) can't be read as string"),
+        (("x", "string"), ("x", _decimal(9, 2)), "x: string can't be read as bytes (decimal)"),
         (("x", _decimal(9, 2)), ("x", _decimal(9, 4)), "x: a decimal with the scale 2"),
         (("x", _decimal(12, 2)), ("x", _decimal(9, 2)), "x: a decimal of 12 digits"),
         (("x", {"type": "fixed", "name": "F", "size": 4}), ("x", {"type": "fixed", "name": "F", "size": 8}), "4 bytes"),

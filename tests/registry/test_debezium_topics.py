@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -76,6 +77,54 @@ HEARTBEAT = {
     "fields": [{"name": "ts_ms", "type": "long"}],
 }
 
+TRANSACTION_KEY = {
+    "type": "record",
+    "name": "TransactionMetadataKey",
+    "namespace": "io.debezium.connector.common",
+    "fields": [{"name": "id", "type": "string"}],
+}
+TRANSACTION = {
+    "type": "record",
+    "name": "TransactionMetadataValue",
+    "namespace": "io.debezium.connector.common",
+    "fields": [{"name": "status", "type": "string"}, {"name": "id", "type": "string"}],
+}
+SCHEMA_CHANGE = {
+    "type": "record",
+    "name": "SchemaChangeValue",
+    "namespace": "io.debezium.connector.mariadb",
+    "fields": [{"name": "ddl", **nullable("string")}],
+}
+
+
+def semantic(kind, name, **more):
+    """A type as the connector names it."""
+    return {"type": kind, "connect.version": 1, "connect.name": name, **more}
+
+
+def typed(time="MicroTimestamp", price=None):
+    """Columns of the types that are no more than a name, or none of Avro's own."""
+    decimal = semantic(
+        "bytes",
+        "org.apache.kafka.connect.data.Decimal",
+        logicalType="decimal",
+        scale=2,
+        precision=10,
+        **{"connect.parameters": {"scale": "2", "connect.decimal.precision": "10"}},
+    )
+    scaled = {"type": "record", "name": "VariableScaleDecimal", "namespace": "io.debezium.data"}
+    fields = [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}]
+    return (
+        {"name": "at", **nullable(semantic("long", f"io.debezium.time.{time}"))},
+        {"name": "price", **nullable(price or decimal)},
+        {"name": "free", **nullable({**scaled, "fields": fields})},
+        {"name": "day", **nullable(semantic("int", "io.debezium.time.Date"))},
+        {"name": "legal", **nullable(semantic("int", "org.apache.kafka.connect.data.Date", logicalType="date"))},
+        {"name": "seen", **nullable(semantic("string", "io.debezium.time.ZonedTimestamp"))},
+        {"name": "kind", "type": [semantic("string", "io.debezium.data.Enum"), "null"], "default": "a"},
+        {"name": "made", "type": semantic("long", "io.debezium.time.MicroTimestamp"), "default": 1577836800000000},
+    )
+
 
 def row(number, name=None, picture=None, tags=None, **more):
     return {"id": number, "name": name, "picture": picture, "tags": tags, **more}
@@ -95,13 +144,16 @@ def client(registry):
 def produce(client, kafka, topic):
     """Writes an event as the connector does."""
 
-    def write(value, number=None, *, schema=None, headers=None):
+    def write(value, number=None, *, schema=None, headers=None, key=None):
         make: Any = AvroSerializer
         # As for a topic with records of several schemas.
         own = None if value is None or "op" in value else {"subject.name.strategy": record_subject_name_strategy}
         serialize = make(client, json.dumps(schema or envelope()), conf=own)
         in_value, in_key = (SerializationContext(topic, field) for field in (MessageField.VALUE, MessageField.KEY))
-        key = None if number is None else make(client, json.dumps(KEY))({"id": number}, in_key)
+        if number is not None:
+            key = KEY, {"id": number}
+        if key is not None:
+            key = make(client, json.dumps(key[0]), conf=own)(key[1], in_key)
         kafka.produce(topic, [(key, None if value is None else serialize(value, in_value))], headers=headers)
 
     return write
@@ -190,6 +242,51 @@ def test_what_is_no_event_of_a_row_is_rejected_with_a_reason(kafka, topic, table
     client.register_schema("flat", _schema({"type": "record", "name": "A", "fields": [{"name": "id", "type": "int"}]}))
     with pytest.raises(ConfigurationError, match="the latest of the subject 'flat' is not that of Debezium's events"):
         follow(Append(), DebeziumAvroFormat(registry=registry, subject="flat"))
+
+
+def test_types_and_events_as_connectors_write_them(kafka, topic, table, produce, follow):
+    def values(number, price: Any = Decimal("12.50")):
+        free = {"scale": 3, "value": b"\x01\xe2@"}
+        # The year 999, before the calendar was changed.
+        times = {"at": -30636483647876544, "day": -354592, "legal": -354592, "seen": "2026-11-24T10:11:12.5Z"}
+        return row(number, price=price, free=free, kind="b", made=0, **times)
+
+    kafka.create(topic)
+    produce(event("c", values(1)), 1, schema=envelope(*typed()))
+    # Their keys are not those of rows.
+    produce({"ts_ms": 5}, schema=HEARTBEAT, key=(HEARTBEAT, {"ts_ms": 5}))
+    produce({"status": "BEGIN", "id": "7"}, schema=TRANSACTION, key=(TRANSACTION_KEY, {"id": "7"}))
+    produce({"ddl": "ALTER TABLE"}, schema=SCHEMA_CHANGE)
+    landed_first = follow()
+    assert (landed_first.records, landed_first.events_without_row, landed_first.rejected_records) == (4, 3, 0)
+    columns = ("id", "at", "CAST(price AS VARCHAR)", "free['scale']", "free['value']", "day", "CAST(legal AS VARCHAR)")
+    assert landed.rows(table, *columns, "seen", "kind", "made") == [
+        (1, -30636483647876544, "12.50", 3, b"\x01\xe2@", -354592, "0999-02-28", "2026-11-24T10:11:12.5Z", "b", 0)
+    ]
+
+    # Neither are a column's milliseconds read as microseconds, nor the bytes of a number as a text, after its type or
+    # the connector's settings changed.
+    produce(event("c", values(2)), 2, schema=envelope(*typed(time="Timestamp")))
+    produce(event("c", values(3, "12.50")), 3, schema=envelope(*typed(price="string")))
+    produce(event("c", {**values(4), "n": 1}), 4, schema=envelope(*typed(), {"name": "n", **nullable("int")}))
+    kafka.produce(topic, [(None, b"\x00\x7f\xff\xff\xff\x00")])
+    with pytest.raises(RecordsRejectedError) as caught:
+        follow()
+    told = str(caught.value)
+    assert told.startswith("3 records can't be decoded")
+    for offset, reason in (
+        (4, "before.at: a io.debezium.time.Timestamp would be read as a io.debezium.time.MicroTimestamp"),
+        (5, "before.price: no branch of the reader's union matches string"),
+        (7, "the registry has no schema 2147483647"),
+    ):
+        assert f"{topic}-0 offset {offset}: " in told
+        assert reason in told
+
+    # PostgreSQL's money, and any number without a precision.
+    money = semantic("bytes", "org.apache.kafka.connect.data.Decimal", logicalType="decimal", scale=2, precision=64)
+    produce(event("c", values(5)), 5, schema=envelope(*typed(price=money)))
+    with pytest.raises(ConfigurationError, match="a decimal has 64 digits; Spark's DECIMAL has at most 38"):
+        follow()
 
 
 def _schema(schema):
