@@ -23,6 +23,7 @@ from dagster_kafka_flip.formats.json_parsing import (
     OPTIONS,
     explained,
     is_corrupt,
+    is_empty_object,
     leaves,
     parsed_json,
     required,
@@ -334,8 +335,11 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         from pyspark.sql.types import StructField, StructType
 
         struct, text, row = self.struct(), data.getField("text"), parsed.getField("row")
-        problem = self.envelope_problem(unparsed(text, data.getField("found")), _picked(data, "op"), parsed)
-        is_delete = parsed.getField("op") == f.lit(DELETE)
+        op, letter = parsed.getField("op"), _picked(data, "op")
+        problem = self.envelope_problem(unparsed(text, data.getField("found")), letter, parsed)
+        is_empty = is_empty_object(text, self.image(letter, _path("before", text), _path("after", text)))
+        problem = problem.when(is_empty, f.concat(f.lit("the event of a row, "), op, f.lit(", has an empty row")))
+        is_delete = op == f.lit(DELETE)
         for path, is_missing in required(struct, row):
             problem = problem.when(~is_delete & is_missing, f.lit(f"the required field {path} is missing or null"))
         images = [(struct, row)]
@@ -368,8 +372,7 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         from pyspark.sql import functions as f
 
         text, declared = data.getField("text"), f.array(*map(f.lit, self.struct().names))
-        after = f.coalesce(f.get_json_object(text, "$.payload.after"), f.get_json_object(text, "$.after"))
-        return f.array_except(f.json_object_keys(after), declared)
+        return f.array_except(f.json_object_keys(_path("after", text)), declared)
 
     def column(self, field: StructField, parsed: Column) -> Column:
         """A column of the row; null if its value was left out."""
@@ -423,6 +426,13 @@ def _picked(data: Column, name: str) -> Column:
 
     found = data.getField("found")
     return f.coalesce(found.getField("payload").getField(name), found.getField(name))
+
+
+def _path(side: str, text: Column) -> Column:
+    """The text of the row on one side of an event, behind its schema or at its top."""
+    from pyspark.sql import functions as f
+
+    return f.coalesce(f.get_json_object(text, f"$.payload.{side}"), f.get_json_object(text, f"$.{side}"))
 
 
 def _other_event(letter: Column, text: Column) -> Column:

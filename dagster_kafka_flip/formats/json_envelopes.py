@@ -28,6 +28,7 @@ from dagster_kafka_flip.formats.json_parsing import (
     OPTIONS,
     explained,
     is_corrupt,
+    is_empty_object,
     leaves,
     parsed_json,
     required,
@@ -54,6 +55,7 @@ _SCHEMA_CHANGE = "schema change"
 # Of an update a connector may leave out what did not change. A null in its place would replace a value.
 _LACKS = "the update lacks the column "
 _WHOLE_ROWS = "; the connector must write whole rows"
+_EMPTY = ", has an empty row"
 
 
 def _no_previous(field: str) -> str:
@@ -265,6 +267,13 @@ class _JsonValues(JsonEnvelope):
     def _fields(self) -> list[StructField]:
         return self._sides(with_room(self.struct()))
 
+    def _row_text(self, op: Column, text: Column) -> Column:
+        """The JSON of the row."""
+        from pyspark.sql import functions as f
+
+        del op
+        return f.get_json_object(text, f"$.{self.sides[0]}")
+
     def _row_problem(self, data: Column, parsed: Column, problem: Column) -> Column:
         from pyspark.sql import functions as f
         from pyspark.sql.types import StructType
@@ -273,6 +282,8 @@ class _JsonValues(JsonEnvelope):
         row = _only(parsed).getField("row")
         has_none = (op != f.lit(TRUNCATE)) & row.isNull()
         problem = problem.when(has_none, f.concat(f.lit("the record of a row, "), op, f.lit(", has no row")))
+        is_empty = is_empty_object(text, self._row_text(op, text))
+        problem = problem.when(is_empty, f.concat(f.lit("the record of a row, "), op, f.lit(_EMPTY)))
         for path, is_missing in required(struct, row):
             wrong = (op != f.lit(DELETE)) & is_missing
             problem = problem.when(wrong, f.lit(f"the required field {path} is missing or null"))
@@ -446,6 +457,12 @@ class OggFormat(TruncatingFormat, _JsonValues):
             "primary_key": found.getField("primary_keys"),
         }
 
+    def _row_text(self, op: Column, text: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        after, before = (f.get_json_object(text, f"$.{side}") for side in self.sides)
+        return f.when(op == f.lit(DELETE), before).otherwise(after)
+
     def _rows(self, found: Column, op: Column, text: Column) -> Column:
         from pyspark.sql import functions as f
 
@@ -582,7 +599,10 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
         """What is wrong with a row."""
         from pyspark.sql import functions as f
 
-        wrong = f.when(texts.isNull(), f.lit("a row is null"))
+        is_empty = (op != f.lit(TRUNCATE)) & (f.size(texts) == f.lit(0))
+        wrong = f.when(texts.isNull(), f.lit("a row is null")).when(
+            is_empty, f.concat(f.lit("the record of a row, "), op, f.lit(_EMPTY))
+        )
         for field in self.struct().fields:
             text = f.try_element_at(texts, f.lit(field.name))
             if not field.nullable:

@@ -59,6 +59,18 @@ def is_corrupt(parsed: Column) -> Column:
     return parsed.isNull() | parsed.getField(CORRUPT).isNotNull()
 
 
+def is_empty_object(text: Column, inside: Column) -> Column:
+    """Whether a part of a text is an object without fields. To look for one in the text costs far less than parsing it.
+
+    Args:
+        text: The JSON text.
+        inside: The part, by `get_json_object`.
+    """
+    from pyspark.sql import functions as f
+
+    return f.when(text.contains("{}"), inside == f.lit("{}")).otherwise(f.lit(False))
+
+
 def unparsed(text: Column, parsed: Column) -> Column:
     """Why a record is no JSON object with the declared fields; a CASE WHEN that more conditions can be added to.
 

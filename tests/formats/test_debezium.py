@@ -224,6 +224,8 @@ def test_what_is_no_event_of_a_row_is_rejected_with_a_reason(spark):
         "not an event of Debezium: its op is unknown (expected c, u, d, r, t or m)": event("x", whole),
         "the event of a row, insert, has no after": event("c", None, whole),
         "the event of a row, delete, has no before": with_schema(event("d", whole)),
+        "the event of a row, delete, has an empty row": event("d", None, {}),
+        "the event of a row, update, has an empty row": with_schema(event("u", {}, whole)),
         "the required field name is missing or null": event("u", {"id": 1}),
         "the value of payload.after.id does not fit INT: x": with_schema(event("u", {**whole, "id": "x"})),
         "the value of before.id does not fit INT: 1.5": event("d", None, {**whole, "id": 1.5}),

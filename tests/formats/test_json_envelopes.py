@@ -150,8 +150,11 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
         name, side = type(form).__name__.removesuffix("Format"), form.sides[0]
         partial = {**values[0], form.kind_field: list(form.ops)[1], form.sides[0]: {"id": 1}, form.sides[1]: {"id": 1}}
         blind = {**partial, form.sides[0]: row(1), form.sides[1]: None}
+        insert, deletes = values[2], [kind for kind in form.ops if kind.lower().startswith("d")]
+        gone = {form.kind_field: deletes[0], "data": {}, "before": {}}
+        empty = [{**insert, form.sides[0]: {}}, gone, {**gone, form.sides[0]: {"id": None}, "before": {"id": None}}]
         rounded = json.loads(json.dumps(values[2]).replace('{"name": "a"}', '{"id": 1, "weight": "1.239"}'))
-        assert reasons(spark, form, b"\xff", b"[]", b"{", {"id": 1}, *values, rounded, partial, blind) == [
+        assert reasons(spark, form, b"\xff", b"[]", b"{", {"id": 1}, *values, rounded, partial, blind, *empty) == [
             "not valid UTF-8",
             "not a JSON object",
             "not valid JSON",
@@ -163,6 +166,9 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
             f"the value of {side}.weight has more digits than DECIMAL(5,2) holds",
             "the update lacks the column name, weight; the connector must write whole rows",
             f"the update has no previous values ({form.sides[1]}), so whether its key changed is not known",
+            "the record of a row, insert, has an empty row",
+            "the record of a row, delete, has an empty row",
+            None,
         ]
     two = [texts(row(1)), {"id": "1.5"}]
     values = [
@@ -173,6 +179,7 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
         canal("INSERT", two),
     ]
     values += [canal("UPDATE", [texts(row(1, "a", "1.239"))]), canal("INSERT", [None]), canal("DELETE", [{"id": None}])]
+    values += [canal("DELETE", [texts(row(1)), {}]), canal("TRUNCATE")]
     assert reasons(spark, CanalFormat(COLUMNS), *values) == [
         f"not a change of Canal: its type {wrong} INSERT, UPDATE, DELETE, TRUNCATE)",
         "the record of a row, insert, has no row",
@@ -181,6 +188,8 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
         "the value of id does not fit BIGINT",
         "the value of weight has more digits than DECIMAL(5,2) holds",
         "a row is null",
+        None,
+        "the record of a row, delete, has an empty row",
         None,
     ]
     updates = [
