@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from dagster_kafka_flip.errors import TableTruncatedError, UnavailableValueError
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
+from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.table.mode import Upsert
+from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.debezium.conftest import PREFIX, make_tables
+from tests.kafka_topic import QUIET
 from tests.processes import wait_until
+from tests.upsert.test_fold import history, with_deletes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 TABLES = ("lean", "complete")
 ROW = "region STRING, id BIGINT, name STRING, price DECIMAL(10, 2), bio STRING"
 LONG = 3000
+KEY = ("region", "id")
+CURRENT = Upsert(key=KEY)
 
 
 @pytest.fixture
 def follow(connection, spark_of, table):
     """A run that lands the changes of a schema's tables, which have the same columns and other keys, in one table."""
 
-    def run(schema, tables=TABLES, row=ROW, path=table, **options):
+    def run(schema, tables=TABLES, row=ROW, path=table, mode=CURRENT, **options):
         return ingest(
             KafkaSource(topics=tuple(f"{PREFIX}.{schema}.{name}" for name in tables)),
-            DeltaTarget(table=path, mode=Upsert(key=("region", "id")), schema_evolution=row != ROW),
+            DeltaTarget(table=path, mode=mode, schema_evolution=row != ROW),
             spark=spark_of,
             connection=connection,
             value_format=DebeziumFormat(schema=row),
@@ -60,6 +68,56 @@ def in_table(table, *more):
 def in_both(database, schema, *statements):
     """Runs statements on each of a schema's tables."""
     database.run(*(each.format(table=f"{schema}.{name}", name=name) for name in TABLES for each in statements))
+
+
+def told(broker, topic, columns):
+    """The changes in a topic, for a plain loop: key, values (None of a delete), and time."""
+    changes: list[tuple[Any, Any, int]] = []
+    known: dict[Any, Any] = {}
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "fold", "enable.partition.eof": True, **QUIET})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    while (message := consumer.poll(60)) is not None and message.error() is None:
+        key = _key(message.key())
+        value = message.value()
+        event: dict[str, Any] = {"op": "d"} if value is None else json.loads(value)
+        values = None
+        if event["op"] != "d":
+            headers: dict[str, Any] = dict(message.headers() or ())  # pyright: ignore[reportArgumentType]
+            before: Any = known.get(_key(headers.get("__debezium.oldkey") or message.key()))
+            values = tuple(
+                before[number] if event["after"].get(name) == PLACEHOLDER else event["after"].get(name)
+                for number, name in enumerate(columns)
+            )
+            known[key] = values
+        changes.append((key, values, message.timestamp()[1]))
+    consumer.close()
+    return changes
+
+
+def _key(text: Any):
+    return tuple(json.loads(text)[name] for name in KEY)
+
+
+def _milliseconds(time):
+    return time and round(time.timestamp() * 1000)
+
+
+def check_modes(broker, schema, soft, scd2, *more):
+    """Whether a table with deleted rows and one with all rows equal a loop over the topics."""
+    columns = ("name", "price", "bio", *more)
+    texts = ("name", "CAST(price AS VARCHAR)", "bio", *more)
+    changes = [each for name in TABLES for each in told(broker, f"{PREFIX}.{schema}.{name}", columns)]
+    rows = landed.rows(soft, *KEY, *texts, "kafka_deleted")
+    assert [((region, number), tuple(values), gone) for region, number, *values, gone in rows] == with_deletes(
+        (key, values) for key, values, _ in changes
+    )
+    rows = landed.rows(scd2, *KEY, "kafka_offset", *texts, "valid_from", "valid_to", "is_current")
+    assert all(is_current == (until is None) for *_, until, is_current in rows)
+    found = [
+        [(region, number), tuple(values), _milliseconds(since), _milliseconds(until) or ""]
+        for region, number, _, *values, since, until, _ in rows
+    ]
+    assert sorted(tuple(map(str, row)) for row in found) == history(changes)
 
 
 def test_the_table_equals_the_database_from_the_snapshot_on(database, connect, follow, table):
@@ -104,7 +162,8 @@ def test_a_row_of_every_documented_type_lands_as_it_is(database, connect, connec
     assert told == (True, True, *moments, date(999, 2, 28), b"\x00\xff")
 
 
-def test_every_kind_of_change_comes_out_right_however_it_is_cut(database, connect, follow, table):
+def test_every_kind_of_change_comes_out_right_in_each_mode_however_it_is_cut(database, connect, follow, table, broker):
+    modes = {f"{table}-soft": Upsert(key=KEY, soft_delete=True), f"{table}-history": Scd2(key=KEY)}
     make_tables(database, "kinds")
     bio = f"repeat('b', {LONG})"
     in_both(
@@ -124,6 +183,9 @@ def test_every_kind_of_change_comes_out_right_however_it_is_cut(database, connec
     follow("kinds", limits=Limits(max_records_per_batch=20))
     assert landed.operations(table)[-2:] == ["MERGE", "MERGE"]
     assert in_table(table) == in_database(database, "kinds")
+    for path, mode in modes.items():
+        follow("kinds", path=path, mode=mode, limits=Limits(max_records_per_batch=20))
+    check_modes(broker, "kinds", *modes)
 
     # Changed keys, one after the other and to each other's; what did not change is told by none of these.
     in_both(
@@ -158,6 +220,9 @@ def test_every_kind_of_change_comes_out_right_however_it_is_cut(database, connec
     connect.catch_up()
     follow("kinds", row=f"{ROW}, more INT")
     assert in_table(table, "more") == in_database(database, "kinds", "more")
+    for path, mode in modes.items():
+        follow("kinds", row=f"{ROW}, more INT", path=path, mode=mode)
+    check_modes(broker, "kinds", *modes, "more")
 
 
 def _statements(schema, name, number, other, text):

@@ -27,6 +27,7 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.rebuild import rebuild
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
@@ -58,6 +59,8 @@ SINK = "sink"
 
 # The topic that a sink publishes the keyed table to.
 PUBLISHED = "published"
+REBUILT = "rebuilt"
+KEY_OF_NUMBERED = ("kafka_partition", "slot")
 
 # Of the numbered records, those whose numbers leave the same rest are changes of one key, and one in so many deletes.
 SLOTS, DELETES = 40, 3
@@ -74,6 +77,8 @@ BEFORE_WRITE = "before the write"
 WRITING = "while Spark writes"
 COMMITTED = "after Delta's commit"
 CONFIRMED = "after the read-back"
+REPLACING = "before a rebuilt table is put in place"
+REPLACED = "after a rebuilt table was put in place"
 DONE = "after the run"
 JVM_WRITING = "while Spark writes (JVM)"
 
@@ -139,6 +144,7 @@ class Steps:
         self.wrap(Lane, "open", after=LANES_OWNED)
         self.wrap(Lane, "write", after=RECORD_WRITTEN)
         self.wrap(Lane, "commit", after=LANE_COMMITTED)
+        self.wrap(DeltaTable, "replace", before=(REPLACING,), after=REPLACED)
 
 
 def killing(table: Path, pid: int) -> Callable[[DataFrame], DataFrame]:
@@ -220,8 +226,9 @@ def land(
 
     Args:
         kind: STREAM, LETTERS (a stream whose rejected records go to `<table>-letters`), TOGETHER (this table and
-            `<table>-second`, from one read), WINDOWS, KEYED (a table that follows its keys), RAW (a stream without
-            decoding) or SINK (the changes of this table, to the topic PUBLISHED).
+            `<table>-second`, from one read), WINDOWS, KEYED (a table that follows its keys), REBUILT (such a table,
+            which is built again by way of `<table>-rebuilt`), RAW (a stream without decoding) or SINK (the changes of
+            this table, to the topic PUBLISHED).
         source: What to read.
         table: Where to.
         session: To read and write with.
@@ -268,6 +275,20 @@ def land(
         )
         rows = sum(one.committed.rows or 0 for one in done if one.committed is not None)
         return {"rows": rows, "is_idle": not rows, "batches": len(done)}
+    if kind == REBUILT:
+        if transform is not None:
+            _look_at_what_is_put_in_place(transform)
+        built = rebuild(
+            source,
+            DeltaTarget(table=table, mode=Upsert(key=KEY_OF_NUMBERED)),
+            f"{table}-rebuilt",
+            spark=session,
+            connection=connection,
+            decoder=Decoder.of(None, None, None),
+            transform=keyed,
+            limits=limits,
+        )
+        return {"rows": built.rows, "is_idle": False, "batches": 0}
     if kind == TOGETHER:
         names = (table, f"{table}-second")
         log = logging.getLogger(__name__)
@@ -301,7 +322,7 @@ def land(
         DeltaTarget(
             table=table,
             stream=stream,
-            mode=Upsert(key=("kafka_partition", "slot")) if kind == KEYED else Append(),
+            mode=Upsert(key=KEY_OF_NUMBERED) if kind == KEYED else Append(),
             single_writer=single_writer,
             properties={"delta.enableChangeDataFeed": "true"} if kind == KEYED else {},
         ),
@@ -314,6 +335,17 @@ def land(
         run_id=run_id,
     )
     return summary(result)
+
+
+def _look_at_what_is_put_in_place(transform: Callable[[DataFrame], DataFrame]) -> None:
+    """Adds to the rows that replace a table's the same rows once more, behind them, as a transform returns them."""
+    rows_at = DeltaTable.rows_at
+
+    def twice(self: DeltaTable, version: int) -> DataFrame:
+        rows = rows_at(self, version)
+        return rows.unionAll(transform(rows))
+
+    DeltaTable.rows_at = twice
 
 
 def main(bootstrap_servers: str, note: str, remote: str | None = None) -> None:
