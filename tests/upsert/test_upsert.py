@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
@@ -47,6 +48,33 @@ def test_the_table_has_the_current_row_of_each_key_and_the_run_tells_what_it_cha
     assert third.known.table_rows == 3
     assert follow().is_idle, "the position moves where nothing else does"
     assert landed.operations(table) == ["CREATE TABLE", *["MERGE"] * 4]
+
+
+def test_a_batch_is_read_once_and_counted_and_rewrites_no_file(kafka, follow, topic, table, tmp_path):
+    def counted(records):
+        def note(batches):
+            rows = 0
+            for batch in batches:
+                rows += batch.num_rows
+                yield batch
+            (tmp_path / f"read-{uuid.uuid4().hex}").write_text(str(rows))
+
+        return records.mapInArrow(note, records.schema)
+
+    kafka.create(topic)
+    for changes in ([change(1, "a"), change(2, "b"), change(3, "c")], [change(4, "d")], [change(1), change(2, "e")]):
+        kafka.produce(topic, changes)
+        result = follow(transform=counted)
+        notes = list(tmp_path.glob("read-*"))
+        assert sum(int(note.read_text()) for note in notes) == len(changes), "each record was read once"
+        for note in notes:
+            note.unlink()
+        size = sum(len(key) + len(value or "") for key, value in changes)
+        assert (result.records, result.bytes) == (len(changes), size)
+        assert landed.history(table, 1)[0]["operationMetrics"]["numTargetFilesRemoved"] == "0", changes
+    metrics = landed.history(table, 1)[0]["operationMetrics"]
+    assert int(metrics["numTargetDeletionVectorsAdded"]) > 0, "replaced rows are marked"
+    assert landed.rows(table, "id", "name") == [(2, "e"), (3, "c"), (4, "d")]
 
 
 def test_a_transform_says_what_deletes_and_a_batch_that_it_leaves_empty_moves_the_position(kafka, follow, topic, table):
