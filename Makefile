@@ -6,6 +6,9 @@
 # make format  formats the code
 # make docs    the documents as a site, in site/
 # make test-airflow  a whole Airflow runs the example's DAGs: scheduled, backfilled, killed, cleared; takes minutes
+# make test-brokers  the core on a broker of each release of Kafka from 2.8 on; takes minutes
+# make test-yarn  assets on YARN, with tables on HDFS; takes minutes
+# make test-versions  the core on the Pythons, Javas, Sparks and libraries that people have; takes an hour
 # make test-newest  the core tests on the newest Spark and Delta
 # make test-install installs the wheel into an empty environment and follows the guide to getting started
 # make screenshots  takes the documents' pictures of Dagster's pages anew
@@ -23,7 +26,7 @@ WORKERS ?= 2
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-registry dev test test-airflow check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak help
+.PHONY: demo demo-registry dev test test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak help
 .DEFAULT_GOAL := help
 
 help:
@@ -72,6 +75,15 @@ docs: $(VENV)/.ready-test
 test-airflow: $(VENV)/.ready-test
 	$(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
+test-brokers: $(VENV)/.ready-test
+	$(BIN)/python -m pytest tests/brokers/matrix.py
+
+test-yarn: $(VENV)/.ready-test
+	$(BIN)/python -m pytest tests/cluster/on_yarn.py
+
+test-versions: $(VENV)/.ready-test
+	@$(BIN)/python -m scripts.test_versions
+
 test-newest: $(VENV)/.ready-test
 	scripts/test-newest.sh
 
@@ -112,5 +124,5 @@ soak: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.soak
 
 clean:
-	rm -rf $(VENV) .venv-newest .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts
+	rm -rf $(VENV) .venv-newest .venv-versions .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -65,7 +65,7 @@ class ThreeBrokers(Servers):
         self._folder = folder
         self._jars = ":".join(map(str, retrieve(KAFKA_JARS)))
         self._running: dict[int, subprocess.Popen[bytes]] = {}
-        ports = _free_ports(6)
+        ports = free_ports(6)
         self._ports = dict(enumerate(ports[:3], 1))
         self._controllers = dict(enumerate(ports[3:], 1))
         self._voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in self._controllers.items())
@@ -192,7 +192,7 @@ class ThreeBrokers(Servers):
             self.kill(number)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that are free; held until all are found, so that none comes twice."""
     with ExitStack() as stack:
         held = [stack.enter_context(socket.create_server((_HOST, 0))) for _ in range(count)]

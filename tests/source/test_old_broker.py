@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import socket
-import subprocess
 from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from dagster_kafka_flip.runtime.jars import retrieve
-from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -22,73 +16,24 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits, Spread
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
+from tests.brokers.release import OLDEST, release
 from tests.kafka_topic import Kafka
 from tests.source.flink.logs import splits_of, write
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.kafka
-
-_KAFKA = "org.apache.kafka:kafka_2.13:2.8.2"
-_SETTINGS = """\
-broker.id=1
-zookeeper.connect=127.0.0.1:{zookeeper}
-listeners=PLAINTEXT://127.0.0.1:{port}
-log.dirs={folder}/logs
-offsets.topic.replication.factor=1
-log.cleaner.dedupe.buffer.size=16777216
-"""
-_ZOOKEEPER = """\
-dataDir={folder}/zookeeper
-clientPort={zookeeper}
-clientPortAddress=127.0.0.1
-admin.enableServer=false
-"""
 
 _HOUR = 3_600_000
 _BASE = 1_700_000_000_000
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@contextlib.contextmanager
-def _java(class_path: str, main: str, settings: Path) -> Generator[subprocess.Popen[bytes]]:
-    """A Java process, gone afterwards."""
-    options = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    with settings.with_suffix(".log").open("wb") as log:
-        command = [str(find_java()), *options, "-cp", class_path, main, str(settings)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait(30)
-
-
 @pytest.fixture(scope="module")
 def old_kafka(tmp_path_factory) -> Iterator[Kafka]:
     """Kafka 2.8, which still needs ZooKeeper."""
-    folder = tmp_path_factory.mktemp("old-kafka")
-    class_path = ":".join(map(str, retrieve((_KAFKA,))))
-    ports = {"zookeeper": _free_port(), "port": _free_port(), "folder": folder}
-    for name, text in (("zookeeper", _ZOOKEEPER), ("kafka", _SETTINGS)):
-        (folder / f"{name}.properties").write_text(text.format(**ports))
-    with (
-        _java(class_path, "org.apache.zookeeper.server.quorum.QuorumPeerMain", folder / "zookeeper.properties"),
-        _java(class_path, "kafka.Kafka", folder / "kafka.properties"),
-    ):
-        for attempt in Retrying(
-            retry=retry_if_exception_type(OSError), wait=wait_fixed(0.1), stop=stop_after_delay(60), reraise=True
-        ):
-            with attempt:
-                socket.create_connection(("127.0.0.1", ports["port"]), 1).close()
-        client = Kafka(f"127.0.0.1:{ports['port']}")
+    with release(tmp_path_factory.mktemp("old-kafka"), OLDEST) as bootstrap_servers:
+        client = Kafka(bootstrap_servers)
         yield client
         client.close()
 
