@@ -15,6 +15,7 @@
 # make bench   measures on a broker of its own: bench-throughput, bench-growth, bench-memory, bench-planning, bench-tasks, bench-backfills,
 #              bench-merges, bench-publishing
 # make soak    ingests and kills for ten minutes, and tells whether a record was lost or doubled
+# make soak-cluster  a run of 20 million records on a cluster that loses workers, compared record by record
 # make clean   removes what the others made, the virtual environment included
 
 SHELL := /bin/bash
@@ -26,7 +27,7 @@ WORKERS ?= 2
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-registry dev test test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak help
+.PHONY: demo demo-registry dev test test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
 .DEFAULT_GOAL := help
 
 help:
@@ -122,6 +123,9 @@ bench-publishing: $(VENV)/.ready-demo
 
 soak: $(VENV)/.ready-test
 	@$(BIN)/python -m tests.soak
+
+soak-cluster: $(VENV)/.ready-test
+	@$(BIN)/python -m tests.cluster.soak
 
 clean:
 	rm -rf $(VENV) .venv-newest .venv-versions .demo .dev .pytest_cache .ruff_cache .hypothesis dist build site spark-warehouse artifacts

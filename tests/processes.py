@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.runtime.class_archive import archive_options
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars
@@ -95,6 +98,16 @@ def descendants(pid: int) -> list[Process]:
         found += children
         parents |= {each.pid for each in children}
     return found
+
+
+def kill_all(process: subprocess.Popen[Any]) -> None:
+    """SIGKILL for a process and all that it has started, as when its machine dies."""
+    started = descendants(process.pid)
+    process.kill()
+    for each in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGKILL)
+    process.wait()
 
 
 def wait_until(condition: Callable[[], bool], *, seconds: float, every: float = 0.1) -> None:

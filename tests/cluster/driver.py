@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterInstance, DailyPartitionsDefinition, materialize
@@ -33,7 +30,7 @@ from dagster_kafka_flip import (
 )
 from tests.cluster.standalone import EXECUTORS
 from tests.faults.ordered_process import PATIENCE_SECONDS, OrderedProcess
-from tests.processes import LIGHT_SPARK, Process, all_processes, descendants
+from tests.processes import LIGHT_SPARK, Process, all_processes, kill_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,16 +53,25 @@ class Driver(OrderedProcess):
         name: Tells its log from those of others.
         address: A master's URL, or a Connect server's.
         bootstrap_servers: The brokers.
+        settings: Further ones of its Spark, where it has one.
     """
 
-    def __init__(self, folder: Path, name: str, address: str, bootstrap_servers: str) -> None:
-        super().__init__(folder / f"{name}.log", "tests.cluster.driver", address, bootstrap_servers)
+    def __init__(
+        self, folder: Path, name: str, address: str, bootstrap_servers: str, settings: dict[str, str] | None = None
+    ) -> None:
+        told = json.dumps(settings or {})
+        super().__init__(folder / f"{name}.log", "tests.cluster.driver", address, bootstrap_servers, told)
         self._unanswered = 0
 
     @property
     def is_free(self) -> bool:
         """Whether it runs, and has no order to carry out."""
         return self.process.poll() is None and not self._unanswered
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether there is an answer, or will never be one."""
+        return not self._answers.empty()
 
     def order(self, what: str, topic: str, folder: Path, **further: Any) -> None:
         """Starts one of the runs of this module, without waiting for it.
@@ -92,11 +98,7 @@ class Driver(OrderedProcess):
 
     def kill(self) -> None:
         """SIGKILL for it and its JVM, as when its machine dies."""
-        started = descendants(self.process.pid)
-        for pid in (self.process.pid, *(each.pid for each in started)):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        kill_all(self.process)
 
     def end(self) -> None:
         """Ends it in any case."""
@@ -226,14 +228,14 @@ def _outcome(order: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]
     return told
 
 
-def main(address: str, bootstrap_servers: str) -> None:
+def main(address: str, bootstrap_servers: str, settings: str) -> None:
     """Carries out orders."""
     setup_interrupt_handlers()
     logging.basicConfig(level=logging.INFO)
     if address.startswith("sc://"):
         spark = SparkResource(remote=address)
     else:
-        spark = SparkResource(master=address, config={**LIGHT_SPARK, **EXECUTORS})
+        spark = SparkResource(master=address, config={**LIGHT_SPARK, **EXECUTORS, **json.loads(settings)})
         # All runs of a process use the session that is there: one application on the cluster.
         spark.session()
     resources = {"kafka": KafkaResource(bootstrap_servers=bootstrap_servers), "spark": spark}

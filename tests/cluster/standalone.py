@@ -5,17 +5,15 @@ It is started from the files of pyspark's package. All ports are free ones, whic
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
 import subprocess
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from tests.processes import QUICK_JVM_OPTIONS, Process, Servers, descendants, wait_until
+from tests.processes import QUICK_JVM_OPTIONS, Process, Servers, descendants, kill_all, wait_until
 
 _HOST = "127.0.0.1"
 _HOME = Path(pyspark.__file__).parent
@@ -76,12 +74,7 @@ class _Daemon:
 
     def kill(self) -> None:
         """SIGKILL for it and all that it has started, as when its machine dies."""
-        started = descendants(self.process.pid)
-        self.process.kill()
-        for each in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(each.pid, signal.SIGKILL)
-        self.process.wait()
+        kill_all(self.process)
 
 
 class StandaloneCluster(Servers):

@@ -5,7 +5,7 @@ Workers and drivers end in the middle of their work: that costs time, and no rec
 
 from __future__ import annotations
 
-import json
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,19 +15,18 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from tests import landed
-from tests.cluster.driver import Driver, process_of
+from tests.cluster.driver import Driver
+from tests.cluster.filled import COLUMNS, EVERYTHING, PARTITIONS, RECORDS, fill, fill_for_everything, records
 from tests.cluster.standalone import EXECUTORS, StandaloneCluster
 from tests.connect_server import ConnectServer
 from tests.faults.ordered_process import PATIENCE_SECONDS
 from tests.processes import LIGHT_SPARK, descendants, wait_until
-from tests.windows.conftest import DAY, START
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
-_PARTITIONS = 2
-# More than Spark hands to a Python function at once, so that a task which waits in it has not read all.
-_RECORDS = 400
-_RECORD_BYTES = 1000
+
+def _all_there(folder):
+    return landed.rows(folder / "stream", *COLUMNS) == records()
 
 
 @pytest.fixture(scope="module")
@@ -75,66 +74,10 @@ def driver(request, cluster, driver_on):
     return driver_on(cluster.url if request.param == "driver" else request.getfixturevalue("server").remote)
 
 
-@pytest.fixture
-def stop(tmp_path):
-    """What stops each task in the middle of its records, and lets it go on; and who waits there."""
-
-    class Stop:
-        marks, release = str(tmp_path / "waits-"), tmp_path / "release"
-
-        def at(self, offset):
-            return [self.marks, str(self.release), offset]
-
-        def wait(self, driver, partitions=_PARTITIONS):
-            found = []
-
-            def are_there():
-                assert driver.process.poll() is None, driver.log()
-                found[:] = [file for file in tmp_path.glob("waits-*") if file.suffix != ".new"]
-                return len(found) >= partitions
-
-            wait_until(are_there, seconds=PATIENCE_SECONDS)
-            return [process_of(int(file.read_text(encoding="ascii"))) for file in found]
-
-    return Stop()
-
-
-def _fill(kafka, topic, records=_RECORDS):
-    kafka.create(topic, _PARTITIONS)
-    for partition in range(_PARTITIONS):
-        values = [(None, f"{partition} {number} ".ljust(_RECORD_BYTES, "x")) for number in range(records)]
-        kafka.produce(topic, values, partition=partition)
-
-
-def _all_there(folder, records=_RECORDS):
-    """Whether the table is equal to the topic, record by record."""
-    told = landed.rows(folder / "stream", "kafka_partition", "kafka_offset", "CAST(kafka_value AS STRING)")
-    assert told == [
-        (partition, number, f"{partition} {number} ".ljust(_RECORD_BYTES, "x"))
-        for partition in range(_PARTITIONS)
-        for number in range(records)
-    ]
-    return True
-
-
 def test_assets_of_each_kind_land_on_a_cluster_as_they_do_on_a_laptop(cluster, driver, kafka, topic, tmp_path):
-    orders = [(number % 7, f"n{number}") for number in range(20)]
-    for name in (topic, f"{topic}-keys", f"{topic}-avro"):
-        kafka.create(name, 1 if name.endswith("-avro") else _PARTITIONS)
-    for number, (key, name) in enumerate(orders):
-        record = json.dumps({"id": key}), json.dumps({"id": key, "name": name})
-        kafka.produce(topic, [record], partition=number % 2, timestamp=START + number)
-        kafka.produce(f"{topic}-keys", [record], partition=key % 2)
-        kafka.produce(f"{topic}-avro", [(None, bytes([2 * key]))])
-    kafka.produce(topic, [(None, "nonsense")], timestamp=START + 100)
-    for partition in range(_PARTITIONS):
-        kafka.produce(topic, [(None, '{"id": 99}')], partition=partition, timestamp=START + DAY)
-
+    orders = fill_for_everything(kafka, topic)
     driver.order("everything", topic, tmp_path)
-    assert driver.answer() == {
-        "rows": {"raw": 23, "orders": 22, "current": 7, "some": 23, "bytes": 23, "avro": 20, "days": 21},
-        "errors": {},
-    }
+    assert driver.answer() == {"rows": EVERYTHING, "errors": {}}
     everything = sorted([*orders, (99, None), (99, None)], key=str)
     assert sorted(landed.rows(tmp_path / "orders", "id", "name", where="id IS NOT NULL"), key=str) == everything
     assert landed.rows(tmp_path / "orders-dead-letters", "error") == [("not a JSON object",)]
@@ -146,16 +89,32 @@ def test_assets_of_each_kind_land_on_a_cluster_as_they_do_on_a_laptop(cluster, d
     assert {Path(jar).name for jar in fetch_jars()} <= cluster.jars()
 
 
-@pytest.mark.parametrize("offset", [0, _RECORDS - 10], ids=["reading", "writing"])
+def test_a_run_that_is_cancelled_ends_its_tasks_and_the_next_one_lands_all(
+    cluster, driver, kafka, topic, tmp_path, stop
+):
+    fill(kafka, topic)
+    driver.order("stream", topic, tmp_path, stop=stop.at(RECORDS - 10))
+    stop.wait(driver)
+    driver.process.send_signal(signal.SIGTERM)
+    told = driver.answer()
+    assert told["rows"] == {}
+    # Its tasks would wait for ever, and have all cores that a run gets here: the next run has them once these are gone.
+    driver.order("stream", topic, tmp_path)
+    assert driver.answer() == {"rows": {"stream": PARTITIONS * RECORDS}, "errors": {}}
+    assert _all_there(tmp_path)
+    assert landed.operations(tmp_path / "stream") == ["CREATE TABLE", "WRITE"]
+
+
+@pytest.mark.parametrize("offset", [0, RECORDS - 10], ids=["reading", "writing"])
 def test_a_worker_that_is_killed_costs_a_run_no_record(cluster, driver_on, kafka, topic, tmp_path, stop, offset):
     driver = driver_on(cluster.url)
-    _fill(kafka, topic)
+    fill(kafka, topic)
     driver.order("stream", topic, tmp_path, stop=stop.at(offset))
     waiting = stop.wait(driver)
     # The worker that is left gets its tasks.
     cluster.kill_worker_of(waiting[0])
     stop.release.touch()
-    assert driver.answer() == {"rows": {"stream": _PARTITIONS * _RECORDS}, "errors": {}}
+    assert driver.answer() == {"rows": {"stream": PARTITIONS * RECORDS}, "errors": {}}
     assert _all_there(tmp_path)
     assert landed.operations(tmp_path / "stream") == ["CREATE TABLE", "WRITE"]
 
@@ -163,9 +122,9 @@ def test_a_worker_that_is_killed_costs_a_run_no_record(cluster, driver_on, kafka
 def test_a_driver_that_is_killed_leaves_nothing_and_the_next_run_lands_all(
     cluster, driver_on, kafka, connection, spark_of, topic, tmp_path, stop
 ):
-    _fill(kafka, topic)
+    fill(kafka, topic)
     killed = driver_on(cluster.url)
-    killed.order("stream", topic, tmp_path, stop=stop.at(_RECORDS - 10))
+    killed.order("stream", topic, tmp_path, stop=stop.at(RECORDS - 10))
     waiting = stop.wait(killed)
     # Another driver, or a server, may have executors as well.
     own = [each for each in cluster.executors() if any(task in descendants(each.pid) for task in waiting)]
@@ -178,5 +137,5 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_next_run_lands_all(
 
     # Whoever is next: a Spark on one machine, for a table that one on a cluster has begun.
     result = ingest(KafkaSource(topics=(topic,)), str(tmp_path / "stream"), spark=spark_of, connection=connection)
-    assert result.rows == _PARTITIONS * _RECORDS
+    assert result.rows == PARTITIONS * RECORDS
     assert _all_there(tmp_path)
