@@ -32,7 +32,7 @@ java_major() {
   "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
 }
 
-python_fits() { "$1" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
+python_fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
 major=$(java_major || true)
 if [ -z "$major" ] || [ "$major" -lt 17 ]; then
@@ -42,16 +42,16 @@ fi
 
 if [ ! -x "$venv/bin/python" ]; then
   python=""
-  for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3.10 python3}; do
+  for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
     if command -v "$candidate" >/dev/null && python_fits "$candidate"; then
       python=$candidate
       break
     fi
   done
   if [ -z "$python" ]; then
-    install_debian "python3 python3-venv" "Python 3.10 to 3.13"
+    install_debian "python3 python3-venv" "Python 3.11 to 3.13"
     python=python3
-    python_fits "$python" || fail "$("$python" --version) is too old or too new: Python 3.10 to 3.13 is needed"
+    python_fits "$python" || fail "$("$python" --version) is too old or too new: Python 3.11 to 3.13 is needed"
   fi
   "$python" -c 'import ensurepip, venv' 2>/dev/null || install_debian python3-venv "Python's venv module"
   say "making $venv with $("$python" --version)"

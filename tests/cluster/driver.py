@@ -224,6 +224,8 @@ def _outcome(order: dict[str, Any], resources: dict[str, Any]) -> dict[str, Any]
             for event in done.all_events:
                 error = event.step_failure_data.error if event.is_step_failure else None
                 if error is not None:
+                    # Dagster's own error is around the one that says why.
+                    error = error.cause or error
                     told["errors"][asset.op.name] = [error.cls_name, error.message]
     return told
 
