@@ -286,7 +286,8 @@ class DeltaTable:
                 remove_remnant(self._target.local_path)
                 self._spark.sql(statement)
         except Exception as error:
-            if is_already_there(error):
+            # Without a lock, as on HDFS, Delta tells the slower of two that another one made the table.
+            if is_already_there(error) or is_conflict(error):
                 return
             msg = f"the table {target} can't be created: {with_advice(error)}"
             raise TableError(msg) from error
