@@ -211,7 +211,7 @@ def in_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "plan --topic a --property sasl.password=hunter2 --bootstrap-servers 127.0.0.1:1",
             2,
-            "invalid KafkaSource: the property sasl.password belongs to the connection: use the fields of",
+            "invalid KafkaSource: the property sasl.password belongs to the connection: use the ",
         ),
         (
             "plan --topic a --max-drift x --bootstrap-servers 127.0.0.1:1",

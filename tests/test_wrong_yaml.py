@@ -512,7 +512,7 @@ def test_a_wrong_setting_of_a_table_is_told_with_its_file_and_line(table, messag
         (
             "  source: {topics: [a], properties: {sasl.password: hunter2}}\n  table: t\n",
             3,
-            "attributes.source: invalid KafkaSource: the property sasl.password belongs to the connection: use the fie",
+            "attributes.source: invalid KafkaSource: the property sasl.password belongs to the connection: use the ",
         ),
         (
             "  source: {topics: [a], properties: {fetch.min.bytes: [5]}}\n  table: t\n",

@@ -73,7 +73,13 @@ class HadoopCluster:
         self.conf_dir.mkdir(parents=True)
         (self.conf_dir / "log4j.properties").write_text(_LOGGING, encoding="ascii")
         self._class_path = os.pathsep.join(["conf", *map(str, retrieve(_JARS))])
-        names = ("address", "scheduler.address", "resource-tracker.address", "admin.address", "webapp.address")
+        names: tuple[str, ...] = (
+            "address",
+            "scheduler.address",
+            "resource-tracker.address",
+            "admin.address",
+            "webapp.address",
+        )
         ports = dict(zip(names, free_ports(len(names)), strict=True))
         self._web = f"http://{_HOST}:{ports['webapp.address']}"
         self._write("yarn-site.xml", self._yarn(ports))

@@ -145,7 +145,7 @@ def test_other_rows_than_were_published_are_an_error():
 
     first = Batches([at(3)], folds=True)
     assert [*first.turn_to(4), *first.take(row(b"1")), *first.take(row(b"2"))] == [row(b"1"), row(b"2")]
-    (reached,) = first.progress(("id",), "s")
+    (reached,) = first.progress(("id",), "s", (None, None))
     assert _taken(Batches([reached], folds=True), [row(b"1"), row(b"2"), row(b"3")], 4) == [row(b"3")]
     with pytest.raises(SinkProgressError, match=r"2 rows of version 4 of t were published, .* are others now"):
         _taken(Batches([reached], folds=True), [row(b"1"), row(b"3"), row(b"4")], 4)

@@ -378,7 +378,7 @@ _STATE = EnumeratorState({T0: 4, T1: 2}, "cluster", {"t": "topic-id"})
             ClusterChangedError,
             (
                 "the position belongs to the Kafka cluster another, but the bootstrap servers now lead to cluster, "
-                "whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or give the asset a new "
+                "whose offsets are unrelated. Nothing was read. Correct bootstrap_servers, or set a new "
                 "stream id to read the new cluster from the beginning"
             ),
         ),

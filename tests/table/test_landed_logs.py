@@ -80,7 +80,8 @@ def test_a_topic_that_was_made_again_without_ids_stays_under_suspicion_too():
 def test_another_asset_of_the_same_topic_is_refused_and_one_of_other_topics_is_not():
     logs = landed("a0", stream="first")
     with pytest.raises(
-        StreamOverlapError, match=r"another asset \(stream 'first'\) writes windows of the topic a to t"
+        StreamOverlapError,
+        match=r"the stream 'first' writes windows of the topic a to t, and this run has the stream 'second'",
     ):
         logs.check_stream("second", ["a", "b"], "t")
     logs.check_stream("second", ["b"], "t")
