@@ -80,7 +80,7 @@ class HadoopCluster:
             "admin.address",
             "webapp.address",
         )
-        ports = dict(zip(names, free_ports(len(names)), strict=True))
+        ports: dict[str, int] = dict(zip(names, free_ports(len(names)), strict=True))
         self._web = f"http://{_HOST}:{ports['webapp.address']}"
         self._write("yarn-site.xml", self._yarn(ports))
         self.url = ""

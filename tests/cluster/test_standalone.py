@@ -5,7 +5,6 @@ Workers and drivers end in the middle of their work: that costs time, and no rec
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -87,22 +86,6 @@ def test_assets_of_each_kind_land_on_a_cluster_as_they_do_on_a_laptop(cluster, d
     assert landed.values(tmp_path / "days", "kafka_window") == ["2013-03-01"] * 21
     # The executors have the jars from the driver, and not from its disk.
     assert {Path(jar).name for jar in fetch_jars()} <= cluster.jars()
-
-
-def test_a_run_that_is_cancelled_ends_its_tasks_and_the_next_one_lands_all(
-    cluster, driver, kafka, topic, tmp_path, stop
-):
-    fill(kafka, topic)
-    driver.order("stream", topic, tmp_path, stop=stop.at(RECORDS - 10))
-    stop.wait(driver)
-    driver.process.send_signal(signal.SIGTERM)
-    told = driver.answer()
-    assert told["rows"] == {}
-    # Its tasks would wait for ever, and have all cores that a run gets here: the next run has them once these are gone.
-    driver.order("stream", topic, tmp_path)
-    assert driver.answer() == {"rows": {"stream": PARTITIONS * RECORDS}, "errors": {}}
-    assert _all_there(tmp_path)
-    assert landed.operations(tmp_path / "stream") == ["CREATE TABLE", "WRITE"]
 
 
 @pytest.mark.parametrize("offset", [0, RECORDS - 10], ids=["reading", "writing"])
