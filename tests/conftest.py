@@ -45,7 +45,7 @@ _counter = itertools.count()
 
 # Where Spark is as users have it: records are decoded, filtered and counted by code that it generates.
 _READS_AND_DECODES = re.compile(
-    r"tests/(formats/|reader/|windows/test_exact|test_(ingest|ingest_broker|observation|unreadable_records)\.py)"
+    r"tests/(formats/|reader/|sink/test_registry_formats|windows/test_exact|test_(ingest|ingest_broker|observation|unreadable_records)\.py)"
 )
 
 # What takes longest comes first, so that no worker is left alone with it at the end.

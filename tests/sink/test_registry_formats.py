@@ -9,8 +9,16 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from dagster import materialize
 
-from dagster_kafka_flip.errors import ConfigurationError, IncompatibleSchemaError, RowNotSerializableError
+from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset
+from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
+from dagster_kafka_flip.errors import (
+    ConfigurationError,
+    IncompatibleSchemaError,
+    RowNotSerializableError,
+    UnpublishableRowError,
+)
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -18,6 +26,7 @@ from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
 from dagster_kafka_flip.sink.serializer import struct_of
 from dagster_kafka_flip.sink.serializers import json_of
@@ -305,3 +314,20 @@ def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
     assert [key for key, said in wrong.items() if f"value: {said}" not in letters[key]] == []
     _, there = landed(form(registry), lambda rows: rows.where("id IS NOT NULL"))
     assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
+
+
+def test_an_asset_has_its_registry_from_a_resource_and_says_what_it_left_out(published, registry, resources):
+    published.create("id INT NOT NULL, d DOUBLE")
+    published.sql("INSERT INTO {t} VALUES (1, 0.5), (2, CAST('NaN' AS DOUBLE))")
+    key, value = AvroSerializer(registry="schemas", columns=["id"]), JsonSchemaSerializer(registry="schemas")
+    sink = KafkaSink(**{**dict(published.sink), "key": key, "value": value, "tolerate": [UnpublishableRowError]})
+    asset = build_delta_kafka_asset(source=published.source, sink=sink)
+    schemas = SchemaRegistryResource(url=registry.url)
+    (found,) = materialize([asset], resources=resources | {"schemas": schemas}).get_asset_materialization_events()
+    metadata = {name: each.value for name, each in found.materialization.metadata.items()}
+    assert (metadata["kafka/records_written"], metadata["kafka/rows_left_out"]) == (1, 1)
+    assert metadata["kafka/rows_left_out_by_error"] == {"RowNotSerializableError": 1}
+    assert metadata["kafka/dead_letters_written"] == 0
+    (record,) = published.records()
+    assert record.value[5:] == b'{"id":1,"d":0.5}'
+    assert (record.key[:1], record.key[5:]) == (b"\x00", b"\x02")
