@@ -26,7 +26,6 @@ from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
-from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
 from dagster_kafka_flip.sink.serializer import struct_of
 from dagster_kafka_flip.sink.serializers import json_of
@@ -320,7 +319,8 @@ def test_an_asset_has_its_registry_from_a_resource_and_says_what_it_left_out(pub
     published.create("id INT NOT NULL, d DOUBLE")
     published.sql("INSERT INTO {t} VALUES (1, 0.5), (2, CAST('NaN' AS DOUBLE))")
     key, value = AvroSerializer(registry="schemas", columns=["id"]), JsonSchemaSerializer(registry="schemas")
-    sink = KafkaSink(**{**dict(published.sink), "key": key, "value": value, "tolerate": [UnpublishableRowError]})
+    changes = {"key": key, "value": value, "tolerate": (UnpublishableRowError,)}
+    sink = published.sink.model_copy(update=changes)
     asset = build_delta_kafka_asset(source=published.source, sink=sink)
     schemas = SchemaRegistryResource(url=registry.url)
     (found,) = materialize([asset], resources=resources | {"schemas": schemas}).get_asset_materialization_events()
