@@ -20,14 +20,13 @@ from dagster_kafka_flip.formats.frames import (
 )
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+from dagster_kafka_flip.registry.subject import TOPIC, check_subject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pyspark.sql import Column
     from typing_extensions import Self
-
-_TOPIC = "{topic}"
 
 
 class FramedFormat(Format):
@@ -68,10 +67,7 @@ class FramedFormat(Format):
     @field_validator("subject")
     @classmethod
     def _check_subject(cls, subject: str | None) -> str | None:
-        if subject is not None and (not subject or {"{", "}"} & set(subject.replace(_TOPIC, ""))):
-            msg = f"a {cls.__name__}'s subject is a name such as 'orders-value', or has {_TOPIC} in it; not {subject!r}"
-            raise ConfigurationError(msg)
-        return subject
+        return check_subject(cls.__name__, subject)
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -214,8 +210,8 @@ class FramedFormat(Format):
             ConfigurationError: It depends on the topic, and there is not exactly one.
         """
         side = "key" if is_key else "value"
-        subject = self.subject or f"{_TOPIC}-{side}"
-        if _TOPIC not in subject:
+        subject = self.subject or f"{TOPIC}-{side}"
+        if TOPIC not in subject:
             return subject
         if topics is None or len(topics) != 1:
             which = "the topics are not known here" if topics is None else f"there are {len(topics)} topics"
@@ -224,7 +220,7 @@ class FramedFormat(Format):
                 "Name one subject without {topic}, or give the schema"
             )
             raise ConfigurationError(msg)
-        return subject.replace(_TOPIC, next(iter(topics)))
+        return subject.replace(TOPIC, next(iter(topics)))
 
     def framed(self, data: Column, headers: Column) -> Column:
         """Key or value behind its frame.

@@ -10,6 +10,7 @@ from pydantic import field_validator, model_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.registry.registered_schema import UNKNOWN_ID, RegisteredSchema, SchemaKind
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+from dagster_kafka_flip.registry.subject import TOPIC, check_subject
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, fields_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.registry.schemas import Schemas
 
-_TOPIC = "{topic}"
 _MAGIC = b"\x00"
 
 # Begins the name of a subject that names its context.
@@ -64,10 +64,7 @@ class RegistrySerializer(Serializer):
     @field_validator("subject")
     @classmethod
     def _check_subject(cls, subject: str | None) -> str | None:
-        if subject is not None and (not subject or {"{", "}"} & set(subject.replace(_TOPIC, ""))):
-            msg = f"a {cls.__name__}'s subject is a name such as 'orders-value', or has {_TOPIC} in it; not {subject!r}"
-            raise ConfigurationError(msg)
-        return subject
+        return check_subject(cls.__name__, subject)
 
     @model_validator(mode="after")
     def _check_source_of_schema(self) -> Self:
@@ -136,7 +133,7 @@ class RegistrySerializer(Serializer):
             )
             raise ConfigurationError(msg)
         columns = fields_of(rows.schema, self.columns_of(rows.columns))
-        subject = (self.subject or f"{_TOPIC}-{rows.side}").replace(_TOPIC, rows.topic)
+        subject = (self.subject or f"{TOPIC}-{rows.side}").replace(TOPIC, rows.topic)
         with self.registry.schemas() as schemas:
             if rows.schema_id is None and not self.use_latest:
                 text = self.declared or self.made(columns, self._latest(schemas, subject))

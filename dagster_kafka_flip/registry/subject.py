@@ -1,0 +1,24 @@
+"""Subjects that depend on the topic."""
+
+from __future__ import annotations
+
+from dagster_kafka_flip.errors import ConfigurationError
+
+TOPIC = "{topic}"
+"""Stands for the topic in the name of a subject."""
+
+
+def check_subject(owner: str, subject: str | None) -> str | None:
+    """Checks the name of a subject, and returns it.
+
+    Args:
+        owner: Name of the class with the option.
+        subject: The name, maybe with `{topic}` in it; None if it is not set.
+
+    Raises:
+        ConfigurationError: The name is empty, or has other braces.
+    """
+    if subject is not None and (not subject or {"{", "}"} & set(subject.replace(TOPIC, ""))):
+        msg = f"a {owner}'s subject is a name such as 'orders-value', or has {TOPIC} in it; not {subject!r}"
+        raise ConfigurationError(msg)
+    return subject
