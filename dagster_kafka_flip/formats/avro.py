@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,7 @@ from dagster_kafka_flip.formats.avro_checks import (
     with_whole_doubles,
 )
 from dagster_kafka_flip.formats.avro_resolution import fitted
-from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema
+from dagster_kafka_flip.formats.avro_schema import OWN_NAMES, AvroSchema, declared_text
 from dagster_kafka_flip.formats.format import OnError  # noqa: TC001 -- shown in the reference of options
 from dagster_kafka_flip.formats.frames import (
     SchemaIdIn,
@@ -32,7 +31,7 @@ from dagster_kafka_flip.formats.schema_book import SchemaBook
 from dagster_kafka_flip.settings.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column
     from typing_extensions import Self
@@ -98,13 +97,9 @@ class AvroFormat(RegisteredFormat):
     def _check_declared(cls, declared: Any) -> str | None:
         if declared is None:
             return None
-        if isinstance(declared, (Mapping, list)):
-            declared = json.dumps(declared)
-        if not isinstance(declared, str):
-            msg = f"an AvroFormat's schema is JSON text or a Python object, not {type(declared).__name__}"
-            raise ConfigurationError(msg)
-        AvroSchema.of(declared).check_columns("the AvroFormat's schema")
-        return declared
+        text = declared_text(declared, "AvroFormat")
+        AvroSchema.of(text).check_columns("the AvroFormat's schema")
+        return text
 
     @property
     def has_reader(self) -> bool:

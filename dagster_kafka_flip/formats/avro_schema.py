@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dagster_kafka_flip.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
 AvroType: TypeAlias = "str | list[Any] | dict[str, Any]"
 """A type as the Avro specification writes it in JSON: a name, a union, or an object."""
@@ -25,6 +26,24 @@ _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 # Spark's longest DECIMAL.
 _MOST_DIGITS = 38
+
+
+def declared_text(declared: Any, owner: str) -> str:
+    """Returns the text of a schema that the user gave as text or as a Python object.
+
+    Args:
+        declared: The schema.
+        owner: Name of the class with the option.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(declared, (Mapping, list)):
+        return json.dumps(declared)
+    if not isinstance(declared, str):
+        msg = f"an {owner}'s schema is JSON text or a Python object, not {type(declared).__name__}"
+        raise ConfigurationError(msg)
+    return declared
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.formats.avro_schema import AvroSchema
+from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text
 from dagster_kafka_flip.settings.arguments import check_arguments
 from dagster_kafka_flip.sink.avro_schemas import avro_of, step_of
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import serialized, struct_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
@@ -69,13 +68,9 @@ class AvroSerializer(RegistrySerializer):
     def _check_declared(cls, declared: Any) -> str | None:
         if declared is None:
             return None
-        if isinstance(declared, (Mapping, list)):
-            declared = json.dumps(declared)
-        if not isinstance(declared, str):
-            msg = f"an AvroSerializer's schema is JSON text or a Python object, not {type(declared).__name__}"
-            raise ConfigurationError(msg)
-        AvroSchema.of(declared)
-        return declared
+        text = declared_text(declared, "AvroSerializer")
+        AvroSchema.of(text)
+        return text
 
     def made(self, columns: StructType, latest: RegisteredSchema | None) -> str:
         """The schema of columns."""
