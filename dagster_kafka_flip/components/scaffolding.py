@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
 from dagster import Scaffolder, ScaffoldRequest
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagster_kafka_flip.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from typing import Any
 
 _DELTA = """\
 type: {type_name}
@@ -69,32 +66,11 @@ class KafkaDeltaScaffoldParams(BaseModel):
     table: str | None = Field(default=None, description="The table. Default: warehouse/<topic>.")
 
 
-class KafkaDeltaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
-    """Writes a defs.yaml for one topic."""
+class _TopicScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
+    """Writes a defs.yaml for one topic and one table."""
 
-    @classmethod
-    def get_scaffold_params(cls) -> type[KafkaDeltaScaffoldParams]:
-        """The command line options `--topic` and `--table`."""
-        return KafkaDeltaScaffoldParams
-
-    def scaffold(self, request: ScaffoldRequest[KafkaDeltaScaffoldParams]) -> None:
-        """Writes the file.
-
-        Args:
-            request: From `dg`.
-
-        Raises:
-            ConfigurationError: Another format than YAML is requested.
-        """
-        topic = request.params.topic or request.target_path.name
-        _write(
-            request,
-            _DELTA.format(type_name=request.type_name, topic=topic, table=request.params.table or f"warehouse/{topic}"),
-        )
-
-
-class DeltaKafkaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
-    """Writes a defs.yaml that publishes one table."""
+    text: ClassVar[str]
+    """The file, with places for `type_name`, `topic` and `table`."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[KafkaDeltaScaffoldParams]:
@@ -112,7 +88,19 @@ class DeltaKafkaScaffolder(Scaffolder[KafkaDeltaScaffoldParams]):
         """
         topic = request.params.topic or request.target_path.name
         table = request.params.table or f"warehouse/{topic}"
-        _write(request, _PUBLISHED.format(type_name=request.type_name, topic=topic, table=table))
+        _write(request, self.text.format(type_name=request.type_name, topic=topic, table=table))
+
+
+class KafkaDeltaScaffolder(_TopicScaffolder):
+    """Writes a defs.yaml for one topic."""
+
+    text = _DELTA
+
+
+class DeltaKafkaScaffolder(_TopicScaffolder):
+    """Writes a defs.yaml that publishes one table."""
+
+    text = _PUBLISHED
 
 
 class KafkaResourcesScaffolder(Scaffolder):  # pyright: ignore[reportMissingTypeArgument]
