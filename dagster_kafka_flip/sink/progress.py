@@ -112,8 +112,7 @@ class Progress:
                 )
                 raise SinkProgressError(msg)
             origin = document["origin"]
-            # Earlier versions of this package knew no registry.
-            of_key, of_value = document.get("schema_ids", (None, None))
+            of_key, of_value = document["schema_ids"]
             return cls(
                 lane=int(document["lane"]),
                 lanes=int(document["lanes"]),

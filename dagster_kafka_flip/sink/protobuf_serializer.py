@@ -114,9 +114,9 @@ class ProtobufSerializer(RegistrySerializer):
             msg = f"{what}: {error}"
             raise ConfigurationError(msg) from None
         plan, step = plan_of(columns, message, what)
-        # Its enums are numbers, which are written alike.
         # Executors don't have this package.
         cloudpickle.register_pickle_by_value(protobuf_encoding)
+        # For decoding, enums are numbers, which are written alike.
         encode = protobuf_encoding.encoding(parsed.for_decoding, message.full_name, plan)
         # Not by Arrow, on whose way a NaN becomes null. And Spark encodes a row twice if it may.
         encoded = f.udf(encode, "content binary, problem string", useArrow=False).asNondeterministic()
