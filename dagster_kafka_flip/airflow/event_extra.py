@@ -112,23 +112,12 @@ def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
         result: Result of the run.
         sink: The sink.
     """
-    told: dict[str, Any] = {
-        "kafka/idle": result.first_version is None,
-        "kafka/records_written": result.records,
-        "kafka/bytes_written": result.bytes,
-        "kafka/tombstones_written": result.tombstones,
-        "kafka/transactions": result.batches,
-        "kafka/undelivered_records": result.undelivered or None,
-        "delta/from_version": result.first_version,
-        "delta/to_version": result.last_version,
-        "delta/newest_version": result.newest_version,
-        "delta/lag_versions": result.lag_versions,
-        "spark/started": result.spark_seconds is not None,
+    return {
+        **result.facts,
         SINK: sink.transactional_id_prefix,
         "kafka/progress_topic": sink.progress_name,
-        PROGRESS: {str(lane): {"version": version, "rows": rows} for lane, (version, rows) in result.known.items()},
+        PROGRESS: result.known_json,
     }
-    return {name: value for name, value in told.items() if value is not None}
 
 
 def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:

@@ -350,38 +350,17 @@ def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDe
 
 def _metadata(result: PublishResult) -> dict[str, Any]:
     """Metadata of a materialization."""
-    is_idle = result.spark_seconds is None
-    metadata: dict[str, Any] = {
-        "kafka/idle": result.first_version is None,
-        "kafka/records_written": result.records,
-        "kafka/bytes_written": result.bytes,
-        "kafka/tombstones_written": result.tombstones,
-        "kafka/transactions": result.batches,
-        "delta/to_version": result.last_version,
-        "delta/newest_version": result.newest_version,
-        "delta/lag_versions": result.lag_versions,
-        "spark/started": not is_idle,
-        "seconds/total": round(result.seconds, 3),
-    }
-    if result.first_version is not None:
-        metadata["delta/from_version"] = result.first_version
+    metadata: dict[str, Any] = {**result.facts, "seconds/total": round(result.seconds, 3)}
     if result.spark_seconds is not None:
         metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
     if result.records and result.spark_seconds is not None:
         metadata["kafka/records_written_per_second"] = per_second(result.records, result.seconds - result.spark_seconds)
-    if result.undelivered:
-        metadata["kafka/undelivered_records"] = result.undelivered
     if result.left_out:
         metadata["kafka/rows_left_out"] = sum(result.left_out.values())
         metadata["kafka/rows_left_out_by_error"] = MetadataValue.json(dict(result.left_out))
         metadata["kafka/dead_letters_written"] = result.dead_letters
-    metadata[_PROGRESS] = MetadataValue.json(_progress(result))
+    metadata[_PROGRESS] = MetadataValue.json(result.known_json)
     return metadata
-
-
-def _progress(result: PublishResult) -> dict[str, Any]:
-    """By lane: the last complete version, and the rows of the next one."""
-    return {str(lane): {"version": version, "rows": rows} for lane, (version, rows) in result.known.items()}
 
 
 def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, tuple[int, int]]:
@@ -397,5 +376,5 @@ def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, t
 
 def _data_version(result: PublishResult, sink: KafkaSink, again: tuple[int, int] | None) -> DataVersion:
     """A hash of the progress: unchanged if a run published nothing."""
-    told = [sink.transactional_id_prefix, result.topic, result.table_id, _progress(result), again]
+    told = [sink.transactional_id_prefix, result.topic, result.table_id, result.known_json, again]
     return DataVersion(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32])

@@ -59,6 +59,29 @@ class PublishResult:
         return max(0, self.newest_version - self.last_version)
 
     @property
+    def facts(self) -> dict[str, bool | int]:
+        """What the run tells where it was scheduled, by the keys of docs/metadata.md."""
+        told = {
+            "kafka/idle": self.first_version is None,
+            "kafka/records_written": self.records,
+            "kafka/bytes_written": self.bytes,
+            "kafka/tombstones_written": self.tombstones,
+            "kafka/transactions": self.batches,
+            "kafka/undelivered_records": self.undelivered or None,
+            "delta/from_version": self.first_version,
+            "delta/to_version": self.last_version,
+            "delta/newest_version": self.newest_version,
+            "delta/lag_versions": self.lag_versions,
+            "spark/started": self.spark_seconds is not None,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+    @property
+    def known_json(self) -> dict[str, dict[str, int]]:
+        """`known` as JSON."""
+        return {str(lane): {"version": version, "rows": rows} for lane, (version, rows) in self.known.items()}
+
+    @property
     def known(self) -> dict[int, tuple[int, int]]:
         """By lane: the last complete table version, and the rows published of the next. Pass it to the next run."""
         return {lane.lane: (lane.version, lane.rows) for lane in self.progress}
