@@ -1,14 +1,16 @@
 """Runs a DAG several times in this process, as `airflow dags test` does: one database and one Spark for all.
 
-    python -m tests.airflow.dag_runs DAGS < requests
+    python -m tests.airflow.dag_runs DAGS ANSWERS < requests
 
-Each line of the input is a request: a DAG's id, and a date or null. Each line of the output behind "told: " has the
-state of its run, and the extras of all asset events.
+Each line of the input is a request: a DAG's id, and a date or null. Each line to the descriptor ANSWERS is an
+answer: the state of the run, and the extras of all asset events. Not to the output, where processes that OpenLineage's provider
+forked write in the middle of a line.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import datetime
 
@@ -24,13 +26,14 @@ def main() -> None:
     initdb()
     bag = DagBag(sys.argv[1])
     assert not bag.import_errors, bag.import_errors
+    answers = os.fdopen(int(sys.argv[2]), "w")
     for line in sys.stdin:
         name, date = json.loads(line)
         dag = bag.dags[name]
         run = dag.test() if date is None else dag.test(logical_date=datetime.fromisoformat(date))
         with create_session() as session:
             extras = [event.extra for event in session.scalars(select(AssetEvent).order_by(AssetEvent.id))]
-        print("told:", json.dumps({"state": run.state, "extras": extras}), flush=True)
+        print(json.dumps({"state": run.state, "extras": extras}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -74,23 +74,21 @@ def run(tmp_path: Path, lake: Path, said: Path, lineage: Path, broker: str) -> I
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps({"type": "file", "log_file_path": str(lineage), "append": True}),
     }
     environment.pop("_AIRFLOW__AS_LIBRARY", None)
-    command = [sys.executable, "-m", "tests.airflow.dag_runs", str(dags)]
-    with said.open("w+") as log:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "tests.airflow.dag_runs", str(dags), str(writing)]
+    with said.open("w") as log, os.fdopen(reading) as answers:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, pass_fds=[writing]
         )
-        requests, answers = process.stdin, process.stdout
+        os.close(writing)
+        requests = process.stdin
         assert requests is not None
-        assert answers is not None
 
         def ask(dag: str, date: datetime | None = None) -> dict[str, Any]:
             print(json.dumps([dag, None if date is None else date.isoformat()]), file=requests, flush=True)
-            for line in answers:
-                log.write(line)
-                if line.startswith("told: "):
-                    log.flush()
-                    return json.loads(line.removeprefix("told: "))
-            raise AssertionError(said.read_text()[-5000:])
+            answer = answers.readline()
+            assert answer, said.read_text()[-5000:]
+            return json.loads(answer)
 
         yield ask
         requests.close()
