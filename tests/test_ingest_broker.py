@@ -439,7 +439,7 @@ def test_there_is_one_connection(connection, broker, table):
         )
     assert str(error.value) == (
         f"two different Kafka connections: the source has elsewhere:9092, the run has {broker}. Remove "
-        "set_bootstrap_servers if a KafkaResource provides the connection"
+        "set_bootstrap_servers if the run provides the connection"
     )
     with pytest.raises(TopicNotFoundError):
         ingest(_source("not-there").set_bootstrap_servers(broker).build(), table, spark=_no_spark)

@@ -3,8 +3,8 @@
     python -m tests.airflow.dag_runs DAGS ANSWERS < requests
 
 Each line of the input is a request: a DAG's id, and a date or null. Each line to the descriptor ANSWERS is an
-answer: the state of the run, and the extras of all asset events. Not to the output, where processes that OpenLineage's provider
-forked write in the middle of a line.
+answer: the state of the run, and the extras of all asset events. Not to the output, where processes that OpenLineage's
+provider forked write in the middle of a line.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_two_assets_land_other_topics_in_one_table_and_never_the_same(write, rew
             rewrite(hours(0, 2), source=KafkaSource(topics=(name,)), target=target(name[-1]))
             rewrite(hours(0, 1), source=KafkaSource(topics=(name,)), target=target(name[-1]))
     assert counts(table) == ALL
-    with pytest.raises(StreamOverlapError, match=r"another asset .* writes windows of the topic \S+-a to "):
+    with pytest.raises(StreamOverlapError, match=r"the stream 'a' writes windows of the topic \S+-a to "):
         rewrite(hours(0, 1), source=KafkaSource(topics=(names[0],)), target=target("b"))
     assert counts(table) == ALL
 
