@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ChangeDataFeedError,
@@ -16,7 +14,9 @@ from dagster_kafka_flip.errors import (
     VersionsGoneError,
 )
 from dagster_kafka_flip.sink.progress import Origin
+from dagster_kafka_flip.table.details import details_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
+from dagster_kafka_flip.table.local_log import details_at
 from dagster_kafka_flip.table.spark_error import is_not_there
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.segments import Segment
 
 _FEED = "delta.enableChangeDataFeed"
-_COMMIT = re.compile(r"(\d{20})\.json")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 # With these, Spark leaves out rows whose files are gone or broken, in silence.
@@ -57,15 +56,15 @@ class TableVersions:
                 raise ConfigurationError(msg)
         try:
             self.newest = next(iter(commits_of(spark, source.target))).version
-            (detail,) = spark.sql(f"DESCRIBE DETAIL {source.target.identifier}").select("id", "properties").collect()
+            details = details_of(spark, source.target)
         except (TableNotThereError, StopIteration):
             raise self._not_there() from None
         except Exception as error:
             if is_not_there(error):
                 raise self._not_there() from None
             raise
-        self.table_id = str(detail["id"])
-        self._properties: dict[str, str] = dict(detail["properties"] or {})
+        self.table_id = details.id
+        self._properties = details.properties
 
     def _not_there(self) -> TableError:
         return TableError(
@@ -238,14 +237,5 @@ def local_version(source: DeltaSource) -> tuple[int, str] | None:
     Args:
         source: What to publish.
     """
-    path = source.target.local_path
-    if path is None:
-        return None
-    log = path / "_delta_log"
-    try:
-        versions = [int(found[1]) for each in log.iterdir() if (found := _COMMIT.fullmatch(each.name))]
-        with (log / f"{0:020}.json").open(encoding="utf-8") as lines:
-            made: Any = next((each for line in lines if (each := json.loads(line).get("metaData"))), None)
-    except (OSError, ValueError):
-        return None
-    return None if made is None else (max(versions), str(made["id"]))
+    found = details_at(source.target.location) if source.target.is_path else None
+    return None if found is None else (found[0], found[1].id)

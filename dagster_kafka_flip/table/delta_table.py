@@ -29,6 +29,7 @@ from dagster_kafka_flip.table.creation import (
     create_statement,
     place_by_catalog,
 )
+from dagster_kafka_flip.table.details import details_of
 from dagster_kafka_flip.table.history import (
     WRITES,
     Anchor,
@@ -384,8 +385,7 @@ class DeltaTable:
 
     def properties(self) -> dict[str, str]:
         """The table's properties."""
-        # SHOW TBLPROPERTIES hides what looks like a secret or an address: a topic's id may have "url" in it.
-        return dict(self._detail("properties") or {})
+        return dict(details_of(self._spark, self._target).properties)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Sets some of the table's properties; the others stay.
@@ -448,7 +448,7 @@ class DeltaTable:
 
     def table_id(self) -> str:
         """Returns Delta's id of the table; it stays when the table is moved or renamed."""
-        return str(self._detail("id"))
+        return details_of(self._spark, self._target).id
 
     def name_in_catalog(self) -> str | None:
         """The table's full name, as its catalog has it; None for a path."""
@@ -457,7 +457,7 @@ class DeltaTable:
     @functools.cached_property
     def _partition_columns(self) -> tuple[str, ...]:
         # A table that gets others is a new one.
-        return tuple(self._detail("partitionColumns"))
+        return details_of(self._spark, self._target).partition_columns
 
     def _detail(self, what: str) -> Any:
         detail = self._spark.sql(f"DESCRIBE DETAIL {self._target.identifier}").select(what).first()

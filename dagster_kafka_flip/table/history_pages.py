@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.table.history import Commit
+from dagster_kafka_flip.table.local_files import is_local
+from dagster_kafka_flip.table.local_log import is_absent, newest_commits
 from dagster_kafka_flip.table.retries import retries
 from dagster_kafka_flip.table.spark_error import is_not_there, is_sparks_own, missing_file_system
 from dagster_kafka_flip.table.store_errors import with_advice
@@ -50,8 +52,14 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
         TableNotThereError: The table does not exist.
         TableError: The history can't be read.
     """
+    here = is_local(spark, target)
 
     def read(limit: int) -> list[Commit]:
+        if here and is_absent(target.location):
+            raise TableNotThereError
+        found = newest_commits(target.location, limit) if here else None
+        if found is not None:
+            return found
         try:
             return retries(_logger, f"reading the history of {target}")(_read_page, spark, target, limit)
         except Exception as error:

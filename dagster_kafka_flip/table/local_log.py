@@ -1,19 +1,22 @@
-"""Reads a table's log without Spark, if its files are on this machine.
+"""Reads a table's log without Spark, if its files are on this machine: in a millisecond instead of a Spark job.
 
-Only verifies that a recorded position is still valid, or that nobody has written since. Anything unclear counts as
-unknown, and Spark reads the table instead.
+Anything unclear counts as unknown, and Spark reads the table instead.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.table.history import Commit, Effect, effect_of
 from dagster_kafka_flip.table.store_lock import local_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -21,6 +24,25 @@ if TYPE_CHECKING:
 # With more commits, Spark reads the log.
 _MOST_COMMITS = 50
 _LARGEST_COMMIT = 16 * 1024 * 1024
+
+_NAME = re.compile(r"(\d{20})\.(json|checkpoint\..+)")
+# The folders of commits that a catalog knows before the log has them, in Delta's protocol and in its preview.
+_STAGED = ("_staged_commits", "_commits")
+
+
+class TableDetails(NamedTuple):
+    """Some of what `DESCRIBE DETAIL` tells of a table.
+
+    Attributes:
+        id: Delta's id of the table; it stays when the table is moved or renamed.
+        partition_columns: Its partition columns.
+        properties: Its properties.
+    """
+
+    id: str
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str]
+
 
 _LEAVES_POSITION = frozenset({Effect.APPENDS, Effect.KEEPS_ROWS, Effect.CHANGES_ROWS})
 
@@ -83,6 +105,122 @@ def is_newest(location: str, version: int) -> bool:
         return False
 
 
+def is_absent(location: str) -> bool:
+    """Whether there is certainly no log at a location of this machine.
+
+    Args:
+        location: The location.
+    """
+    table = local_path(location)
+    if table is None:
+        return False
+    try:
+        (table / "_delta_log").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def newest_commits(location: str, limit: int) -> list[Commit] | None:
+    """Reads what `DESCRIBE HISTORY` tells of a table, if its log is on this machine.
+
+    Args:
+        location: The table's location.
+        limit: The most commits to return.
+
+    Returns:
+        The newest commits, newest first; None if the log is elsewhere, or anything about it is unclear.
+    """
+    log = _log(location)
+    if log is None:
+        return None
+    try:
+        versions, checkpoints = _versions(log)
+        first = newest = max(versions | checkpoints)
+        while first - 1 in versions and newest - first + 1 < limit:
+            first -= 1
+        # Delta deletes old commits, oldest first, once a checkpoint has their files.
+        is_cut = first > 0 and first - 1 not in versions
+        if is_cut and (min(versions) < first or max(checkpoints, default=-1) < first - 1):
+            return None
+        found = [_commit(log, version) for version in range(first, newest + 1)]
+    except (OSError, ValueError):
+        return None
+    known = [commit for commit in found if commit is not None]
+    return _in_order_of_time(known)[::-1] if len(known) == len(found) else None
+
+
+def details_at(location: str) -> tuple[int, TableDetails] | None:
+    """Reads a table's newest version and its details, if its log is on this machine.
+
+    Args:
+        location: The table's location.
+
+    Returns:
+        Both; None if the log is elsewhere, or anything about it is unclear.
+    """
+    log = _log(location)
+    if log is None:
+        return None
+    try:
+        newest = max(_versions(log)[0])
+        for version in range(newest, max(-1, newest - _MOST_COMMITS), -1):
+            found = _metadata(log, version)
+            if found is not None:
+                return newest, TableDetails(
+                    str(found["id"]), tuple(found["partitionColumns"]), dict(found["configuration"])
+                )
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return None
+
+
+def _metadata(log: Path, version: int) -> Any:
+    """The table's metadata, if what was written of a version has it."""
+    checksum = log / f"{version:020}.crc"
+    if checksum.is_file():
+        # Delta writes it after the commit, with the metadata that the version has.
+        return json.loads(checksum.read_text(encoding="utf-8")).get("metadata")
+    with _file(log, version).open(encoding="utf-8") as lines:
+        return next((json.loads(line)["metaData"] for line in lines if line.startswith('{"metaData"')), None)
+
+
+def _log(location: str) -> Path | None:
+    """A table's log; None if it is elsewhere, in part or in whole."""
+    table = local_path(location)
+    if table is None:
+        return None
+    log = table / "_delta_log"
+    try:
+        is_staged = any(any((log / name).iterdir()) for name in _STAGED if (log / name).is_dir())
+    except OSError:
+        return None
+    return None if is_staged else log
+
+
+def _versions(log: Path) -> tuple[set[int], set[int]]:
+    """The versions that have a commit here, and those that have a checkpoint."""
+    found = [match for name in os.listdir(log) if (match := _NAME.fullmatch(name)) is not None]  # noqa: PTH208 - a log may have 100,000 files
+    return (
+        {int(match[1]) for match in found if match[2] == "json"},
+        {int(match[1]) for match in found if match[2] != "json"},
+    )
+
+
+def _in_order_of_time(commits: list[Commit]) -> list[Commit]:
+    """Moves the time of a commit that seems older than the one before, by a clock that was set back, as Delta does."""
+    found: list[Commit] = []
+    for commit in commits:
+        last = found[-1].timestamp_ms if found else None
+        if last is not None and commit.timestamp_ms is not None and commit.timestamp_ms <= last:
+            found.append(replace(commit, timestamp_ms=last + 1))
+        else:
+            found.append(commit)
+    return found
+
+
 def commits_between(location: str, first: int, last: int) -> list[Commit] | None:
     """Reads commits from a table's log, if it is on this machine.
 
@@ -122,7 +260,7 @@ def _file(log: Path, version: int) -> Path:
 
 def _commit(log: Path, version: int) -> Commit | None:
     file = _file(log, version)
-    if not file.is_file() or file.stat().st_size > _LARGEST_COMMIT:
+    if not file.is_file() or (status := file.stat()).st_size > _LARGEST_COMMIT:
         return None
     with file.open(encoding="utf-8") as lines:
         info: Any = next((action for line in lines if (action := json.loads(line).get("commitInfo"))), None)
@@ -133,11 +271,17 @@ def _commit(log: Path, version: int) -> Commit | None:
         version=version,
         operation=str(found.get("operation")),
         parameters={
-            name: None if value is None else str(value)
+            name: value if value is None else _text(value)
             for name, value in (found.get("operationParameters") or {}).items()
         },
-        metrics={name: str(value) for name, value in (found.get("operationMetrics") or {}).items()},
+        metrics={name: _text(value) for name, value in (found.get("operationMetrics") or {}).items()},
         user_metadata=found.get("userMetadata"),
-        timestamp_ms=found.get("timestamp"),
+        # Delta goes by the file's time, unless the table has a feature for times within commits.
+        timestamp_ms=found.get("inCommitTimestamp") or status.st_mtime_ns // 1_000_000,
         engine=found.get("engineInfo"),
     )
+
+
+def _text(value: Any) -> str:
+    """A value as Delta shows it."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,24 @@
+"""Whether a table's files are the same to this process as to Spark's driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dagster_kafka_flip.table.target import DeltaTarget
+
+
+def is_local(spark: SparkSession, target: DeltaTarget) -> bool:
+    """Whether a table has a path that means the same files to Spark's driver as to this process.
+
+    Args:
+        spark: The Spark session. A Spark Connect server may be on another machine.
+        target: The table.
+    """
+    if target.local_path is None or "connect" in type(spark).__module__:
+        return False
+    # A cluster's configuration may send paths without a scheme to HDFS.
+    context: Any = spark.sparkContext
+    return str(context._jsc.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")  # noqa: SLF001
