@@ -68,7 +68,12 @@ def is_empty_object(text: Column, inside: Column) -> Column:
     """
     from pyspark.sql import functions as f
 
-    return f.when(text.contains("{}"), inside == f.lit("{}")).otherwise(f.lit(False))
+    # Only a writer that formats its JSON has space after a brace.
+    has_space = f.lit(False)
+    for space in " \n\r\t":
+        has_space |= text.contains("{" + space)
+    may_be = text.contains("{}") | (has_space & text.rlike(r"\{[ \t\r\n]+\}"))
+    return f.when(may_be, inside == f.lit("{}")).otherwise(f.lit(False))
 
 
 def unparsed(text: Column, parsed: Column) -> Column:

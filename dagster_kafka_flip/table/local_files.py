@@ -19,6 +19,9 @@ def is_local(spark: SparkSession, target: DeltaTarget) -> bool:
     """
     if target.local_path is None or "connect" in type(spark).__module__:
         return False
-    # A cluster's configuration may send paths without a scheme to HDFS.
     context: Any = spark.sparkContext
-    return str(context._jsc.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")  # noqa: SLF001
+    try:
+        # A cluster's configuration may send paths without a scheme to HDFS.
+        return str(context._jsc.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")  # noqa: SLF001
+    except Exception:  # noqa: BLE001 - a Spark that is gone fails in many ways, and says so when it is asked next
+        return False

@@ -251,6 +251,12 @@ def test_what_is_no_event_of_a_row_is_rejected_with_a_reason(spark):
     assert reasons(spark, form, *almost) == ["not an event of Debezium: it has no op"] * 4, "a row of a table, perhaps"
     fine = [event("d", None, {"id": 1, "name": None}), event("c", whole), event("t"), {"ts_ms": 5}, None]
     assert reasons(spark, form, *fine) == [None] * 5
+    spaced = [
+        json.dumps({**event("d", None, row), "source": {}}, indent=2).replace("{}", "{" + space + "}").encode()
+        for space in ("", " ", "\n  ", "\r\n\t")
+        for row in ({}, {"id": 1, "name": None})
+    ]
+    assert reasons(spark, form, *spaced) == ["the event of a row, delete, has an empty row", None] * 4
 
 
 @spark_test
