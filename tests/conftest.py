@@ -14,7 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kafka_topic import Kafka
-from tests.processes import HOW_ROWS_ARE_MADE, LASTING_JVM_OPTIONS, LIGHT_SPARK, QUICK_JVM
+from tests.processes import HOW_ROWS_ARE_MADE, LASTING_JVM_OPTIONS, LIGHT_SPARK, QUICK_JVM, WITHOUT_CHECKSUMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,6 +143,7 @@ def spark() -> Iterator[SparkSession]:
                     "spark.log.level": "FATAL",
                     "spark.driver.extraJavaOptions": LASTING_JVM_OPTIONS,
                     **LIGHT_SPARK,
+                    **WITHOUT_CHECKSUMS,
                     # RESTORE, VACUUM and CONVERT look at files in this many tasks: 10,000, unless told otherwise.
                     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
                 },

@@ -48,8 +48,17 @@ LIGHT_SPARK = {
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 
+# Without a checksum beside each file: to write a second file, and to start two programs for it, took a tenth of the CPU
+# of a small write. Processes that are killed write as users' do.
+WITHOUT_CHECKSUMS = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+
 # For PYSPARK_SUBMIT_ARGS of programs whose Spark is not what is tested.
-LIGHT_JVM = " ".join([*(f"--conf {name}={value}" for name, value in LIGHT_SPARK.items()), QUICK_JVM])
+LIGHT_JVM = " ".join(
+    [*(f"--conf {name}={value}" for name, value in (LIGHT_SPARK | WITHOUT_CHECKSUMS).items()), QUICK_JVM]
+)
 
 
 @dataclass(frozen=True)
