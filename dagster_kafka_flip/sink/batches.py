@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.progress import Progress, SchemaIds
 
 
-@dataclass
+@dataclass(slots=True)
 class _Place:
     """Where a lane is.
 
@@ -35,8 +35,7 @@ class _Place:
         """Counts the next row of the version that is read."""
         self.seen += 1
         self.before = self.digest
-        for part in (row.key, row.value):
-            self.digest = zlib.crc32(b"" if part is None else part, self.digest)
+        self.digest = zlib.crc32(row.value or b"", zlib.crc32(row.key or b"", self.digest))
 
 
 class Batches:
@@ -57,7 +56,7 @@ class Batches:
         # A tombstone whose key may follow with a value.
         self._held: TableRow | None = None
 
-    def take(self, row: TableRow) -> Iterator[TableRow]:
+    def take(self, row: TableRow) -> Sequence[TableRow]:
         """Takes the next row of `version`; the rows come in the order of SegmentRows.
 
         Args:
@@ -72,19 +71,20 @@ class Batches:
         held, self._held = self._held, None
         is_followed = held is not None and row.key is not None and held.key == row.key
         # One tombstone of several is enough, too.
-        if held is not None and not (is_followed and (row.rank in _VALUES or row.value is None)):
-            yield held
+        if is_followed and (row.rank in _VALUES or row.value is None):
+            held = None
+        before = () if held is None else (held,)
         place = self._places[row.lane]
         place.see(row)
         progress = place.progress
         if progress.version >= row.version or place.seen <= progress.rows:
             if place.seen == progress.rows and progress.version < row.version and place.digest != progress.digest:
                 raise SinkProgressError(_other_rows(progress))
-            return
+            return before
         if self._folds and row.rank not in _VALUES:
             self._held = row
-        else:
-            yield row
+            return before
+        return (*before, row)
 
     def turn_to(self, version: int) -> Iterator[TableRow]:
         """Ends the version that is read, and those without rows behind it.

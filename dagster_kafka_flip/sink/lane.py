@@ -13,7 +13,7 @@ from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
 from dagster_kafka_flip.source.broker_errors import BrokerErrors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.progress import Progress
@@ -86,6 +86,8 @@ class Lane:
             **sink.properties,
             "error_cb": self._on_error,
             "on_delivery": self._on_delivery,
+            # A call of Python for each record would cost more than to send it.
+            "delivery.report.only.error": True,
         }
         wanted = int(config.get("batch.size", _BATCH_BYTES))
         if self._batch_bytes is not None and self._batch_bytes < wanted:
@@ -119,9 +121,9 @@ class Lane:
         value: bytes | None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: list[tuple[str, bytes | None]] | None = None,
         *,
-        row: str = "",
+        row: object = "",
     ) -> None:
         """Adds a record to the lane's open transaction; begins one if there is none.
 
@@ -142,7 +144,7 @@ class Lane:
         where = _ANY_PARTITION if partition is None else partition
         while True:
             try:
-                self._producer.produce(topic, value, key, where, timestamp=timestamp_ms or 0, headers=list(headers))
+                self._producer.produce(topic, value, key, where, timestamp=timestamp_ms or 0, headers=headers)
             except BufferError:  # noqa: PERF203 - the queue is full at times
                 self._poll(0.1)
                 self._check(f"records to {topic}")

@@ -142,7 +142,7 @@ class LaneFailures:
             f"{self._broker_errors.reason(said)}. {self._invisible}. Check the brokers and the network, then run again"
         )
 
-    def too_large(self, row: str, topic: str, size: int) -> RowTooLargeError:
+    def too_large(self, row: object, topic: str, size: int) -> RowTooLargeError:
         """Creates the error about a record that the producer does not take.
 
         Args:

@@ -88,6 +88,8 @@ class Publication:
         self._topic, self._versions, self._limits, self._log = topic, versions, limits, log
         self._transform = transform
         self._settings = settings_text(source, sink)
+        # By the row this would cost more than all else.
+        self._table = str(source)
         self._folds = source.content == "changes" and sink.deletes == "tombstone"
         # Half of the time is left for the commit.
         self._longest = sink.transaction_timeout.total_seconds() / 2
@@ -224,7 +226,7 @@ class Publication:
             step = _Step(batches, read, places)
             with RowStream(self._spark, read.rows, tag) as stream:
                 for chunk in stream.chunks(_LOOK_SECONDS):
-                    if not all(self._take(TableRow(*each), step) for each in chunk) or not self._look(step):
+                    if not all(self._take(row, step) for row in map(TableRow._make, chunk)) or not self._look(step):
                         return False
         self._end_version(segment.last + 1, step)
         return self._commit(step)
@@ -242,6 +244,8 @@ class Publication:
 
     def _is_full(self, share: float) -> bool:
         most, size = self._limits.max_records_per_batch, self._limits.max_bytes_per_batch
+        if most is None and size is None:
+            return False
         return (most is not None and sum(each.records + each.dead_letters for each in self._open) >= most * share) or (
             size is not None and sum(each.bytes for each in self._open) >= size * share
         )
@@ -261,7 +265,7 @@ class Publication:
         key = None if row.key is None else key_frame + bytes(row.key)
         value = None if row.value is None else value_frame + bytes(row.value)
         lane = self._lanes[row.lane]
-        where = f"version {row.version} of {self._source}, key {shown(key)}"
+        where = _Where(row.version, self._table, key)
         try:
             self._publish_row(row, key, value, step.places, where)
             self._open[row.lane].add(key, value)
@@ -274,7 +278,7 @@ class Publication:
             self._first = row.version
 
     def _publish_row(
-        self, row: TableRow, key: bytes | None, value: bytes | None, places: RecordPlaces, where: str
+        self, row: TableRow, key: bytes | None, value: bytes | None, places: RecordPlaces, where: object
     ) -> None:
         if row.problem is not None:
             msg = (
@@ -317,7 +321,7 @@ class Publication:
         error: UnpublishableRowError,
     ) -> int:
         """Writes the most of a row that the dead-letter topic takes; returns its bytes."""
-        for letter in dead_letters_of(row, key, value, str(self._source), self._sink, error):
+        for letter in dead_letters_of(row, key, value, self._table, self._sink, error):
             if self._wrote(letter, topic, row.lane, places):
                 return letter.bytes
         # Without key and value it is some hundred bytes.
@@ -352,6 +356,17 @@ class Publication:
         self._batches += moved
         self._log.info("committed: version %d", min(progress.version for progress in self._committed))
         return self._limits.max_batches is None or self._batches < self._limits.max_batches
+
+
+class _Where(NamedTuple):
+    """A row, for messages: most rows have none, so the text is made only then."""
+
+    version: int
+    table: str
+    key: bytes | None
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.table}, key {shown(self.key)}"
 
 
 class _Step(NamedTuple):

@@ -11,7 +11,7 @@ from dagster_kafka_flip.errors import (
     RowWithoutKeyError,
 )
 from dagster_kafka_flip.sink.kafka_sink import is_topic_name
-from dagster_kafka_flip.sink.record_size import batch_bytes
+from dagster_kafka_flip.sink.record_size import batch_bytes, is_surely_within
 
 if TYPE_CHECKING:
     import logging
@@ -74,7 +74,7 @@ class RecordPlaces:
         known = [found.max_bytes for name in names if (found := self._topic(name)) is not None]
         return min((each for each in known if each is not None), default=None)
 
-    def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: str) -> tuple[str, int | None]:
+    def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: object) -> tuple[str, int | None]:
         """Returns a record's topic and topic partition; None for the client's partitioner.
 
         Args:
@@ -115,7 +115,7 @@ class RecordPlaces:
             raise RowMisplacedError(msg)
         return topic, int(chosen)
 
-    def time(self, row: TableRow, where: str) -> int | None:
+    def time(self, row: TableRow, where: object) -> int | None:
         """Returns a record's time; None for now.
 
         Args:
@@ -133,7 +133,7 @@ class RecordPlaces:
             raise RowMisplacedError(msg)
         return row.timestamp_ms
 
-    def headers(self, row: TableRow, where: str) -> list[tuple[str, bytes | None]]:
+    def headers(self, row: TableRow, where: object) -> list[tuple[str, bytes | None]]:
         """Returns a record's headers.
 
         Args:
@@ -143,7 +143,9 @@ class RecordPlaces:
         Raises:
             RowMisplacedError: A header has no name.
         """
-        found = [(name, None if value is None else bytes(value)) for name, value in row.headers or ()]
+        if not row.headers:
+            return []
+        found = [(name, None if value is None else bytes(value)) for name, value in row.headers]
         if any(name is None for name, _ in found):  # pyright: ignore[reportUnnecessaryComparison] - columns allow nulls
             msg = f"{where}: a header in the column {self._sink.headers} has no name. {_NOTHING}. Correct the row"
             raise RowMisplacedError(msg)
@@ -155,7 +157,7 @@ class RecordPlaces:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
-        where: str,
+        where: object,
     ) -> None:
         """Checks that a topic takes a record.
 
@@ -179,8 +181,12 @@ class RecordPlaces:
                 f"{_NOTHING}. Use a key that is never null, or another topic"
             )
             raise RowWithoutKeyError(msg)
+        if not self._is_size_known or found.max_bytes is None:
+            return
+        if not headers and is_surely_within(found.max_bytes, key, value):
+            return
         size = batch_bytes(key, value, headers)
-        if self._is_size_known and found.max_bytes is not None and size > found.max_bytes:
+        if size > found.max_bytes:
             msg = (
                 f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} "
                 f"({found.max_bytes}). {_NOTHING}. Raise max.message.bytes of the topic, and if it is lower "
@@ -188,7 +194,7 @@ class RecordPlaces:
             )
             raise RowTooLargeError(msg)
 
-    def _named(self, topic: str | None, where: str) -> str:
+    def _named(self, topic: str | None, where: object) -> str:
         """The topic that a row names."""
         sink = self._sink
         if not topic:

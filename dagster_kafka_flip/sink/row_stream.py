@@ -7,22 +7,28 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.sink.table_rows import TableRow
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
-# Rows of a chunk, and chunks that wait: enough to keep both sides busy, and a bound for memory.
-_CHUNK = 500
-_CHUNKS = 8
+# Rows of a chunk, bytes of their values, and chunks that wait: enough that the two threads seldom wait for each other,
+# and a bound for memory.
+_ROWS = 2000
+_BYTES = 4_000_000
+_CHUNKS = 4
+
+_VALUE = TableRow._fields.index("value")
 
 # Seconds that a stopped query may take to end.
 _PATIENCE_SECONDS = 30.0
 
 
 class RowStream:
-    """The rows of a query, read by a thread of its own. Use as a context manager.
+    """The rows of a query of `SegmentRows`, read by a thread of its own. Use as a context manager.
 
     Args:
         spark: The query's session.
@@ -74,12 +80,14 @@ class RowStream:
         try:
             self._spark.addTag(self._tag)
             chunk: list[tuple[Any, ...]] = []
+            size = 0
             for row in self._rows.toLocalIterator():
                 chunk.append(row)
-                if len(chunk) == _CHUNK:
+                size += len(row[_VALUE] or b"")
+                if len(chunk) == _ROWS or size > _BYTES:
                     if not self._put(chunk):
                         return
-                    chunk = []
+                    chunk, size = [], 0
             self._put(chunk)
             self._put(None)
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that takes the rows

@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import (
     UnpublishableRowError,
 )
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.record_size import batch_bytes
+from dagster_kafka_flip.sink.record_size import batch_bytes, is_surely_within
 from dagster_kafka_flip.sink.serializers import StringSerializer
 from dagster_kafka_flip.source.limits import Limits
 
@@ -62,6 +62,16 @@ def test_which_errors_a_policy_tolerates():
 )
 def test_the_size_of_a_record(key, value, headers, size):
     assert batch_bytes(key, value, headers) == size
+
+
+def test_what_is_surely_within_a_limit_is_not_larger():
+    texts = [None, *(b"x" * length for length in (0, 63, 64, 8191, 8192, 1_048_575, 1_048_576))]
+    for key in texts:
+        for value in texts:
+            size, content = batch_bytes(key, value, []), len(key or b"") + len(value or b"")
+            assert not is_surely_within(size - 1, key, value)
+            assert is_surely_within(content + 80, key, value)
+            assert size <= content + 80
 
 
 def _text_of(size: int, key: bytes) -> int:
