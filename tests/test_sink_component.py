@@ -10,15 +10,19 @@ from dagster import AssetKey
 from dagster.components.testing.utils import component_defs
 
 from dagster_kafka_flip import (
+    AvroSerializer,
     DeltaKafkaComponent,
     DeltaSource,
+    JsonSchemaSerializer,
     JsonSerializer,
     KafkaSink,
+    ProtobufSerializer,
     StringSerializer,
     delta_kafka_asset,
 )
 from dagster_kafka_flip.assets.asset_options import DescriptionOptions, OpOptions
 from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
+from dagster_kafka_flip.errors import RowTooLargeError
 from tests.test_component import RESOURCES, load, whole_refusal
 
 _SINK = "type: dagster_kafka_flip.DeltaKafkaComponent\nattributes:\n"
@@ -70,6 +74,35 @@ def test_a_file_says_what_python_says(monkeypatch):
     assert [each.name for each in graph.get_check_keys_for_assets({key})] == ["published_equals_table"]
 
 
+_REGISTERED = """\
+  source: {table: lake/orders}
+  sink:
+    topic: orders
+    transactional_id_prefix: orders-sink
+    key: {type: avro, registry: schemas, columns: [id], schema: {type: int}}
+    value: {type: protobuf, registry: schemas, message: Order, schema: 'syntax = "proto3"; message Order {}'}
+    tolerate: [RowTooLargeError]
+    dead_letter_topic: orders-rejected
+"""
+_WITH_REGISTRY = RESOURCES + "  schema_registry: {url: http://127.0.0.1:1}\n  schema_registry_key: schemas\n"
+
+
+def test_serializers_have_their_registry_by_its_key(monkeypatch):
+    monkeypatch.setenv("TEST_KAFKA", "127.0.0.1:1")
+    key = AssetKey(["kafka", "orders"])
+    publishing = publishing_of(load(resources=_WITH_REGISTRY, published=_SINK + _REGISTERED).resolve_assets_def(key))
+    assert publishing is not None
+    sink = publishing.sink
+    assert sink.key == AvroSerializer({"type": "int"}, registry="schemas", columns=("id",))
+    assert sink.value == ProtobufSerializer('syntax = "proto3"; message Order {}', message="Order", registry="schemas")
+    assert (sink.tolerate, sink.dead_letter_topic) == ((RowTooLargeError,), "orders-rejected")
+    assert publishing.resource_keys == {"kafka", "spark", "schemas"}
+    latest = _REGISTERED.replace("type: avro", "type: json_schema").replace("schema: {type: int}", "use_latest: true")
+    publishing = publishing_of(load(resources=_WITH_REGISTRY, published=_SINK + latest).resolve_assets_def(key))
+    assert publishing is not None
+    assert publishing.sink.key == JsonSchemaSerializer(registry="schemas", columns=("id",), use_latest=True)
+
+
 def test_a_subclass_has_a_function():
     class Paid(DeltaKafkaComponent):
         def transform(self, rows):
@@ -103,6 +136,21 @@ def test_a_subclass_has_a_function():
             "  source: {table: lake/o}\n  sink: {topic: o, transactional_id_prefix: o, key: {type: xml, column: id}}\n",
             4,
             "key",
+        ),
+        (
+            _REGISTERED.replace("schema: {type: int}", "schema: {type: int}, use_latest: true"),
+            7,
+            "schema and use_latest both choose the schema",
+        ),
+        (
+            "  source: {table: lake/o}\n  sink: {topic: o, transactional_id_prefix: o, key: {type: avro}}\n",
+            4,
+            "registry",
+        ),
+        (
+            "  source: {table: lake/o}\n  sink: {topic: o, transactional_id_prefix: o, tolerate: [SinkFencedError]}\n",
+            4,
+            "'SinkFencedError' can't be tolerated by a sink; allowed are the classes UnpublishableRowError",
         ),
         ("  source: {table: lake/o}\n  lanes: 3\n  sink: {topic: o, transactional_id_prefix: o}\n", 4, "sink"),
     ],

@@ -5,9 +5,7 @@ The schemas are derived from the settings classes, so they can't differ.
 
 from __future__ import annotations
 
-import functools
 import inspect
-import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -52,15 +50,14 @@ from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.components.format_attributes import FORMATS, format_of
+from dagster_kafka_flip.components.serializer_attributes import SERIALIZERS, serializer_of
 from dagster_kafka_flip.components.templates import Template, create, refused, rendered
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
-from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.sink.delta_source import DeltaSource
-from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
@@ -276,21 +273,10 @@ def _errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError]
     return create(context, named_errors, {"names": _texts(context, value)})
 
 
-_SERIALIZERS: Mapping[str, type[Settings]] = {
-    "json": JsonSerializer,
-    "string": StringSerializer,
-    "raw": RawSerializer,
-}
-
-
-def _serializer(context: ResolutionContext, value: Any) -> Settings:
-    found = rendered(context, value)
-    if isinstance(found, Settings):
-        return found
-    if not isinstance(found, Mapping) or found.get("type") not in _SERIALIZERS:
-        raise refused(context, f"invalid serializer {found!r}; set its type ({', '.join(_SERIALIZERS)}) below it")
-    values = {str(name): each for name, each in found.items() if name != "type"}
-    return create(context, _SERIALIZERS[found["type"]], values)
+def _row_errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError] | str]:
+    """Classes by their names; a name that is none of them is for KafkaSink to refuse."""
+    classes = {each.__name__: each for each in TOLERABLE}
+    return [classes.get(name, name) for name in _texts(context, value)]
 
 
 def _start(context: ResolutionContext, value: Any) -> Any:
@@ -601,23 +587,21 @@ else:
     DeltaSourceAttribute = _model_attribute(
         _of(DeltaSource, table=_text, start=_start), model_of(DeltaSource, start=_START)
     )
-    _SERIALIZER = Annotated[
-        functools.reduce(
-            operator.or_,
-            (
-                create_model(f"{made.__name__}Attributes", __base__=model_of(made), type=(Literal[name], ...))
-                for name, made in _SERIALIZERS.items()
-            ),
-        ),
-        Field(discriminator="type"),
-    ]
     SinkAttribute = _model_attribute(
-        _of(KafkaSink, key=_serializer, value=_serializer, transaction_timeout=_duration, properties=_text_map),
+        _of(
+            KafkaSink,
+            key=serializer_of,
+            value=serializer_of,
+            transaction_timeout=_duration,
+            properties=_text_map,
+            tolerate=_row_errors,
+        ),
         model_of(
             KafkaSink,
-            key=_SERIALIZER | None,
-            value=_SERIALIZER | None,
+            key=SERIALIZERS | None,
+            value=SERIALIZERS | None,
             transaction_timeout=str | float,
+            tolerate=list[str],
             partitioner=Literal["default", "fixed", "round_robin"],
         ),
     )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DeliveryGuarantee = Literal["exactly_once", "at_least_once", "none"]
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 
-_TOLERABLE = (
+TOLERABLE = (
     UnpublishableRowError,
     RowTooLargeError,
     RowWithoutKeyError,
@@ -145,12 +145,12 @@ class KafkaSink(Settings):
     @field_validator("tolerate", mode="before")
     @classmethod
     def _check_tolerate(cls, tolerate: Any) -> tuple[Any, ...]:
-        names = ", ".join(each.__name__ for each in _TOLERABLE)
+        names = ", ".join(each.__name__ for each in TOLERABLE)
         if isinstance(tolerate, (str, type)) or not hasattr(tolerate, "__iter__"):
             msg = f"tolerate: expected a list of error classes, such as [RowTooLargeError]; allowed: {names}"
             raise ValueError(msg)
         for error in tolerate:
-            if error not in _TOLERABLE:
+            if error not in TOLERABLE:
                 name = getattr(error, "__name__", repr(error))
                 msg = f"tolerate: {name} can't be tolerated by a sink; allowed are the classes {names}"
                 raise ValueError(msg)
