@@ -1,4 +1,4 @@
-"""Asset check of an asset that publishes a table: whether its topic has what the table has."""
+"""Asset checks of an asset that publishes a table: what its topic has, and what its last run left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dagster import (
     multi_asset_check,
 )
 
-from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
+from dagster_kafka_flip.assets.delta_kafka_asset import LEFT_OUT, LEFT_OUT_BY_ERROR, publishing_of
+from dagster_kafka_flip.assets.position_record import newest_materializations
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
@@ -22,32 +23,43 @@ from dagster_kafka_flip.sink.comparison import TopicComparison, check_comparable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dagster import DagsterInstance
+
     from dagster_kafka_flip.assets.delta_kafka_asset import Publishing
     from dagster_kafka_flip.sink.comparison import Comparison
 
 PUBLISHED_EQUALS_TABLE = "published_equals_table"
+NO_ROWS_LEFT_OUT = "no_rows_left_out"
 DEFAULT_MAX_RECORDS = 100_000
 
 
 @check_arguments
 def delta_kafka_checks(
-    asset: AssetsDefinition, *, max_records: int = DEFAULT_MAX_RECORDS, blocking: bool = True
+    asset: AssetsDefinition,
+    *,
+    equals_table: bool = True,
+    max_records: int = DEFAULT_MAX_RECORDS,
+    blocking: bool = True,
 ) -> Sequence[AssetChecksDefinition]:
-    """Creates the check `published_equals_table` for `Definitions(asset_checks=...)`.
+    """Creates checks of an asset that publishes a table, for `Definitions(asset_checks=...)`.
 
-    It compares the topic with the table at the published version: the last record of each key with the row, or, with
-    `content="appended_rows"`, how often each row is there. A topic of up to `max_records` offsets is compared as a
-    whole, of a longer one the records at its end. It needs Spark, and reads the table once.
+    `no_rows_left_out`, for a sink with `tolerate` or a `dead_letter_topic`, fails if the last run that published
+    something left rows out. It needs neither Spark nor Kafka.
+
+    `published_equals_table` compares the topic with the table at the published version: the last record of each key
+    with the row, or, with `content="appended_rows"`, how often each row is there. A topic of up to `max_records`
+    offsets is compared as a whole, of a longer one the records at its end. It needs Spark, and reads the table once.
 
     Args:
         asset: The asset from `delta_kafka_asset` or `build_delta_kafka_asset`.
+        equals_table: Whether to compare the topic with the table (`published_equals_table`). Default: yes.
         max_records: Most offsets of the topic to read. Default: 100,000.
-        blocking: Whether downstream assets in the same run wait for the check, and are skipped if it fails with an
-            error. Default: yes.
+        blocking: Whether downstream assets in the same run wait for `published_equals_table`, and are skipped if it
+            fails with an error. Default: yes.
 
     Raises:
-        ConfigurationError: The asset does not publish a table, its records can't be compared with rows, or max_records
-            is less than 1.
+        ConfigurationError: The asset does not publish a table, its records can't be compared with rows, no check is
+            left, or max_records is less than 1.
     """
     expect("asset", asset, AssetsDefinition, "the definition that build_delta_kafka_asset returned")
     publishing = publishing_of(asset)
@@ -57,8 +69,71 @@ def delta_kafka_checks(
     if type(max_records) is not int or max_records < 1:
         msg = f"max_records={max_records}: expected a whole number of at least 1"
         raise ConfigurationError(msg)
-    check_comparable(publishing.source, publishing.sink)
+    made = [_left_out_check(publishing)] if publishing.sink.may_leave_out else []
+    if equals_table:
+        check_comparable(publishing.source, publishing.sink)
+        made.append(_topic_check(publishing, max_records, blocking=blocking))
+    if not made:
+        msg = "delta_kafka_checks: equals_table=False leaves no check, because the sink leaves no rows out"
+        raise ConfigurationError(msg)
+    return made
 
+
+def _left_out_check(publishing: Publishing) -> AssetChecksDefinition:
+    @multi_asset_check(
+        name=publishing.key.to_python_identifier("left_out_checks"),
+        specs=[
+            AssetCheckSpec(
+                NO_ROWS_LEFT_OUT,
+                asset=publishing.key,
+                description="The last run that published something left no rows out.",
+            )
+        ],
+    )
+    def check_left_out(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType] - as below
+        yield _left_out(context.instance, publishing)
+
+    return check_left_out
+
+
+def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckResult:
+    passed, description, told = False, "Dagster has no run of the asset that published something. Materialize it", {}
+    for record in newest_materializations(instance, publishing.key):
+        metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
+        idle = metadata.get("kafka/idle")
+        # An idle run says nothing of the rows, and a materialization of others neither.
+        if idle is None or idle.value:
+            continue
+        found = metadata.get(LEFT_OUT)
+        rows: Any = 0 if found is None else found.value
+        passed, told = rows == 0, {"rows_left_out": rows, "run": record.run_id}
+        if passed:
+            description = "The last run that published something left no rows out."
+        else:
+            told["by_error"] = metadata[LEFT_OUT_BY_ERROR]
+            letters = publishing.sink.dead_letter_topic
+            description = (
+                f"The last run that published something left {rows:,} rows out. Readers of {publishing.sink.topic} "
+                "have the earlier values of their keys, or none. "
+                + (
+                    "The run's log has the first ones"
+                    if letters is None
+                    else f"The topic {letters} has them, with the reasons"
+                )
+                + ". Correct the rows in the table: the next run publishes them"
+            )
+        break
+    return AssetCheckResult(
+        check_name=NO_ROWS_LEFT_OUT,
+        asset_key=publishing.key,
+        passed=passed,
+        severity=AssetCheckSeverity.WARN,
+        description=description,
+        metadata=told,
+    )
+
+
+def _topic_check(publishing: Publishing, max_records: int, *, blocking: bool) -> AssetChecksDefinition:
     @multi_asset_check(
         name=publishing.key.to_python_identifier("topic_checks"),
         specs=[
@@ -83,7 +158,7 @@ def delta_kafka_checks(
         ).compare()
         yield _result(publishing, found)
 
-    return [check_topic]
+    return check_topic
 
 
 def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
@@ -101,8 +176,8 @@ def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
         metadata["delta/version"] = found.version
     if found.examples:
         metadata["examples"] = "\n".join(found.examples)
-    # Weaker guarantees promise less.
-    is_wrong = found.differs and publishing.sink.delivery_guarantee == "exactly_once"
+    # Weaker guarantees promise less, and a row that was left out is no loss.
+    is_wrong = found.differs and publishing.sink.delivery_guarantee == "exactly_once" and not found.may_be_left_out
     return AssetCheckResult(
         check_name=PUBLISHED_EQUALS_TABLE,
         asset_key=publishing.key,
@@ -125,6 +200,8 @@ def _description(publishing: Publishing, found: Comparison) -> str:
                 f"{found.missing:,} are missing in the topic, {found.surplus:,} are only there, and "
                 f"{found.differing:,} have another value. Records of other producers count, too"
             )
+            if found.may_be_left_out:
+                parts.append("These may be rows that the sink left out, or earlier values of their keys")
         elif not found.unknown:
             parts.append("All are equal" + ("" if found.is_whole else "; what is before was not compared"))
     parts += [f"Unknown: {why}" for why in found.unknown]

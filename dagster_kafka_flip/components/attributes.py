@@ -329,6 +329,7 @@ def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
 class SinkChecksAttributes(Model):
     """Options of delta_kafka_checks."""
 
+    equals_table: bool | Template | None = Field(default=None, description=entries(delta_kafka_checks)["equals_table"])
     max_records: int | Template | None = Field(default=None, description=entries(delta_kafka_checks)["max_records"])
     blocking: bool | Template | None = Field(default=None, description=entries(delta_kafka_checks)["blocking"])
 

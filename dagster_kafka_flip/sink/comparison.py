@@ -56,6 +56,7 @@ class Comparison:
         differing: Keys whose last record has another value than the table's row.
         earlier_columns: Keys whose record was written before the table got more columns, and is equal otherwise.
         examples: Some keys of what differs.
+        may_be_left_out: Whether what differs may be rows that the sink left out, or earlier values of their keys.
     """
 
     unknown: list[str] = field(default_factory=list[str])
@@ -69,6 +70,7 @@ class Comparison:
     differing: int = 0
     earlier_columns: int = 0
     examples: list[str] = field(default_factory=list[str])
+    may_be_left_out: bool = False
 
     @property
     def differs(self) -> bool:
@@ -91,8 +93,6 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
     named = {name for each in (sink.key, sink.value) if each is not None for name in _names(each.model_dump())}
     if sink.topic_column is not None:
         why = "topic_column: the records are in several topics"
-    elif sink.tolerate or sink.dead_letter_topic is not None:
-        why = "tolerate or dead_letter_topic: rows may have been left out"
     elif of_registry:
         why = (
             f"a record of {type(of_registry[0]).__name__} depends on the schema that was registered when it was written"
@@ -102,7 +102,10 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
     elif changed := sorted(named & set(FEED_COLUMNS)):
         why = f"key or value has {changed[0]}, which is of the change and not of the row"
     if why is not None:
-        msg = f"published_equals_table can't compare the topic {sink.topic} with {source}: {why}. Leave out the check"
+        msg = (
+            f"published_equals_table can't compare the topic {sink.topic} with {source}: {why}. Leave out the check "
+            "(equals_table=False)"
+        )
         raise ConfigurationError(msg)
 
 
@@ -157,7 +160,7 @@ class TopicComparison:
         outlook(self._source, self._sink, self._connection, lambda: self._spark)
         with contextlib.closing(KafkaCluster(self._connection)) as cluster:
             before = self._state(cluster)
-            found = Comparison(offsets=sum(before.ends.values()))
+            found = Comparison(offsets=sum(before.ends.values()), may_be_left_out=self._sink.may_leave_out)
             if before.is_open:
                 found.unknown.append("a transaction is open in the topic: a run, or another producer, is under way")
             elif not before.progress:

@@ -222,6 +222,11 @@ class KafkaSink(Settings):
         return isinstance(error, self.tolerate)
 
     @property
+    def may_leave_out(self) -> bool:
+        """Whether there are rows that are left out instead of ending the run."""
+        return bool(self.tolerate) or self.dead_letter_topic is not None
+
+    @property
     def tolerates_large_rows(self) -> bool:
         """Whether rows that are too large are left out."""
         return self.leaves_out(RowTooLargeError())

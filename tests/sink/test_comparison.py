@@ -16,7 +16,7 @@ from dagster_kafka_flip import (
     delta_kafka_asset,
     delta_kafka_checks,
 )
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, RowMisplacedError
 from dagster_kafka_flip.sink.comparison import TopicComparison
 
 _KEY = JsonSerializer(columns=("id",))
@@ -42,6 +42,8 @@ def test_records_that_are_no_rows_are_refused(options, told):
 
 
 def test_wrong_arguments_are_named():
+    with pytest.raises(ConfigurationError, match="equals_table=False leaves no check"):
+        delta_kafka_checks(_asset(), equals_table=False)
     with pytest.raises(ConfigurationError, match="max_records=0"):
         delta_kafka_checks(_asset(), max_records=0)
 
@@ -145,3 +147,40 @@ def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, 
     passed, severity, text, told = checked(whole)
     assert (passed, severity, told["surplus"], told["missing"]) == (False, AssetCheckSeverity.ERROR, 1, 0)
     assert "1 are only there" in text
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_rows_that_were_left_out_are_told_and_are_no_loss(published, instance, resources):
+    published.create("id int, p int")
+    published.sql("INSERT INTO {t} VALUES (1, 0), (2, 9)")
+    sink = KafkaSink(
+        topic=published.topic,
+        transactional_id_prefix=published.topic,
+        key=_KEY,
+        partition_column="p",
+        tolerate=[RowMisplacedError],
+    )
+    made = build_delta_kafka_asset(source=DeltaSource(table=published.table), sink=sink)
+    checks = delta_kafka_checks(made)
+
+    def checked(selection):
+        job = define_asset_job("job", selection)
+        definitions = Definitions(assets=[made], asset_checks=checks, jobs=[job], resources=resources)
+        result = definitions.resolve_job_def("job").execute_in_process(instance=instance)
+        return {each.check_name: each for each in result.get_asset_check_evaluations()}
+
+    only_checks = AssetSelection.checks(*checks)
+    assert "has no run of the asset" in (checked(only_checks)["no_rows_left_out"].description or "")
+    found = checked(AssetSelection.all())
+    left_out, equal = found["no_rows_left_out"], found["published_equals_table"]
+    assert [each.severity for each in found.values()] == [AssetCheckSeverity.WARN] * 2
+    assert (left_out.passed, left_out.metadata["rows_left_out"].value) == (False, 1)
+    assert left_out.metadata["by_error"].value == {"RowMisplacedError": 1}
+    assert "left 1 rows out" in (left_out.description or "")
+    assert (equal.passed, equal.metadata["missing"].value) == (False, 1)
+    assert "may be rows that the sink left out" in (equal.description or "")
+    # A run that finds nothing new changes nothing of that.
+    assert not checked(AssetSelection.all())["no_rows_left_out"].passed
+    published.sql("UPDATE {t} SET p = 1 WHERE id = 2")
+    assert [each.passed for each in checked(AssetSelection.all()).values()] == [True, True]
