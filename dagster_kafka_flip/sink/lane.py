@@ -274,6 +274,9 @@ class Lane:
             return
         self.undelivered += 1
         # What is purged failed with the transaction, not the other way round.
-        if self._failed is None and error.name() not in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+        if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+            return
+        # A broker refuses a whole batch of which one record is too large.
+        if self._failed is None or (is_too_large(error) and is_too_large(self._failed)):
             self._failed = error
             self._failures.note(message)

@@ -68,7 +68,7 @@ class LaneFailures:
         self._connection, self._sink = connection, sink
         self._id = sink.transactional_id(lane)
         self._broker_errors = broker_errors
-        self._record = ""
+        self._record, self._size = "", -1
         self._invisible = (
             "Readers of committed records see nothing of the open transaction"
             if sink.delivery_guarantee == "exactly_once"
@@ -76,8 +76,11 @@ class LaneFailures:
         )
 
     def note(self, message: confluent_kafka.Message) -> None:
-        """Takes the first record that was not delivered, for the message."""
+        """Takes a record that was not delivered, for the message: the largest of several."""
         size = len(message.key() or b"") + len(message.value() or b"")
+        if size <= self._size:
+            return
+        self._size = size
         self._record = f"{message.topic()}-{message.partition()}, key {shown(message.key())}, {size} bytes"
 
     def error(self, error: confluent_kafka.KafkaError, what: str, age: float) -> KafkaFlipError:  # noqa: PLR0911
@@ -112,9 +115,11 @@ class LaneFailures:
             )
         if name in _TOO_LARGE:
             return RowTooLargeError(
-                f"a record is larger than the topic allows: {self._record or self._sink.topic}. {self._invisible}. "
-                "Raise max.message.bytes of the topic, or leave out columns of the value. If the record itself is "
-                "smaller than that, lower batch.size in the properties of the KafkaSink"
+                f"a broker refused records as larger than the topic allows. The largest of them is "
+                f"{self._record or self._sink.topic}. {self._invisible}. Raise max.message.bytes of the topic, or "
+                "leave out columns of the value. If even that record is smaller, lower batch.size in the properties "
+                "of the KafkaSink. To leave such rows out, tolerate RowTooLargeError and grant "
+                f"{self._connection.user} DESCRIBE_CONFIGS on the topic, which tells its limit before a record is sent"
             )
         if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
             return TopicNotFoundError(

@@ -94,6 +94,8 @@ class Publication:
         # Half of the time is left for the commit.
         self._longest = sink.transaction_timeout.total_seconds() / 2
         self._lanes: list[Lane] = []
+        # What their batches may have at most.
+        self._batch_bytes: int | None = None
         self._committed: list[Progress] = []
         # Of each lane: what its open transaction holds, and the progress that a commit without an answer had.
         self._open: list[_Tally] = []
@@ -116,11 +118,8 @@ class Publication:
             KafkaFlipError: Something failed; what is committed stays.
         """
         places = RecordPlaces(cluster, self._sink, self._log)
-        size = places.batch_bytes
-        self._lanes = [Lane(self._connection, self._sink, number, size) for number in range(self._sink.lanes)]
         try:
-            for lane in self._lanes:
-                lane.open()
+            self._open_lanes(places)
             self._committed = self._owned_progress()
             self._settle()
             origin = self._committed[0].origin
@@ -131,9 +130,7 @@ class Publication:
                 if not self._publish(segment, places, tag):
                     return
         finally:
-            for lane in self._lanes:
-                self._undelivered += lane.undelivered
-                lane.close()
+            self._close_lanes()
 
     def result(self, planned: int, spark_seconds: float, seconds: float) -> PublishResult:
         """What all calls of `run` published together.
@@ -163,6 +160,18 @@ class Publication:
             seconds=seconds,
             progress=tuple(self._committed),
         )
+
+    def _open_lanes(self, places: RecordPlaces) -> None:
+        size = self._batch_bytes = places.batch_bytes
+        self._lanes = [Lane(self._connection, self._sink, number, size) for number in range(self._sink.lanes)]
+        for lane in self._lanes:
+            lane.open()
+
+    def _close_lanes(self) -> None:
+        for lane in self._lanes:
+            self._undelivered += lane.undelivered
+            lane.close()
+        self._lanes = []
 
     def _owned_progress(self) -> list[Progress]:
         """The progress of all lanes, which only this run can change now; lanes without one get it."""
@@ -238,9 +247,21 @@ class Publication:
             # A small version is not torn apart: it waits for the next batch if this one is half full.
             if self._is_full(0.5) and not self._commit(step):
                 return False
+        if self._sink.topic_column is not None and not self._meet(row.topic, step):
+            return False
         for taken in step.batches.take(row):
             self._write(taken, step)
         return not self._is_full(1.0) or self._commit(step)
+
+    def _meet(self, topic: str | None, step: _Step) -> bool:
+        """Begins smaller batches if a topic that a row names takes only such; whether the run goes on."""
+        if not step.places.is_new(topic) or step.places.batch_bytes == self._batch_bytes:
+            return True
+        if not self._commit(step):
+            return False
+        self._close_lanes()
+        self._open_lanes(step.places)
+        return True
 
     def _is_full(self, share: float) -> bool:
         most, size = self._limits.max_records_per_batch, self._limits.max_bytes_per_batch

@@ -67,12 +67,24 @@ class RecordPlaces:
             )
             raise ConfigurationError(msg)
 
+        self._topic(sink.topic)
+
     @property
     def batch_bytes(self) -> int | None:
-        """The smallest `max.message.bytes` of the sink's topics; None if unknown."""
-        names = [self._sink.topic, *filter(None, [self._sink.dead_letter_topic])]
-        known = [found.max_bytes for name in names if (found := self._topic(name)) is not None]
+        """The smallest `max.message.bytes` of the topics that were looked at; None if unknown."""
+        known = [found.max_bytes for found in self._topics.values() if found is not None]
         return min((each for each in known if each is not None), default=None)
+
+    def is_new(self, topic: str | None) -> bool:
+        """Whether a topic that a row names had not been looked at before.
+
+        Args:
+            topic: The topic, which may be none.
+        """
+        if topic is None or topic in self._topics or not is_topic_name(topic):
+            return False
+        self._topic(topic)
+        return True
 
     def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: object) -> tuple[str, int | None]:
         """Returns a record's topic and topic partition; None for the client's partitioner.

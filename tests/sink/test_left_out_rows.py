@@ -181,3 +181,11 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
     with pytest.raises(ConfigurationError, match=r"-compacted is compacted: rows without a key"):
         published.run(dead_letter_topic=f"{topic}-compacted")
     assert published.run(dead_letter_topic=f"{topic}-expires").dead_letters == 1
+
+    # Batches get small enough for a topic that comes up in the middle.
+    kafka.create(f"{topic}-small", max_message_bytes=str(LIMIT))
+    names = f"if(id % 2 = 0, '{topic}', '{topic}-small')"
+    published.sql(f"INSERT INTO {{t}} SELECT concat('k', id), repeat('s', 1000), {names} FROM range(200)")
+    result = published.run()
+    assert (result.records, result.dead_letters, result.batches) == (200, 0, 2)
+    assert [len(published.records(name)) for name in (topic, f"{topic}-small")] == [101, 100]
