@@ -132,6 +132,11 @@ class Publication:
         finally:
             self._close_lanes()
 
+    @property
+    def published(self) -> tuple[int, int]:
+        """Records that are known to be committed, and bytes of their keys and values."""
+        return self._done.records, self._done.bytes
+
     def result(self, planned: int, spark_seconds: float, seconds: float) -> PublishResult:
         """What all calls of `run` published together.
 

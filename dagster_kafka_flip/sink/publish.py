@@ -85,10 +85,14 @@ def publish(
         run = _Run(source, sink, connection, cluster, limits or Limits(), transform, logger or _logger)
         metrics = Metrics({"table": str(source), "topic": sink.topic, "sink": sink.transactional_id_prefix})
         with measured_run(metrics) as measured:
-            result = run.run(spark, known or {})
+            try:
+                result = run.run(spark, known or {})
+            finally:
+                # What a run that failed has committed stays, and the next run does not count it.
+                records, size = run.published
+                metrics.record("published_records", records)
+                metrics.record("published_bytes", size)
             measured.outcome = "committed" if result.batches else "idle"
-            metrics.record("published_records", result.records)
-            metrics.record("published_bytes", result.bytes)
             metrics.record("lag_versions", result.lag_versions)
         return result
 
@@ -108,6 +112,12 @@ class _Run:
         self._cluster, self._limits, self._transform, self._log = cluster, limits, transform, log
         self._topic = ProgressTopic(cluster, sink)
         self._begun = time.monotonic()
+        self._publication: Publication | None = None
+
+    @property
+    def published(self) -> tuple[int, int]:
+        """Records that were committed so far, and bytes of their keys and values."""
+        return (0, 0) if self._publication is None else self._publication.published
 
     def run(self, spark: Callable[[], SparkSession], known: Mapping[int, tuple[int, int]]) -> PublishResult:
         source, sink = self._source, self._sink
@@ -138,7 +148,7 @@ class _Run:
         versions = TableVersions(session, source)
         check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
         last = versions.last()
-        publication = Publication(
+        publication = self._publication = Publication(
             session,
             source,
             sink,

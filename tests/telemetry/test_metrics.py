@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from dagster_kafka_flip import DeltaSource, JsonSerializer, KafkaSink, publish
+from dagster_kafka_flip import DeltaSource, JsonSerializer, KafkaSink, Limits, publish
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -137,6 +137,21 @@ def test_runs_record_what_they_read_commit_and_leave(measured, kafka, connection
     back = tuple({"sink": topic, "table": table, "topic": sink.topic}.items())
     assert found[("kafka_flip.published_records", *back)] == published.records == 3
     assert found[("kafka_flip.lag_versions", *back)] == 0
+
+    # What a run has committed before it fails is counted, too.
+    def partitioner(topic, key, value, partitions):
+        if json.loads(value).get("n") is None:
+            raise ValueError
+        return 0
+
+    failing = sink.model_copy(update={"transactional_id_prefix": f"{topic}-2", "partitioner": partitioner})
+    one = Limits(max_records_per_batch=1)
+    again: dict[str, Any] = {"spark": spark_of, "connection": connection, "limits": one}
+    with pytest.raises(ValueError):  # noqa: PT011 - the partitioner's own, which has no text
+        publish(DeltaSource(table=table, content="appended_rows"), failing, **again)
+    found = measured()
+    back = tuple({"sink": f"{topic}-2", "table": table, "topic": sink.topic}.items())
+    assert found[("kafka_flip.published_records", *back)] == 2
 
 
 # Behind the snippet of docs/monitoring.md.
