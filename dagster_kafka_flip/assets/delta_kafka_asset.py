@@ -57,7 +57,6 @@ T = TypeVar("T", DeltaSource, KafkaSink)
 
 _SINK = "kafka/sink"
 _PROGRESS = "kafka/sink_progress"
-LEFT_OUT, LEFT_OUT_BY_ERROR = "kafka/rows_left_out", "kafka/rows_left_out_by_error"
 
 # Of the id of the run that a re-publication belongs to.
 _SHORT = 8
@@ -356,10 +355,6 @@ def _metadata(result: PublishResult) -> dict[str, Any]:
         metadata["seconds/spark_start"] = round(result.spark_seconds, 3)
     if result.records and result.spark_seconds is not None:
         metadata["kafka/records_written_per_second"] = per_second(result.records, result.seconds - result.spark_seconds)
-    if result.left_out:
-        metadata[LEFT_OUT] = sum(result.left_out.values())
-        metadata[LEFT_OUT_BY_ERROR] = MetadataValue.json(dict(result.left_out))
-        metadata["kafka/dead_letters_written"] = result.dead_letters
     metadata[_PROGRESS] = MetadataValue.json(result.known_json)
     return metadata
 

@@ -13,12 +13,13 @@ from dagster import (
     multi_asset_check,
 )
 
-from dagster_kafka_flip.assets.delta_kafka_asset import LEFT_OUT, LEFT_OUT_BY_ERROR, publishing_of
+from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
 from dagster_kafka_flip.assets.position_record import newest_materializations
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
 from dagster_kafka_flip.sink.comparison import TopicComparison, check_comparable
+from dagster_kafka_flip.sink.result import LEFT_OUT, LEFT_OUT_BY_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagster_kafka_flip.sink.progress import Progress
+
+LEFT_OUT, LEFT_OUT_BY_ERROR = "kafka/rows_left_out", "kafka/rows_left_out_by_error"
+"""Facts of rows that a run left out."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +62,18 @@ class PublishResult:
         return max(0, self.newest_version - self.last_version)
 
     @property
-    def facts(self) -> dict[str, bool | int]:
+    def facts(self) -> dict[str, Any]:
         """What the run tells where it was scheduled, by the keys of docs/metadata.md."""
-        told = {
+        told: dict[str, Any] = {
             "kafka/idle": self.first_version is None,
             "kafka/records_written": self.records,
             "kafka/bytes_written": self.bytes,
             "kafka/tombstones_written": self.tombstones,
             "kafka/transactions": self.batches,
             "kafka/undelivered_records": self.undelivered or None,
+            LEFT_OUT: sum(self.left_out.values()) or None,
+            LEFT_OUT_BY_ERROR: dict(self.left_out) or None,
+            "kafka/dead_letters_written": self.dead_letters if self.left_out else None,
             "delta/from_version": self.first_version,
             "delta/to_version": self.last_version,
             "delta/newest_version": self.newest_version,

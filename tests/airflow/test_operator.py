@@ -31,11 +31,12 @@ from dagster_kafka_flip.airflow import (
     table_asset,
     topic_asset,
 )
-from dagster_kafka_flip.airflow.event_extra import _progress
+from dagster_kafka_flip.airflow.event_extra import _progress, sink_extra
 from dagster_kafka_flip.airflow.given import source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
 from dagster_kafka_flip.airflow.lineage import DatasetName, Lineage, table_names, topic_names
 from dagster_kafka_flip.errors import ConfigurationError, RetentionOvertookPositionError
+from dagster_kafka_flip.sink.result import PublishResult
 from tests.document_tests import ROOT
 
 
@@ -102,6 +103,23 @@ def test_table_and_topic_are_the_assets_of_a_task_that_publishes():
     assert task.outlets == [topic_asset("orders_out", "shop")]
     assert publisher(source="{{ var.value.lake }}/orders").inlets == []
     assert publisher(kafka_conn_id="{{ params.cluster }}").outlets == []
+
+
+def test_an_event_tells_the_rows_that_were_left_out():
+    def extra(**found: Any) -> dict[str, Any]:
+        result = PublishResult("/lake/orders", "id", "orders_out", 1, last_version=1, newest_version=1, **found)
+        told = json.loads(json.dumps(sink_extra(result, SINK)))
+        return {name: told[name] for name in told if "left_out" in name or "dead" in name}
+
+    errors = {"RowTooLargeError": 2, "RowWithoutKeyError": 1}
+    assert extra() == {}
+    assert extra(left_out=errors, dead_letters=3) == {
+        "kafka/rows_left_out": 3,
+        "kafka/rows_left_out_by_error": errors,
+        "kafka/dead_letters_written": 3,
+    }
+    # Known: no dead-letter topic took them.
+    assert extra(left_out=errors)["kafka/dead_letters_written"] == 0
 
 
 def test_foreign_progress_in_an_event_is_none():
