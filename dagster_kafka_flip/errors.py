@@ -316,7 +316,7 @@ class NotAppendedError(KafkaFlipError):
 
 
 class SinkProgressError(KafkaFlipError):
-    """A sink's progress does not fit it: another table, number of lanes or settings, or a topic that may lose it."""
+    """A sink's progress is unknown, may be lost, or does not fit it: another table, number of lanes or settings."""
 
 
 class SinkFencedError(KafkaFlipError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
 
+from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.ingestion.known_position import known_from_json, known_to_json
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.totals import total
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Asset
+    from airflow.sdk.execution_time.comms import AssetEventResult
+    from airflow.sdk.execution_time.context import InletEventsAccessor
 
     from dagster_kafka_flip.ingestion.result import IngestResult, KnownPosition
     from dagster_kafka_flip.ingestion.window_result import WindowsResult
@@ -88,21 +91,27 @@ def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def last_known(asset: Asset, target: DeltaTarget) -> KnownPosition | None:
-    """The position of a stream in the newest events of its table; None if there is none.
+def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None, int | None]:
+    """The position of a stream in the newest events of its table, and up to where events told its commits.
 
     Args:
         asset: The table's asset.
         target: The table and the stream.
+
+    Returns:
+        The position, None if there is none; and the table's version up to which the stream's commits were told: -1 if
+        none was, None if that is unknown.
     """
     try:
-        positions = [
-            known_from_json(extra.get(POSITION)) for extra in itertools.islice(_extras(asset), _EVENTS_AT_ONCE)
-        ]
+        extras = list(itertools.islice(_extras(asset), _EVENTS_AT_ONCE))
     except AirflowRuntimeError as error:
-        _logger.info("no events of the asset %s (%s); reading the table", asset.name, error)
-        return None
-    return next((position for position in positions if position is not None and position.is_of(target)), None)
+        _logger.warning("the events of the asset %s can't be read (%s); reading the table", asset.name, error)
+        return None, None
+    positions = [known_from_json(extra.get(POSITION)) for extra in extras]
+    found = next((position for position in positions if position is not None and position.is_of(target)), None)
+    if found is not None:
+        return found, found.table_version
+    return None, -1 if len(extras) < _EVENTS_AT_ONCE else None
 
 
 def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
@@ -128,15 +137,20 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
         prefix: The sink's transactional id prefix.
 
     Raises:
-        AirflowRuntimeError: The events can't be asked for, so that lost progress would not be noticed.
+        SinkProgressError: The events can't be read, so that lost progress would not be noticed.
     """
     try:
         for extra in _extras(asset):
             if extra.get(SINK) == prefix and (progress := _progress(extra.get(PROGRESS))):
                 return progress
     except AirflowRuntimeError as error:
-        if error.error.error is not ErrorType.ASSET_NOT_FOUND:
-            raise
+        msg = (
+            f"Airflow can't tell the events of the asset {asset.name}, in which the sink {prefix} finds what its last "
+            f"run reached: {error}. Without them, a lost progress topic would not be noticed. Nothing was published. "
+            "Run it again. Airflow 3.2.0 to 3.3.2 can't tell events as long as a run that one of them started is "
+            "queued: wait for the queued or cleared runs of the DAGs that this asset starts, or delete them"
+        )
+        raise SinkProgressError(msg) from error
     return {}
 
 
@@ -152,9 +166,19 @@ def _extras(asset: Asset) -> Iterator[Mapping[str, Any]]:
     """The extras of an asset's events, the newest first."""
     # Not by the task's inlets: then the DAG would look like a reader of its own table.
     events = InletEventsAccessors([asset])[asset].ascending(ascending=False).limit(_EVENTS_AT_ONCE)
-    while page := list(events):
+    while page := _page(events):
         yield from (event.extra or {} for event in page)
         if len(page) < _EVENTS_AT_ONCE or page[0].timestamp == page[-1].timestamp:
             return
         # Including those of this time.
         events = events.before(page[-1].timestamp.isoformat())
+
+
+def _page(events: InletEventsAccessor) -> list[AssetEventResult]:
+    """Asks for the events; there are none of an asset that Airflow does not know yet."""
+    try:
+        return list(events)
+    except AirflowRuntimeError as error:
+        if error.error.error is not ErrorType.ASSET_NOT_FOUND:
+            raise
+        return []

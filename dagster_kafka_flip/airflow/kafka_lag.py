@@ -139,7 +139,7 @@ class KafkaLagSensor(BaseSensorOperator):
 
     def _state(self, context: Context) -> EnumeratorState | None:
         target = rendered_target(self, self.table, context)
-        known = last_known(table_asset(target), target)
+        known, _ = last_known(table_asset(target), target)
         return None if known is None else known.state
 
     def _tell(self, found: Mapping[str, Any]) -> None:

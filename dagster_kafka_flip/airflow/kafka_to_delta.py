@@ -198,14 +198,14 @@ class KafkaToDeltaOperator(SparkTask):
         self, context: Context, source: KafkaSource, target: DeltaTarget, shared: Mapping[str, Any]
     ) -> dict[str, Any]:
         assets = self._assets_of(target)
-        known = last_known(assets[0], target) if assets else None
+        known, reported = last_known(assets[0], target) if assets else (None, None)
         result = ingest(
             source,
             target,
             known=known,
             # Whoever starts a run by hand, or again, wants to have the table looked at.
             verify_after=timedelta() if is_by_hand(context) else self.verify_after,
-            reported=None if known is None else known.table_version,
+            reported=reported,
             **shared,
         )
         self._has_read(shared["connection"], result.state.position)
