@@ -54,6 +54,8 @@ class AirflowServer:
             "AIRFLOW__CORE__PARALLELISM": "3",
             # However slow the machine is.
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
+            # How soon a killed worker is noticed.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
@@ -144,6 +146,19 @@ class AirflowServer:
     def pause(self, dag: str) -> None:
         """Schedules no more runs."""
         self.ask("PATCH", f"/api/v2/dags/{dag}", {"is_paused": True})
+
+    def trigger(self, dag: str) -> str:
+        """Starts a run by hand, and returns its id."""
+        return self.ask("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None})["dag_run_id"]
+
+    def clear(self, dag: str, run: str) -> None:
+        """Clears a run: as soon as the DAG may run, all its tasks run again."""
+        self.ask("POST", f"/api/v2/dags/{dag}/dagRuns/{run}/clear", {"dry_run": False})
+
+    def log(self, dag: str, run: str, task: str, tried: int) -> str:
+        """The log of a try of a task; it may come after the task's end."""
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/logs/{tried}?full_content=true"
+        return json.dumps(self.ask("GET", path))
 
     def runs(self, dag: str) -> list[dict[str, Any]]:
         """The DAG's runs, the oldest first."""

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import signal
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,11 +19,12 @@ from typing import Any
 
 import pytest
 
+from dagster_kafka_flip import KafkaConnection
 from tests import landed
 from tests.airflow.server import PASSWORD, USER, AirflowServer
 from tests.document_tests import ROOT
-from tests.kafka_topic import Kafka
-from tests.processes import descendants
+from tests.kafka_topic import Kafka, committed_records
+from tests.processes import Process, descendants
 
 DAY_MS = 86_400_000
 FIRST_MS = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)
@@ -34,6 +38,37 @@ def days(lake: Path) -> list[tuple[Any, ...]]:
     return landed.rows(
         lake / "flights_by_day", "substr(kafka_window, 1, 10)", "kafka_partition", "kafka_offset", "flight"
     )
+
+
+def logged(connection: KafkaConnection, topic: str) -> list[tuple[Any, ...]]:
+    """What a topic of texts has, record by record."""
+    return [
+        (record.topic_partition.partition, record.offset, (record.value or b"").decode(errors="replace"))
+        for record in committed_records(connection, topic)
+    ]
+
+
+def texts(table: Path) -> list[tuple[Any, ...]]:
+    """What a table of texts has, row by row."""
+    return landed.rows(table, "kafka_partition", "kafka_offset", "kafka_value")
+
+
+class Hold:
+    """Stops the task that reads a value, until it is let go."""
+
+    def __init__(self, lake: Path, value: str) -> None:
+        self._hold, self._held = lake / "hold" / value, lake / "held" / value
+        for file in (self._hold, self._held):
+            file.parent.mkdir(exist_ok=True)
+        self._hold.touch()
+
+    def count(self) -> int:
+        """How many tasks have read the value."""
+        return self._held.stat().st_size if self._held.exists() else 0
+
+    def let_go(self) -> None:
+        """Lets them go on, and holds no more."""
+        self._hold.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +85,9 @@ def lake() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(home: Path, lake: Path, broker: str, kafka: Kafka) -> Iterator[AirflowServer]:
-    kafka.create("flights", partitions=2)
-    kafka.create("slow", partitions=2)
+    for topic in ("flights", "slow", "killed", "in_order", "at_once", "by_key", "too_large"):
+        kafka.create(topic, partitions=2)
+    kafka.create("published", partitions=2, max_message_bytes="300")
     (home / "dags").mkdir()
     shutil.copy(ROOT / "examples" / "airflow" / "flights.py", home / "dags" / "flights.py")
     shutil.copy(Path(__file__).with_name("scheduled_dags.py"), home / "dags" / "scheduled_dags.py")
@@ -103,70 +139,6 @@ def test_a_dag_scheduled_by_the_tables_event_is_told_what_was_landed(server: Air
     assert told[0] == server.events("flights")[0]["extra"]
 
 
-def test_a_run_that_finds_nothing_new_starts_no_spark(server: AirflowServer, lake: Path):
-    server.unpause("idle")
-    server.wait(lambda: len(server.events("idle")) >= 2, "a second run")
-    server.pause("idle")
-    first, second = (event["extra"] for event in server.events("idle")[:2])
-    assert (first["spark/started"], first["kafka/idle"], first["delta/rows_written"]) == (True, False, 30)
-    assert (second["spark/started"], second["kafka/idle"], second["delta/rows_written"]) == (False, True, 0)
-    assert landed.count(lake / "idle") == 30
-
-
-def test_catchup_and_a_backfill_land_the_same_windows(server: AirflowServer, kafka: Kafka, lake: Path):
-    server.unpause("flights_by_day")
-    server.wait(lambda: len(server.ended("flights_by_day")) >= 3, "three days")
-    assert [run["state"] for run in server.ended("flights_by_day")] == ["success"] * 3
-    expected = sorted(
-        (f"2026-01-0{day + 1}", partition, 5 * day + number, 100 * partition + 10 * day + number)
-        for partition in range(2)
-        for day in range(3)
-        for number in range(5)
-    )
-    assert days(lake) == expected
-
-    # One more of the second day, which came late.
-    kafka.produce("flights", [(None, flight(999))], partition=1, timestamp=FIRST_MS + DAY_MS + 2000)
-    server.command(
-        *("backfill", "create", "--dag-id", "flights_by_day", "--reprocess-behavior", "completed"),
-        *("--from-date", "2026-01-02", "--to-date", "2026-01-03", "--max-active-runs", "1"),
-    )
-    late = ("2026-01-02", 1, 15, 999)
-    server.wait(lambda: late in days(lake), "the late record")
-    server.wait(lambda: all(run["state"] == "success" for run in server.runs("flights_by_day")), "the backfill")
-    assert days(lake) == sorted([*expected, late])
-
-
-def test_a_task_that_is_killed_and_cleared_loses_and_doubles_nothing(server: AirflowServer, kafka: Kafka, lake: Path):
-    for partition in range(2):
-        kafka.produce("slow", [(None, f"{partition}-{number}") for number in range(5)], partition=partition)
-    (lake / "slow").touch()
-    server.unpause("slow")
-    run = server.ask("POST", "/api/v2/dags/slow/dagRuns", {"logical_date": None})["dag_run_id"]
-    server.wait((lake / "slow-began").exists, "the read")
-    before = _jvms()
-    assert before
-
-    server.ask("PATCH", f"/api/v2/dags/slow/dagRuns/{run}/taskInstances/land", {"new_state": "failed"})
-
-    server.wait(lambda: not any(jvm.is_alive() for jvm in before), "Spark's end")
-    log = server.wait(lambda: _log(server, run), "the task's log")
-    assert "interrupted; stopping the Spark jobs" in log
-    # The first plan is always committed, if there was time: but no record of it.
-    assert landed.count(lake / "slow_table") == 0
-
-    (lake / "slow").unlink()
-    server.ask(
-        "POST",
-        "/api/v2/dags/slow/clearTaskInstances",
-        {"dry_run": False, "dag_run_id": run, "task_ids": ["land"], "only_failed": False, "reset_dag_runs": True},
-    )
-    server.wait(lambda: server.task("slow", run, "land")["state"] == "success", "the cleared task")
-    expected = [(partition, number, f"{partition}-{number}") for partition in range(2) for number in range(5)]
-    assert landed.rows(lake / "slow_table", "kafka_partition", "kafka_offset", "kafka_value") == expected
-    assert server.returned("slow", run, "land")["delta/rows_written"] == 10
-
-
 def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(server: AirflowServer, lake: Path):
     from playwright.sync_api import sync_playwright
 
@@ -204,12 +176,240 @@ def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(ser
         browser.close()
 
 
-def _jvms() -> list[Any]:
-    """The JVMs of this test's Airflow: it runs no other task meanwhile."""
+def test_a_run_that_finds_nothing_new_starts_no_spark(server: AirflowServer, lake: Path):
+    server.unpause("idle")
+    server.wait(lambda: len(server.events("idle")) >= 2, "a second run")
+    server.pause("idle")
+    first, second = (event["extra"] for event in server.events("idle")[:2])
+    assert (first["spark/started"], first["kafka/idle"], first["delta/rows_written"]) == (True, False, 30)
+    assert (second["spark/started"], second["kafka/idle"], second["delta/rows_written"]) == (False, True, 0)
+    assert landed.count(lake / "idle") == 30
+
+
+def test_catchup_and_a_backfill_land_the_same_windows(server: AirflowServer, kafka: Kafka, lake: Path):
+    server.unpause("flights_by_day")
+    server.wait(lambda: len(server.ended("flights_by_day")) >= 3, "three days")
+    assert [run["state"] for run in server.ended("flights_by_day")] == ["success"] * 3
+    expected = sorted(
+        (f"2026-01-0{day + 1}", partition, 5 * day + number, 100 * partition + 10 * day + number)
+        for partition in range(2)
+        for day in range(3)
+        for number in range(5)
+    )
+    assert days(lake) == expected
+
+    # One more of the second day, which came late.
+    kafka.produce("flights", [(None, flight(999))], partition=1, timestamp=FIRST_MS + DAY_MS + 2000)
+    server.command(
+        *("backfill", "create", "--dag-id", "flights_by_day", "--reprocess-behavior", "completed"),
+        *("--from-date", "2026-01-02", "--to-date", "2026-01-03", "--max-active-runs", "1"),
+    )
+    late = ("2026-01-02", 1, 15, 999)
+    server.wait(lambda: late in days(lake), "the late record")
+    server.wait(lambda: all(run["state"] == "success" for run in server.runs("flights_by_day")), "the backfill")
+    assert days(lake) == sorted([*expected, late])
+
+
+def test_a_task_that_is_killed_and_cleared_loses_and_doubles_nothing(
+    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
+):
+    for partition in range(2):
+        kafka.produce("slow", [(None, f"slow-{partition}-{number}") for number in range(5)], partition=partition)
+    hold = Hold(lake, "slow-0-0")
+    server.unpause("slow")
+    run = server.trigger("slow")
+    server.wait(hold.count, "the read")
+    before = _jvms()
+    assert before
+    links = server.ask("GET", f"/api/v2/dags/slow/dagRuns/{run}/taskInstances/land/links")["extra_links"]
+    with urllib.request.urlopen(links["Spark UI"], timeout=60) as page:
+        assert b"Spark" in page.read()
+
+    server.ask("PATCH", f"/api/v2/dags/slow/dagRuns/{run}/taskInstances/land", {"new_state": "failed"})
+
+    server.wait(lambda: not any(jvm.is_alive() for jvm in before), "Spark's end")
+    server.wait(lambda: "interrupted; stopping the Spark jobs" in server.log("slow", run, "land", 1), "the task's log")
+    # The first plan is always committed, if there was time: but no record of it.
+    assert landed.count(lake / "slow") == 0
+
+    hold.let_go()
+    server.clear("slow", run)
+    server.wait(lambda: server.task("slow", run, "land")["state"] == "success", "the cleared task")
+    assert texts(lake / "slow") == logged(connection, "slow")
+    assert server.returned("slow", run, "land")["delta/rows_written"] == 10
+
+
+def test_a_retry_goes_on_where_a_worker_died_in_the_middle_of_a_write(
+    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
+):
+    for partition in range(2):
+        kafka.produce("killed", [(None, f"killed-{partition}-{number}") for number in range(5)], partition=partition)
+    kafka.produce("killed", [(None, "killed-1-" + 240 * "x")], partition=1)
+    # One of the last batch.
+    hold = Hold(lake, "killed-0-4")
+    # Airflow forgets events for paused DAGs: the next test has these runs.
+    for dag in ("told", "published", "killed"):
+        server.unpause(dag)
+    run = server.trigger("killed")
+    server.wait(hold.count, "the last batch")
+    committed = landed.count(lake / "killed")
+    assert 0 < committed < 11
+
+    (jvm,) = _jvms()
+    (task,) = (each for each in descendants(os.getpid()) if each.pid == jvm.parent)
+    # The worker first: nothing is left that could tell Airflow.
+    for pid in (task.parent, task.pid):
+        os.kill(pid, signal.SIGKILL)
+
+    server.wait(lambda: not jvm.is_alive(), "the end of Spark, which nobody ended")
+    hold.let_go()
+    server.wait(lambda: server.task("killed", run, "land")["state"] == "success", "the retry")
+    assert server.task("killed", run, "land")["try_number"] == 2
+    assert texts(lake / "killed") == logged(connection, "killed")
+    told = server.returned("killed", run, "land")
+    assert (told["delta/rows_written"], told["delta/unreported_rows"]) == (11 - committed, committed)
+
+
+def test_an_event_starts_a_publisher_that_goes_on_when_events_can_be_read_again(
+    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
+):
+    def published() -> list[tuple[Any, ...]]:
+        rows = (json.loads(record.value or b"") for record in committed_records(connection, "published"))
+        return sorted((row["kafka_partition"], row["kafka_offset"], row["kafka_value"]) for row in rows)
+
+    def small() -> list[tuple[Any, ...]]:
+        return [row for row in texts(lake / "killed") if len(row[2]) < 100]
+
+    ((run, *_), (told, *_)) = (server.wait(lambda dag=dag: server.ended(dag), dag) for dag in ("published", "told"))
+    assert (run["run_type"], run["state"]) == ("asset_triggered", "success")
+    assert published() == small()
+    (extra,) = server.returned("told", told["dag_run_id"], "tell")
+    assert (extra["kafka/records_written"], extra["kafka/rows_left_out"]) == (10, 1)
+    assert (extra["kafka/rows_left_out_by_error"], extra["kafka/dead_letters_written"]) == ({"RowTooLargeError": 1}, 1)
+    assert len(committed_records(connection, "too_large")) == 1
+
+    # Airflow 3.3.2 can't tell the events of an asset as long as a run that one of them started is queued.
+    for dag, cleared in (("published", run), ("told", told)):
+        server.pause(dag)
+        server.clear(dag, cleared["dag_run_id"])
+    # The first two of them are deleted before they are read, which the task tolerates.
+    kafka.produce("killed", [(None, f"killed-0-{number}") for number in (5, 6, 7)])
+    kafka.trim("killed", 0, 7)
+    before = texts(lake / "killed")
+    again = server.trigger("killed")
+    server.wait(lambda: server.task("killed", again, "land")["state"] == "success", "a run without events")
+    assert texts(lake / "killed") == sorted({*before, *logged(connection, "killed")})
+    extra = server.returned("killed", again, "land")
+    assert (extra["delta/rows_written"], extra["kafka/lost_offsets"]) == (1, 2)
+    assert [incident["error"] for incident in extra["kafka/incidents"]] == ["RetentionOvertookPositionError"]
+    # It does not know which commits earlier events told.
+    assert "delta/unreported_rows" not in extra
+
+    server.unpause("published")
+    server.wait(lambda: {each["state"] for each in server.runs("published")} == {"failed"}, "refused runs")
+    refused = "can't tell the events of the asset"
+    server.wait(lambda: refused in server.log("published", run["dag_run_id"], "publish", 2), "the reason")
+    server.unpause("told")
+    server.wait(lambda: server.ended("told"), "the queued run")
+    for each in server.ended("published"):
+        server.clear("published", each["dag_run_id"])
+    server.wait(lambda: {each["state"] for each in server.runs("published")} == {"success"}, "what was refused")
+    assert published() == small()
+    assert len(published()) == 11
+
+
+def test_a_day_whose_task_dies_holds_back_the_later_days_until_it_is_cleared(
+    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
+):
+    for partition in range(2):
+        for day in range(3):
+            records = [(None, f"day-{day}-{partition}-{number}") for number in range(2)]
+            kafka.produce("in_order", records, partition=partition, timestamp=FIRST_MS + day * DAY_MS)
+    hold = Hold(lake, "day-0-1-1")
+    server.unpause("in_order")
+    server.wait(hold.count, "the first day's read")
+    first, *later = server.wait(lambda: len(found := server.runs("in_order")) == 3 and found, "three runs")
+    (jvm,) = _jvms()
+    os.kill(jvm.parent, signal.SIGKILL)
+    server.wait(lambda: server.runs("in_order")[0]["state"] == "failed", "the first day's end")
+    server.wait(lambda: not jvm.is_alive(), "Spark's end")
+    assert [server.task("in_order", run["dag_run_id"], "land")["state"] for run in later] == [None, None]
+
+    hold.let_go()
+    server.clear("in_order", first["dag_run_id"])
+    server.wait(lambda: {run["state"] for run in server.runs("in_order")} == {"success"}, "all days")
+    tasks = [server.task("in_order", run["dag_run_id"], "land") for run in (first, *later)]
+    for before, after in itertools.pairwise(tasks):
+        assert before["end_date"] <= after["start_date"]
+    assert texts(lake / "in_order") == logged(connection, "in_order")
+    for day, window in landed.rows(lake / "in_order", "kafka_value", "kafka_window"):
+        assert window.startswith(f"2026-01-0{int(day.split('-')[1]) + 1}")
+
+
+def test_two_runs_at_once_that_a_task_started_with_conf_land_each_record_once(
+    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
+):
+    for partition in range(2):
+        kafka.produce("at_once", [(None, f"once-{partition}-{number}") for number in range(5)], partition=partition)
+    kafka.produce("at_once", [(None, b"no text: \xff")], partition=1)
+    hold = Hold(lake, "once-0-0")
+    server.unpause("started")
+    server.unpause("starter")
+    server.trigger("starter")
+    server.wait(hold.count, "the first one's read")
+    runs = server.wait(lambda: len(found := server.runs("started")) == 2 and found, "both runs")
+    waits = "which is writing to"
+    server.wait(lambda: any(waits in server.log("started", each["dag_run_id"], "land", 1) for each in runs), waits)
+    hold.let_go()
+    server.wait(lambda: len(server.ended("started")) == 2, "their end")
+    runs = server.ended("started")
+    assert [run["state"] for run in runs] == ["success"] * 2
+    assert sorted(run["conf"]["number"] for run in runs) == [0, 1]
+    # All but the last record, which is no text.
+    assert texts(lake / "at_once") == logged(connection, "at_once")[:-1]
+    assert landed.rows(lake / "rejected", "kafka_partition", "kafka_offset") == [(1, 5)]
+    # The one that waited had planned the same records: its retry goes on behind them.
+    tries = [server.task("started", run["dag_run_id"], "land")["try_number"] for run in runs]
+    assert 2 in tries
+
+
+def test_runs_of_partition_keys_land_their_days_and_events_with_keys_their_month(
+    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
+):
+    for partition in range(2):
+        for day in (0, 1, 31):
+            records = [(None, f"{day}-{partition}-{number}") for number in range(2)]
+            kafka.produce("by_key", records, partition=partition, timestamp=FIRST_MS + day * DAY_MS)
+    server.unpause("by_key")
+    server.unpause("by_month")
+    server.wait(lambda: len(server.ended("by_key")) == 2, "two days")
+    assert [(run["partition_key"], run["state"]) for run in server.runs("by_key")] == [
+        ("2026-01-01", "success"),
+        ("2026-01-02", "success"),
+    ]
+    assert [event["partition_key"] for event in server.events("by_key")] == ["2026-01-01", "2026-01-02"]
+
+    def january() -> list[tuple[Any, ...]]:
+        # Not what February has.
+        return [row for row in logged(connection, "by_key") if not row[2].startswith("31-")]
+
+    server.wait(lambda: (lake / "by_month").exists() and texts(lake / "by_month") == january(), "the month")
+    assert texts(lake / "by_key") == january()
+    assert {run["partition_key"] for run in server.runs("by_month")} == {"2026-01"}
+
+    # Of the first day, which came late.
+    kafka.produce("by_key", [(None, "0-1-late")], partition=1, timestamp=FIRST_MS + 1)
+    server.command(
+        *("backfill", "create", "--dag-id", "by_key", "--reprocess-behavior", "completed"),
+        *("--from-date", "2026-01-01", "--to-date", "2026-01-01"),
+    )
+    server.wait(lambda: texts(lake / "by_key") == january(), "the late record's day")
+    server.wait(lambda: texts(lake / "by_month") == january(), "the late record's month")
+    for dag in ("by_key", "by_month"):
+        server.wait(lambda dag=dag: {run["state"] for run in server.runs(dag)} == {"success"}, dag)
+    assert landed.rows(lake / "by_month", "kafka_window")[0][0].startswith("2026-01-01")
+
+
+def _jvms() -> list[Process]:
+    """The JVMs of Spark in this test's Airflow: it runs no other task meanwhile."""
     return [each for each in descendants(os.getpid()) if "org.apache.spark.deploy.SparkSubmit" in each.command]
-
-
-def _log(server: AirflowServer, run: str) -> str:
-    path = f"/api/v2/dags/slow/dagRuns/{run}/taskInstances/land/logs/1?full_content=true"
-    text = json.dumps(server.ask("GET", path))
-    return text if "interrupted" in text else ""
