@@ -159,7 +159,7 @@ def test_rows_that_were_left_out_are_told_and_are_no_loss(published, instance, r
         transactional_id_prefix=published.topic,
         key=_KEY,
         partition_column="p",
-        tolerate=[RowMisplacedError],
+        tolerate=(RowMisplacedError,),
     )
     made = build_delta_kafka_asset(source=DeltaSource(table=published.table), sink=sink)
     checks = delta_kafka_checks(made)
