@@ -165,7 +165,10 @@ def details_at(location: str) -> tuple[int, TableDetails] | None:
     if log is None:
         return None
     try:
-        newest = max(_versions(log)[0])
+        versions, checkpoints = _versions(log)
+        newest = max(versions)
+        if newest < max(checkpoints, default=-1):
+            return None
         for version in range(newest, max(-1, newest - _MOST_COMMITS), -1):
             found = _metadata(log, version)
             if found is not None:
@@ -182,9 +185,18 @@ def _metadata(log: Path, version: int) -> Any:
     checksum = log / f"{version:020}.crc"
     if checksum.is_file():
         # Delta writes it after the commit, with the metadata that the version has.
-        return json.loads(checksum.read_text(encoding="utf-8")).get("metadata")
+        return _action(checksum.read_text(encoding="utf-8"), "metadata")
     with _file(log, version).open(encoding="utf-8") as lines:
-        return next((json.loads(line)["metaData"] for line in lines if line.startswith('{"metaData"')), None)
+        return next((found for line in lines if '"metaData"' in line and (found := _action(line, "metaData"))), None)
+
+
+def _action(line: str, name: str) -> Any:
+    """An action of a commit, if it is the one of this name."""
+    action = json.loads(line)
+    if not isinstance(action, dict):
+        msg = "an action is a JSON object"
+        raise ValueError(msg)  # noqa: TRY004 - as for what is no JSON
+    return action.get(name)
 
 
 def _log(location: str) -> Path | None:
@@ -263,7 +275,7 @@ def _commit(log: Path, version: int) -> Commit | None:
     if not file.is_file() or (status := file.stat()).st_size > _LARGEST_COMMIT:
         return None
     with file.open(encoding="utf-8") as lines:
-        info: Any = next((action for line in lines if (action := json.loads(line).get("commitInfo"))), None)
+        info = next((found for line in lines if (found := _action(line, "commitInfo"))), None)
     if not isinstance(info, dict):
         return None
     found: dict[str, Any] = {**info}

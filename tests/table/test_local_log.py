@@ -144,8 +144,9 @@ def test_a_log_with_a_gap_or_half_a_file_or_without_commits_is_unclear(tmp_path)
     whole = middle.read_text()
     middle.write_text(whole[:9])
     assert _versions(tmp_path) is None
-    middle.write_text('{"add":{}}\n')
-    assert _versions(tmp_path) is None
+    for other in ('{"add":{}}\n', "[]\n"):
+        middle.write_text(other)
+        assert _versions(tmp_path) is None
     middle.unlink()
     assert _versions(tmp_path) is None
     assert _versions(tmp_path, 2) is None
@@ -186,8 +187,15 @@ def test_details_come_from_the_newest_that_tells_them(tmp_path):
     checksum = tmp_path / "_delta_log" / f"{1:020}.crc"
     checksum.write_text(json.dumps({"metadata": changed}))
     assert details_at(str(tmp_path)) == (1, ("a-b", ("day",), {"x": "z"}))
-    checksum.write_text('{"metadata": {}}')
+    # Another writer's, without a checksum and with spaces.
+    _write(tmp_path, 2).write_text(json.dumps({"metaData": {**changed, "id": "other"}}))
+    assert details_at(str(tmp_path)) == (2, ("other", ("day",), {"x": "z"}))
+    (tmp_path / "_delta_log" / f"{3:020}.checkpoint.parquet").touch()
     assert details_at(str(tmp_path)) is None
+    for text in ('{"metadata": {}}', "[]"):
+        (tmp_path / "_delta_log" / f"{3:020}.crc").write_text(text)
+        _write(tmp_path, 3)
+        assert details_at(str(tmp_path)) is None
     assert details_at(str(tmp_path / "none")) is None
 
 
