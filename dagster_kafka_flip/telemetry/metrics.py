@@ -41,7 +41,9 @@ INSTRUMENTS: Mapping[str, _Instrument] = {
     "lost_offsets": _Instrument("counter", "{offset}", "Offsets that tolerated errors lost, at most"),
     "lag": _Instrument("gauge", "{offset}", "Offsets that the last run left unread, by topic"),
     "watermark": _Instrument("gauge", "s", "Event time that the last run reached, in seconds since the epoch"),
-    "published_records": _Instrument("counter", "{record}", "Records that a sink published"),
+    "published_records": _Instrument(
+        "counter", "{record}", "Records that a sink published, also those that a run committed before it failed"
+    ),
     "published_bytes": _Instrument("counter", "By", "Bytes of their keys and values"),
     "lag_versions": _Instrument("gauge", "{version}", "Table versions that a sink's last run left unpublished"),
 }
