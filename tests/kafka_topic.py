@@ -60,6 +60,8 @@ class Kafka:
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
         self.admin.create_topics([NewTopic(topic, partitions, config=settings)])[topic].result(30)
         self._wait_for_partitions(topic, partitions)
+        # The producer may remember an earlier topic of this name, and that it is gone.
+        self._producer.list_topics(topic, timeout=30)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Adds topic partitions, up to a number."""
