@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import logging
@@ -152,7 +153,9 @@ class KafkaCluster:
         """Requests the cluster's id."""
         future = self._client.describe_cluster(request_timeout=self._connection.request_timeout)
         while not future.done():
-            self._client.poll(0.05)
+            # A poll would wait for its whole time: the answer comes in another thread.
+            concurrent.futures.wait([future], timeout=0.05)
+            self._client.poll(0)
             self._broker_errors.raise_if_hopeless()
         cluster_id = self._result(future, Asked("the cluster's id")).cluster_id
         self._reached = True
