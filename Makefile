@@ -1,7 +1,8 @@
 # make demo    real Kafka records land in Delta tables through Dagster, and are compared with the topic
 # make demo-registry    the same in Avro, with a schema registry and a schema that evolves
 # make dev     the same broker with Dagster's UI, until Ctrl-C
-# make test    everything, from lint to browser
+# make test    from lint to browser, in 20 minutes
+# make test-nightly  what takes minutes each or needs servers of others: a Spark cluster, three brokers, S3, Debezium with its databases
 # make check   lint, types and unit tests, in under a minute
 # make format  formats the code
 # make docs    the documents as a site, in site/
@@ -21,13 +22,13 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
-UNIT := not kafka and not spark and not ui and not slow
+UNIT := not kafka and not spark and not ui and not slow and not nightly
 # Each worker has a broker and a Spark session of its own, which keep a core busy.
 WORKERS ?= 2
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-registry dev test test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
+.PHONY: demo demo-registry dev test test-nightly test-airflow test-brokers test-yarn test-versions check unit format lint docs clean test-newest test-install bench bench-throughput bench-growth bench-memory bench-planning bench-tasks bench-backfills bench-merges bench-publishing screenshots soak soak-cluster help
 .DEFAULT_GOAL := help
 
 help:
@@ -38,6 +39,9 @@ $(VENV)/.ready-demo: pyproject.toml constraints.txt constraints-airflow.txt scri
 
 $(VENV)/.ready-test: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
 	@scripts/bootstrap.sh test $(VENV)
+
+$(VENV)/.ready-nightly: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
+	@scripts/bootstrap.sh nightly $(VENV)
 
 demo: $(VENV)/.ready-demo
 	@$(BIN)/python -m examples.demo
@@ -62,8 +66,12 @@ check: $(VENV)/.ready-test
 unit: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n $(WORKERS) -m "$(UNIT)"
 
-test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
+# Lint and types are among the tests: tests/test_lint.py.
+test: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m "not nightly"
+
+test-nightly: $(VENV)/.ready-nightly
+	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m nightly
 
 format: $(VENV)/.ready-test
 	$(BIN)/ruff check --fix .

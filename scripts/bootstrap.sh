@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Brings what the Makefile's targets need: Java, Python with venv, for the tests a browser, PostgreSQL and MariaDB, and
-# the virtual environment.
+# Brings what the Makefile's targets need: Java, Python with venv, the virtual environment, for the tests a browser, and
+# for the nightly ones PostgreSQL and MariaDB too.
 #
-#   scripts/bootstrap.sh demo|test VENV
+#   scripts/bootstrap.sh demo|test|nightly VENV
 #
 # Where it runs as root on Debian or Ubuntu it installs what is missing; elsewhere it says what to install.
 set -euo pipefail
@@ -59,9 +59,11 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 
 extras=example
-if [ "$purpose" = test ]; then
+if [ "$purpose" != demo ]; then
   extras=dev
   command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
+fi
+if [ "$purpose" = nightly ]; then
   # Debian has the server's programs in a folder of their own for each version.
   PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
     install_debian postgresql "PostgreSQL, for the tests with Debezium,"
@@ -72,22 +74,26 @@ fi
 say "installing pinned packages into $venv (Spark alone is 400 MB the first time)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
   -c constraints.txt -c constraints-airflow.txt -e ".[$extras]"
-if [ "$purpose" = test ]; then
+if [ "$purpose" != demo ]; then
   say "making a class archive, so that the many Sparks of the tests start sooner"
   "$venv/bin/dagster-kafka-flip" spark prepare >&2 || say "there is no class archive; the tests start Spark without it"
-fi
-if [ "$purpose" = test ]; then
-  say "fetching the schema registry, Kafka Connect, Debezium and the S3 client of the tests (190 MB the first time)"
-  "$venv/bin/python" - <<'PYTHON' || say "the first test that needs them will fetch them"
+  say "fetching the schema registry of the tests"
+  "$venv/bin/python" - <<'PYTHON' || say "the first test that needs it will fetch it"
 from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE
 from dagster_kafka_flip.runtime.jars import retrieve_unpacked
+
+retrieve_unpacked(APICURIO_ARCHIVE)
+PYTHON
+fi
+if [ "$purpose" = nightly ]; then
+  say "fetching Kafka Connect, Debezium and the S3 client of the tests (150 MB the first time)"
+  "$venv/bin/python" - <<'PYTHON' || say "the first test that needs them will fetch them"
 from tests.debezium.connect import fetch
 from tests.stores.jars import s3_jars
 
-retrieve_unpacked(APICURIO_ARCHIVE)
 fetch()
 s3_jars()
 PYTHON
 fi
-touch "$venv/.ready-$purpose"
-[ "$purpose" = demo ] || touch "$venv/.ready-demo"
+touch "$venv/.ready-$purpose" "$venv/.ready-demo"
+[ "$purpose" != nightly ] || touch "$venv/.ready-test"

@@ -391,7 +391,7 @@ def test_the_daemon_lands_new_records_once_and_starts_nothing_where_there_are_no
     assert len(daemon.runs("eager")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_daemon_waits_at_a_cron_tick_until_the_topic_was_observed(daemon: Daemon):
     topic = f"{daemon.topic}-cron"
     # The first tick that the daemon has met, which may be over by now.

@@ -17,7 +17,7 @@ from tests.processes import LIGHT_JVM
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPS = {"loop: watermarks", "loop: watermarks and timestamps"}

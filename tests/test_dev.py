@@ -85,6 +85,7 @@ def left(processes: list[Process]) -> list[Process]:
     return [process for process in processes if process.is_alive()]
 
 
+@pytest.mark.nightly
 def test_it_runs_until_ctrl_c_and_keeps_its_data(tmp_path: Path):
     folder = tmp_path / "dev"
     with running(folder, tmp_path / "first") as dev:

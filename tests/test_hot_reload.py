@@ -21,7 +21,7 @@ from tests.processes import wait_until
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 _DEFINITIONS = """
 import os

@@ -39,7 +39,7 @@ def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, broker, topic, tmp_path):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a"), (None, "b"), (None, "c")])

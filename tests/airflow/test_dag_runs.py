@@ -118,7 +118,7 @@ def check_published(
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_documents_dags_land_what_they_say(
     kafka: Kafka,
     named_topic: Callable[..., str],

@@ -21,7 +21,7 @@ from tests.connect_server import ConnectServer
 from tests.faults.ordered_process import PATIENCE_SECONDS
 from tests.processes import LIGHT_SPARK, descendants, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 
 def _all_there(folder):

@@ -19,7 +19,7 @@ from tests.debezium.mariadb import Mariadb
 from tests.document_tests import ROOT, blocks
 from tests.processes import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 (SETTINGS,) = [
     json.loads(block.code)["config"]

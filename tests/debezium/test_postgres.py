@@ -25,7 +25,7 @@ from tests.kafka_topic import QUIET
 from tests.processes import wait_until
 from tests.upsert.test_fold import history, with_deletes
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 TABLES = ("lean", "complete")
 ROW = "region STRING, id BIGINT, name STRING, price DECIMAL(10, 2), bio STRING"

@@ -116,6 +116,7 @@ def test_a_broker_that_is_killed_while_spark_reads_and_comes_back_costs_no_recor
     assert landed.values(table, "kafka_offset") == list(range(_RECORDS))
 
 
+@pytest.mark.nightly
 def test_a_broker_that_stays_away_ends_the_run_with_nothing_written(
     local, source, spark, spark_of, table, tmp_path, caplog, monkeypatch
 ):

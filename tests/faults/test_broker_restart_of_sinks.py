@@ -16,7 +16,7 @@ from tests.kafka_topic import Kafka
 from tests.sink.conftest import Published
 from tests.sink.publishing import by_last_digit
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 
 def test_a_broker_that_dies_in_a_transaction_and_comes_back_costs_and_doubles_no_record(spark, topic, table, tmp_path):

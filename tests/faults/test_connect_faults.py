@@ -19,7 +19,7 @@ from tests.faults.network import IMPATIENT, RECORD_BYTES, RECORDS, Network
 from tests.kafka_topic import Kafka
 from tests.processes import LIGHT_SPARK, descendants, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 _CLIENTS = 5
 _ROUNDS = 2

@@ -174,6 +174,7 @@ def _wrong(records):
     return keyed(records).withColumn("kafka_value", f.lit(b"wrong"))
 
 
+@pytest.mark.nightly
 def test_a_rebuild_that_is_killed_leaves_the_old_rows_or_the_new_and_ends_right_when_it_is_repeated(
     kafka, request, connection, spark, topic, table
 ):

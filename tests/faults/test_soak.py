@@ -10,7 +10,7 @@ from tests.soak import Outcome, compare, compare_changes, last_changes, soak
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kills_at_any_moment_neither_lose_nor_double_a_record(spark, tmp_path):
     # As many rounds as fit, but on a slow machine enough for a kill.
     found = soak(tmp_path, seconds=25, seed=5, rounds=12, spark=spark)

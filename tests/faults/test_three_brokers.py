@@ -24,7 +24,7 @@ from tests.processes import wait_until
 from tests.sink.conftest import Published
 from tests.sink.publishing import by_last_digit
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

@@ -115,6 +115,7 @@ def test_avro_there_and_back(published, landed, registry, client, topic):
     assert sorted(read(record.key, context)["id"] for record in published.records()) == [1, 2, 3, 4]
 
 
+@pytest.mark.nightly
 def test_json_schema_there_and_back(published, landed, registry, topic):
     filled(published, floats="")
     published.run(value=JsonSchemaSerializer(registry=registry))
@@ -127,6 +128,7 @@ def test_json_schema_there_and_back(published, landed, registry, topic):
         published.run()
 
 
+@pytest.mark.nightly
 def test_protobuf_there_and_back(published, landed, registry):
     from pyspark.sql import functions as f
 

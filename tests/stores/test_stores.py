@@ -26,7 +26,7 @@ from tests.faults.ingesting import (
 )
 from tests.stores.s3 import SECRET_KEY, SKEWED
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults.coordinatedCommits"
 

@@ -129,7 +129,13 @@ def test_of_two_runs_at_once_one_applies_a_batch_and_the_other_finds_out(
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
 
 
-@pytest.mark.parametrize("mode", [Upsert(key=("id",), soft_delete=True), Scd2(key=("id",))], ids=["soft", "history"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(Upsert(key=("id",), soft_delete=True), id="soft"),
+        pytest.param(Scd2(key=("id",)), id="history", marks=pytest.mark.nightly),
+    ],
+)
 def test_what_dies_runs_twice_or_is_changed_by_others_leaves_the_other_modes_right(
     kafka, follow, spark, topic, table, around_the_merge, monkeypatch, mode
 ):

@@ -143,6 +143,7 @@ def _history_rows(table):
     )
 
 
+@pytest.mark.nightly
 @settings(parent=_AS_GIVEN, max_examples=1)
 @given(
     parts=st.tuples(_changelog(20), _changelog(5), _changelog(5)).filter(_tells_something),

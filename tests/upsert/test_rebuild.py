@@ -90,7 +90,13 @@ def test_the_table_is_built_again_by_one_command_and_goes_on_from_there(
     assert follow().records == 3
 
 
-@pytest.mark.parametrize("mode", [Upsert(key=("id",)), Scd2(key=("id",))], ids=["upsert", "history"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(Upsert(key=("id",)), id="upsert"),
+        pytest.param(Scd2(key=("id",)), id="history", marks=pytest.mark.nightly),
+    ],
+)
 def test_whatever_dies_or_comes_between_leaves_the_old_rows_or_the_new(
     kafka, connection, follow, spark, topic, table, monkeypatch, mode
 ):

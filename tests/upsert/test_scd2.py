@@ -87,6 +87,7 @@ def test_each_change_ends_a_row_and_begins_another(kafka, follow, topic, table):
             follow(target={"mode": mode})
 
 
+@pytest.mark.nightly
 def test_a_delete_of_what_is_not_there_leaves_no_time_however_it_is_cut(kafka, follow, topic, table):
     kafka.create(topic)
     records = [at(9, change(1)), at(1, change(1, "a")), at(5, change(1)), at(9, change(1)), at(7, change(1, "b"))]
@@ -113,6 +114,7 @@ def test_rows_of_others_and_keys_in_two_topic_partitions(kafka, follow, spark, t
     assert history(table) == rows
 
 
+@pytest.mark.nightly
 def test_values_that_were_left_out_are_in_each_row(kafka, follow, topic, table):
     kafka.create(topic)
     options = {"target": HISTORY, **LEFT_OUT}

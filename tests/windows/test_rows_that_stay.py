@@ -64,7 +64,7 @@ def only_b(rewrite, table, **options):
     return result
 
 
-@pytest.mark.parametrize("mode", ["exact", "offset"])
+@pytest.mark.parametrize("mode", ["exact", pytest.param("offset", marks=pytest.mark.nightly)])
 def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(
     kafka, write, rewrite, counts, spark, topic, tmp_path, caplog, mode
 ):
