@@ -49,7 +49,7 @@ _READS_AND_DECODES = re.compile(
 )
 
 # What takes longest comes first, so that no worker is left alone with it at the end.
-_SLOWEST_FIRST = ("ui", "slow", "spark", "kafka")
+_SLOWEST_FIRST = ("ui", "nightly", "slow", "spark", "kafka")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dagster import Model, ResolutionContext
 from pydantic import Field
 
-from dagster_kafka_flip.components.templates import Template, create, refused, rendered
+from dagster_kafka_flip.components.templates import Template, create_of_type
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.changelog import OnTruncate
 from dagster_kafka_flip.formats.csv import CsvFormat
@@ -28,6 +27,9 @@ from dagster_kafka_flip.formats.placeholder import PLACEHOLDER
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class RawFormatAttributes(Model):
@@ -214,13 +216,7 @@ def format_of(context: ResolutionContext, value: Any) -> Format:
         context: Location in the file.
         value: The value in the file.
     """
-    found = rendered(context, value)
-    if isinstance(found, Format):
-        return found
-    if not isinstance(found, Mapping):
-        raise refused(context, f"invalid format {found!r}; set its type ({', '.join(_FORMAT_OF_TYPE)}) below it")
-    options = {"schema" if name == "declared" else name: each for name, each in found.items() if name != "type"}
-    return create(context, _FORMAT_OF_TYPE[found["type"]], options)
+    return create_of_type(context, Format, _FORMAT_OF_TYPE, value)
 
 
 FORMATS = Annotated[

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dagster import Model, ResolutionContext
 from pydantic import Field
 
 from dagster_kafka_flip.components.docstrings import entries
-from dagster_kafka_flip.components.templates import Template, create, refused, rendered
+from dagster_kafka_flip.components.templates import Template, create_of_type
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
 from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializer import Serializer
 from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer, StringSerializer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class JsonSerializerAttributes(Model):
@@ -102,15 +104,7 @@ def serializer_of(context: ResolutionContext, value: Any) -> Serializer:
         context: Location in the file.
         value: The value in the file.
     """
-    found = rendered(context, value)
-    if isinstance(found, Serializer):
-        return found
-    if not isinstance(found, Mapping) or found.get("type") not in _SERIALIZER_OF_TYPE:
-        raise refused(
-            context, f"invalid serializer {found!r}; set its type ({', '.join(_SERIALIZER_OF_TYPE)}) below it"
-        )
-    options = {"schema" if name == "declared" else str(name): each for name, each in found.items() if name != "type"}
-    return create(context, _SERIALIZER_OF_TYPE[found["type"]], options)
+    return create_of_type(context, Serializer, _SERIALIZER_OF_TYPE, value)
 
 
 SERIALIZERS = Annotated[

@@ -6,6 +6,8 @@ import contextlib
 import copy
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.runtime.remote import is_remote
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
@@ -34,12 +36,11 @@ def new_session(spark: SparkSession) -> Generator[SparkSession]:
     Args:
         spark: The session beside which it is made.
     """
-    is_remote = "connect" in type(spark).__module__
-    session: Any = _beside(spark) if is_remote else spark.newSession()
+    session: Any = _beside(spark) if is_remote(spark) else spark.newSession()
     try:
         yield session
     finally:
-        if is_remote:
+        if is_remote(spark):
             # Not `stop`: it would also stop a server that runs in this process.
             with contextlib.suppress(Exception):
                 session.client.release_session()

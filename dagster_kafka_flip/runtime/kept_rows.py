@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.runtime.remote import is_remote
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -19,7 +21,7 @@ def kept_rows(rows: DataFrame) -> DataFrame:
     """
     from pyspark import StorageLevel
 
-    if "connect" not in type(rows).__module__:
+    if not is_remote(rows):
         return rows.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     from pyspark.sql.connect.plan import Checkpoint
 

@@ -20,6 +20,7 @@ from dagster_kafka_flip.errors import (
     WindowsChangedError,
     WriteFailedError,
 )
+from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import IS_CURRENT, Changes
@@ -738,8 +739,7 @@ class DeltaTable:
     @property
     def is_remote(self) -> bool:
         """Whether a Spark Connect server does the work."""
-        # Spark Connect's session is a class of its own, and asking it for its JVM would fail.
-        return "connect" in type(self._spark).__module__
+        return is_remote(self._spark)
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:

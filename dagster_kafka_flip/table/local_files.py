@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.runtime.remote import is_remote
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -17,7 +19,7 @@ def is_local(spark: SparkSession, target: DeltaTarget) -> bool:
         spark: The Spark session. A Spark Connect server may be on another machine.
         target: The table.
     """
-    if target.local_path is None or "connect" in type(spark).__module__:
+    if target.local_path is None or is_remote(spark):
         return False
     context: Any = spark.sparkContext
     try:
