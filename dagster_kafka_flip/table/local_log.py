@@ -64,10 +64,9 @@ def standing_at(
         The version, and the rows if known. None if the log is not accessible, does not show the position, or has later
         commits that may have changed it.
     """
-    table = local_path(location)
-    if table is None:
+    log = _log(location)
+    if log is None:
         return None
-    log = table / "_delta_log"
     try:
         if not _shows(log, stream, state, anchor_version) or not _file(log, table_version).is_file():
             return None
@@ -95,10 +94,9 @@ def is_newest(location: str, version: int) -> bool:
         location: The table's location.
         version: The version.
     """
-    table = local_path(location)
-    if table is None:
+    log = _log(location)
+    if log is None:
         return False
-    log = table / "_delta_log"
     try:
         return _file(log, version).is_file() and not _file(log, version + 1).is_file()
     except OSError:

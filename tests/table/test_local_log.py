@@ -14,7 +14,7 @@ import pytest
 from dagster_kafka_flip.table import details, history_pages
 from dagster_kafka_flip.table.details import details_of
 from dagster_kafka_flip.table.history_pages import TableNotThereError, commits_of
-from dagster_kafka_flip.table.local_log import details_at, is_absent, newest_commits
+from dagster_kafka_flip.table.local_log import details_at, is_absent, is_newest, newest_commits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 _METADATA = {"id": "a-b", "partitionColumns": ["day"], "configuration": {"x": "y"}}
@@ -165,9 +165,11 @@ def test_commits_that_a_catalog_holds_are_not_here(tmp_path):
     staged.mkdir()
     assert _versions(tmp_path) == [0]
     assert details_at(str(tmp_path)) == (0, ("a-b", ("day",), {"x": "y"}))
+    assert is_newest(str(tmp_path), 0)
     (staged / f"{1:020}.c0ffee.json").touch()
     assert _versions(tmp_path) is None
     assert details_at(str(tmp_path)) is None
+    assert not is_newest(str(tmp_path), 0), "the catalog may have the next one"
 
 
 def test_times_are_in_order_though_the_clock_was_set_back(tmp_path):
