@@ -179,7 +179,8 @@ class Changes:
     def fitted(self, schema: StructType, partition_columns: Callable[[], Collection[str]], table: str) -> Changes:
         """Checks that keys mean the same in the batch and in the table; returns the changes in the table's shape.
 
-        Fields of STRUCTs that only the table has are null: a MERGE, unlike an append, does not add them.
+        STRUCTs get the fields of the table's, in their order, and fields that only the table has are null. A MERGE,
+        unlike an append, does not add them, and of a null STRUCT with another order it makes a STRUCT of nulls.
 
         Args:
             schema: The table's columns.

@@ -166,7 +166,9 @@ def _absent(batch: StructType, table: StructType, prefix: str) -> Iterator[tuple
 
 
 def shaped_as(batch: DataType, table: DataType, name: str) -> Column | None:
-    """A column with a null in each field of a STRUCT that only the table has; None if there is none.
+    """A column whose STRUCTs have all fields of the table's, in their order; None if they have them already.
+
+    A field that only the table has is null.
 
     Args:
         batch: The column's type in the batch.
@@ -190,24 +192,25 @@ def _shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
         return _transformed(*values, lambda change: f.transform_values(column, lambda _, value: change(value)))
     if not isinstance(batch, StructType) or not isinstance(table, StructType):
         return None
-    there = {field.name.lower(): field for field in table.fields}
-    parts = [
-        None if (known := there.get(field.name.lower())) is None else _shaped(field.dataType, known.dataType, inner)
-        for field in batch.fields
-        for inner in (column.getField(field.name),)
-    ]
-    names = {field.name.lower() for field in batch.fields}
-    absent = [field for field in table.fields if field.name.lower() not in names]
-    if not absent and all(part is None for part in parts):
+    there = {field.name.lower(): field for field in batch.fields}
+    known = {field.name.lower() for field in table.fields}
+    parts: list[Column] = []
+    is_changed = False
+    for field in table.fields:
+        own = there.get(field.name.lower())
+        if own is None:
+            parts.append(f.lit(None).cast(field.dataType).alias(field.name))
+            continue
+        inner = column.getField(own.name)
+        shaped = _shaped(own.dataType, field.dataType, inner)
+        is_changed = is_changed or shaped is not None
+        parts.append((inner if shaped is None else shaped).alias(own.name))
+    added = [field for field in batch.fields if field.name.lower() not in known]
+    parts.extend(column.getField(field.name).alias(field.name) for field in added)
+    names = [field.name.lower() for field in (*table.fields, *added)]
+    if not is_changed and names == [field.name.lower() for field in batch.fields]:
         return None
-    made = f.struct(
-        *(
-            (column.getField(field.name) if part is None else part).alias(field.name)
-            for field, part in zip(batch.fields, parts, strict=True)
-        ),
-        *(f.lit(None).cast(field.dataType).alias(field.name) for field in absent),
-    )
-    return f.when(column.isNotNull(), made)
+    return f.when(column.isNotNull(), f.struct(*parts))
 
 
 def _transformed(

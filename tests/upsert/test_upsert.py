@@ -268,7 +268,9 @@ def test_new_columns_are_added_and_what_others_added_is_kept(kafka, follow, spar
     assert landed.rows(table, "id", "name", "note", "age") == [(1, "c", "kept", 7), (2, "b", "kept", None)]
 
 
-def test_fields_that_only_the_table_has_are_null_as_in_an_append(kafka, follow, spark, topic, table):
+def test_structs_have_the_table_s_fields_in_its_order_and_a_null_stays_one_as_in_an_append(
+    kafka, follow, spark, topic, table
+):
     inside = "a: INT"
     value = f"id BIGINT, s STRUCT<{inside}>, l ARRAY<STRUCT<{inside}>>, m MAP<STRING, STRUCT<s: STRUCT<{inside}>>>"
     options = {"value_format": JsonFormat(schema=value)}
@@ -276,16 +278,26 @@ def test_fields_that_only_the_table_has_are_null_as_in_an_append(kafka, follow, 
     kafka.produce(topic, [(change(1)[0], '{"id": 1, "s": {"a": 1}}')])
     follow(**options)
     for column in ("s.b", "l.element.b", "m.value.s.b"):
-        spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS ({column} INT)")
-    spark.sql(f"UPDATE delta.`{table}` SET s = named_struct('a', 1, 'b', 2)")
+        spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS ({column} INT FIRST)")
+    spark.sql(f"UPDATE delta.`{table}` SET s = named_struct('b', 2, 'a', 1)")
     full = '"s": {"a": 3}, "l": [{"a": 4}, null], "m": {"k": {"s": {"a": 5}}}'
     kafka.produce(topic, [(change(1)[0], f'{{"id": 1, {full}}}'), (change(2)[0], '{"id": 2}')])
     follow(**options)
-    rows = spark.table(f"delta.`{table}`").orderBy("id").select("s", "l", "m.k.s").collect()
-    assert [tuple(map(str, row)) for row in rows] == [
-        ("Row(a=3, b=None)", "[Row(a=4, b=None), None]", "Row(a=5, b=None)"),
-        ("None", "None", "None"),
-    ]
+
+    def rows():
+        found = spark.table(f"delta.`{table}`").orderBy("id").select("s", "l", "m.k.s").collect()
+        return [tuple(map(str, row)) for row in found]
+
+    nothing = ("None", "None", "None")
+    assert rows() == [("Row(b=None, a=3)", "[Row(b=None, a=4), None]", "Row(b=None, a=5)"), nothing]
+
+    # The writer adds a field in the middle, which the table gets at the end.
+    inside = "a: INT, c: INT, b: INT"
+    wider = f"id BIGINT, s STRUCT<{inside}>, l ARRAY<STRUCT<{inside}>>, m MAP<STRING, STRUCT<s: STRUCT<{inside}>>>"
+    full = '"s": {"a": 6, "c": 7}, "l": [null, {"b": 8}], "m": {"k": {"s": null}}'
+    kafka.produce(topic, [(change(2)[0], f'{{"id": 2, {full}}}'), (change(3)[0], '{"id": 3}'), (change(1)[0], None)])
+    follow(target={"schema_evolution": True}, value_format=JsonFormat(schema=wider))
+    assert rows() == [("Row(b=None, a=6, c=7)", "[None, Row(b=8, a=None, c=None)]", "None"), nothing]
 
 
 def test_a_char_key_is_refused(kafka, follow, spark, topic, table):
