@@ -241,3 +241,12 @@ def test_what_is_private_in_dagster_is_imported_by_one_module():
     private = re.compile(r"dagster\._|dagster_shared")
     importing = {path.name for path in _ROOT.rglob("*.py") if any(private.match(name) for name in _imported(path))}
     assert importing == {"dagster_internals.py"}
+
+
+def test_python_may_leave_out_docstrings():
+    """As it does under -OO, which images for production set: components take the texts of their schemas from them."""
+    code = "from dagster_kafka_flip import DeltaKafkaComponent, KafkaDeltaComponent, KafkaResourcesComponent"
+    done = subprocess.run(
+        [sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=False, env=_AIRFLOW_AS_A_LIBRARY
+    )
+    assert done.returncode == 0, done.stderr
