@@ -43,10 +43,11 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if not is_sparks_own(error):
-            raise
+        # Spark may say of it that a user raised it in SQL.
         if marked := MARK.search(str(error)):
             raise ConfigurationError(marked[1]) from error
+        if not is_sparks_own(error):
+            raise
         if _NO_FEED.search(str(error)):
             raise versions.no_feed(f"had no change data feed in {segment}") from error
         if _GONE.search(str(error)):

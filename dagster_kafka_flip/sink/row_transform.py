@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.segments import Segment
 
 _KINDS = ("delete", "update_preimage", "update_postimage", "insert")
+_KINDS_OF_A_SNAPSHOT = ("insert",)
 
 # Around the message of a query that met a wrong change.
 MARK = re.compile(r"<<(the transform .*?)>>", flags=re.DOTALL)
@@ -94,6 +95,7 @@ class RowTransform:
         self._check_rows(changes.schema)
         rows = transformed(changes, self._function)
         version, kind = f.col(COMMIT_VERSION), f.col(CHANGE_TYPE)
+        kinds = _KINDS_OF_A_SNAPSHOT if segment.is_snapshot else _KINDS
 
         def wrong(name: str) -> str:
             return (
@@ -106,7 +108,7 @@ class RowTransform:
                 COMMIT_VERSION: f.when(version.between(segment.first, segment.last), version).otherwise(
                     f.raise_error(f.lit(wrong(COMMIT_VERSION))).cast("long")
                 ),
-                CHANGE_TYPE: f.when(kind.isin(*_KINDS), kind).otherwise(f.raise_error(f.lit(wrong(CHANGE_TYPE)))),
+                CHANGE_TYPE: f.when(kind.isin(*kinds), kind).otherwise(f.raise_error(f.lit(wrong(CHANGE_TYPE)))),
             }
         )
 

@@ -135,6 +135,9 @@ def test_what_another_run_could_not_repeat_is_refused_and_nothing_is_published(p
     for said, transform in _TAMPERING.items():
         with pytest.raises(ConfigurationError, match=said):
             published.run(start=0, transform=transform)
+    for transform in (*_TAMPERING.values(), lambda rows: rows.withColumn("_change_type", f.lit("delete"))):
+        with pytest.raises(ConfigurationError, match=r"of the snapshot of version 1\."):
+            published.run(start="snapshot", transform=transform, transactional_id_prefix=f"{published.topic}-snapshot")
     assert published.records() == []
 
 
