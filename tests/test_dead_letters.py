@@ -549,6 +549,10 @@ def test_what_can_not_be_is_told_at_once(table, topic):
     assert refused(dead_letter=table) == (
         f"the dead-letter table is the stream's own table {table}; use a separate table"
     )
+    assert refused(dead_letter=f"file:{table}/rejected/") == (
+        f"of the dead-letter table file:{table}/rejected/ and the stream's own table {table} one is in the folder of "
+        "the other, whose VACUUM would delete its files; put them side by side"
+    )
     wrong: dict[str, Any]
     for wrong in (
         {"table": "a/b", "max_share": 1.5},

@@ -1394,4 +1394,4 @@ def test_masters_of_spark_are_taken(master):
 def test_a_path_is_a_table(tmp_path: Path):
     assert DeltaTarget(table=tmp_path).identity == str(tmp_path)  # pyright: ignore[reportArgumentType]
     assert DeltaTarget.of(tmp_path) == DeltaTarget(table=str(tmp_path))
-    _asset(table=tmp_path, dead_letter=tmp_path / "rejected", value_format=StringFormat())
+    _asset(table=tmp_path / "landed", dead_letter=tmp_path / "rejected", value_format=StringFormat())

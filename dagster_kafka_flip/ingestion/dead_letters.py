@@ -97,6 +97,12 @@ def dead_letters_of(
     if letters.target(target).identity == target.identity:
         msg = f"the dead-letter table is the stream's own table {target}; use a separate table"
         raise ConfigurationError(msg)
+    if letters.target(target).is_nested_with(target):
+        msg = (
+            f"of the dead-letter table {letters.table} and the stream's own table {target} one is in the folder of "
+            "the other, whose VACUUM would delete its files; put them side by side"
+        )
+        raise ConfigurationError(msg)
     for what, one in (("key", decoder.key_format), ("value", decoder.value_format)):
         if one.on_error != "fail":
             msg = (

@@ -110,8 +110,11 @@ def rebuild(
         msg = f"{staging} is the table itself. Name another one, in which it is built"
         raise ConfigurationError(msg)
     target, made = DeltaTable(spark, table), DeltaTable(spark, beside)
-    if table.is_path and beside.identity.startswith(f"{table.identity}/"):
-        msg = f"{staging} is inside the folder of {table}, which must have its own files only. Name a folder beside it"
+    if beside.is_nested_with(table):
+        msg = (
+            f"{staging} is inside the folder of {table}, or around it, and VACUUM of the outer one would delete the "
+            "files of the other. Name a folder beside it"
+        )
         raise ConfigurationError(msg)
     if made.history() is not None:
         _check_unused(target, made, table, beside)

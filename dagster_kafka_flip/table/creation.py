@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import TableError
-from dagster_kafka_flip.table.incomplete_log import has_first_commit, is_free
+from dagster_kafka_flip.table.incomplete_log import has_first_commit, has_log, is_free
 from dagster_kafka_flip.table.keyed_table import mode_properties
 from dagster_kafka_flip.table.layout import check_layout
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
@@ -120,7 +120,7 @@ def check_path_is_free(target: DeltaTarget) -> None:
         target: The table.
 
     Raises:
-        TableError: The path is a file, or the folder has other files.
+        TableError: The path is a file, or the folder has other files, or it is in the folder of another table.
     """
     path = target.local_path
     if path is not None and path.is_file():
@@ -128,6 +128,13 @@ def check_path_is_free(target: DeltaTarget) -> None:
         raise TableError(msg)
     if path is not None and not is_free(path) and not has_first_commit(path):
         msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
+        raise TableError(msg)
+    outer = None if path is None else next((one for one in path.resolve().parents if has_log(one)), None)
+    if outer is not None:
+        msg = (
+            f"{target} would be in the folder of the Delta table {outer}, whose VACUUM would delete its files; nothing "
+            "was written. Put the tables side by side"
+        )
         raise TableError(msg)
 
 

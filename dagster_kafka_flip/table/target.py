@@ -201,6 +201,15 @@ class DeltaTarget(Settings):
             parts = [_DEFAULT_SCHEMA, *parts]
         return ".".join(part if _PLAIN_NAME.fullmatch(part) else quoted(part) for part in parts)
 
+    def is_nested_with(self, other: DeltaTarget) -> bool:
+        """Whether one of two paths is in the folder of the other, where VACUUM takes its files for unused ones.
+
+        Args:
+            other: The other table.
+        """
+        one, two = f"{self.identity}/", f"{other.identity}/"
+        return self.is_path and other.is_path and one != two and (one.startswith(two) or two.startswith(one))
+
     @property
     def name_parts(self) -> list[str]:
         """The parts of a catalog name, unquoted."""

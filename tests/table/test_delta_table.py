@@ -256,6 +256,14 @@ def test_a_folder_with_something_else_in_it_is_refused(spark, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == before
     (tmp_path / "empty").mkdir()
     assert _stream(spark, str(tmp_path / "empty"), create=False).anchor() is None
+    # VACUUM deletes what the log of a table does not name, whatever is in its folder.
+    spark.range(1).write.format("delta").save(str(tmp_path / "outer"))
+    (tmp_path / "link").symlink_to(tmp_path / "outer" / "by_day")
+    for inner in ("outer/by_day", "link"):
+        with pytest.raises(
+            TableError, match=f"would be in the folder of the Delta table {tmp_path}/outer, whose VACUUM"
+        ):
+            _stream(spark, str(tmp_path / inner)).anchor()
 
 
 # --- the fence and the read-back ----------------------------------------------------------------------------------
