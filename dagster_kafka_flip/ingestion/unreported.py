@@ -44,8 +44,8 @@ def find_unreported(
         # The origin is unknown: a copied table, or an asset with another name, looks like a killed run.
         one = found.commits == 1
         log.warning(
-            "%s of %s %s in no earlier run's report: a run died after %s, or something else writes to the stream. This "
-            "run reports %s%s",
+            "%s of %s %s in no earlier run's report: a run died after %s, the asset was renamed, or something else "
+            "writes to the stream. This run reports %s%s",
             f"1 commit (version {found.to_version})"
             if one
             else f"{found.commits} commits (versions {found.from_version} to {found.to_version})",
