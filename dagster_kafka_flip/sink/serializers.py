@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.sink.serializer import Encoded, RowsToEncode, Serializer, serialized, struct_of, type_of
@@ -35,6 +35,14 @@ class JsonSerializer(Serializer):
     """
 
     columns: tuple[str, ...] = ()
+
+    @field_validator("columns")
+    @classmethod
+    def _check_columns(cls, columns: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := sorted({name for name in columns if columns.count(name) > 1}):
+            msg = f"columns: duplicate column {twice[0]!r}"
+            raise ValueError(msg)
+        return columns
 
     def columns_of(self, columns: Sequence[str]) -> Sequence[str]:
         """The names of the columns."""

@@ -73,6 +73,11 @@ def test_a_wrong_source_is_refused_before_anything_runs(wrong, said):
         DeltaSource(**({"table": "lake/t"} | wrong))
 
 
+def test_an_object_has_each_column_once():
+    with pytest.raises(ConfigurationError, match="columns: duplicate column 'id'"):
+        JsonSerializer(columns=("id", "v", "id"))
+
+
 def test_tombstones_need_a_key():
     with pytest.raises(ConfigurationError, match='deletes="tombstone" needs a key'):
         KafkaSink(topic="t", transactional_id_prefix="s").check_content("changes")
