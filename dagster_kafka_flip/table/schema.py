@@ -85,9 +85,12 @@ def check_schema(
         )
     elif added and not may_change:
         columns = ", ".join(f"{one.path} ({one.batch})" for one in added)
+        types = {one.batch for one in added}
+        alike = [column for column, field in absent if field.dataType.simpleString() in types]
+        renamed = f". If the table's {' or '.join(alike)} is that column, renamed, use its new name" if alike else ""
         msg = (
             f"the table {name} has no column {columns}. Nothing was written. Set schema_evolution=True on its "
-            "DeltaTarget to add it, or drop it in the transform"
+            f"DeltaTarget to add it, or drop it in the transform{renamed}"
         )
     else:
         return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))

@@ -672,6 +672,14 @@ def nested(spark, tmp_path_factory):
             ),
         ),
         (
+            "id BIGINT, title STRING, s STRUCT<a: INT, l: ARRAY<STRUCT<x: STRING>>>, m MAP<STRING, INT>",
+            (
+                "the table {table} has no column title (string). Nothing was written. Set schema_evolution=True on its "
+                "DeltaTarget to add it, or drop it in the transform. If the table's name is that column, renamed, use "
+                "its new name. The table (-) and the batch (+):\n+ title string\n- name string"
+            ),
+        ),
+        (
             "id BIGINT, name STRING, s STRUCT<a: INT, b: INT>, m MAP<STRING, INT>",
             (
                 "the table {table} has no column s.b (int). Nothing was written. Set schema_evolution=True on its "
