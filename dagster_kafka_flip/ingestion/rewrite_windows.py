@@ -28,7 +28,7 @@ from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.limits import Limits
-from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
+from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
 from dagster_kafka_flip.table.delta_table import ForeignConflictError, still_there
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
@@ -261,6 +261,7 @@ class _Run:
                 self.spec.target,
                 ", ".join(map(str, sorted(look.foreign))),
             )
+        check_keys(windows, look.windows, str(self.spec.target))
         plan = self._enumerator.plan(windows, known=look.known, cut_at=look.position, recorded=look.recorded)
         if plan.splits:
             self.spec.decoder.renew()

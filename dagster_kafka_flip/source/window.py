@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, WindowsChangedError
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.offsets import epoch_milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from datetime import datetime
 
 
@@ -94,6 +94,34 @@ def contiguous_groups(windows: Iterable[Window]) -> list[tuple[Window, ...]]:
             msg = f"two windows have the key {key}; keys must be unique"
             raise ConfigurationError(msg)
     return [tuple(group) for group in groups]
+
+
+def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str) -> None:
+    """Checks that each key means the same time as before, and each time has the same key: rows are replaced by key.
+
+    Args:
+        windows: The windows to land.
+        landed: Windows that were landed before.
+        table: The table, for the message.
+
+    Raises:
+        WindowsChangedError: A window has the key of another time, or its time is in a window with another key.
+    """
+    for window in windows:
+        for other in landed:
+            if window == other:
+                continue
+            if window.key == other.key:
+                problem = f"has the key of the landed window {other}, whose rows it would replace"
+            elif window.start_ms < other.stop_ms and other.start_ms < window.stop_ms:
+                problem = f"overlaps the landed window {other}: records with a timestamp in both would be in it twice"
+            else:
+                continue
+            msg = (
+                f"the window {window} of the table {table} {problem}. Nothing was written. Give each span of time one "
+                "key, and land it as it was landed before; or use another table"
+            )
+            raise WindowsChangedError(msg)
 
 
 class Windows(Settings):

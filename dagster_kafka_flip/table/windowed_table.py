@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+# How many commits are looked at for the keys of windows that were landed before.
+_LOOKED_AT = 10
+
 
 @dataclass(frozen=True)
 class WindowsLook:
@@ -71,6 +74,7 @@ class WindowsLook:
         earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
         incidents: Tolerated errors.
         schemas: The schemas that earlier commits met, by `key` and `value`.
+        windows: In a table of windows, those that the newest commits wrote; in offset mode, all.
     """
 
     base_version: int
@@ -85,6 +89,7 @@ class WindowsLook:
     earlier: Mapping[TopicPartition, EarlierRows] = field(default_factory=dict["TopicPartition", "EarlierRows"])
     incidents: tuple[Incident, ...] = ()
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
+    windows: frozenset[Window] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,7 @@ class _Walked:
     # The oldest stream commit that was found, and its stream.
     stream: tuple[int, str] | None = None
     foreign: list[int] = field(default_factory=list[int])
+    windows: set[Window] = field(default_factory=set["Window"])
 
     @property
     def fence(self) -> int:
@@ -185,6 +191,7 @@ class WindowedTable:
             fence=walked.fence,
             foreign=tuple(walked.foreign),
             schemas={} if last is None else last.schemas,
+            windows=frozenset(walked.windows),
         )
 
     def _walk(self) -> _Walked:
@@ -193,11 +200,16 @@ class WindowedTable:
             walked.newest = max(walked.newest, commit.version)
             walked.oldest = commit.version
             stream, document, effect = commit.document(), commit.windows(), effect_of(commit)
+            # Each commit has the full state, except for offset windows, whose bounds are in their own commits.
+            is_known = bool(walked.documents) and not self._by_offset
             if document is not None:
-                walked.documents.append((commit.version, document))
-                # Each commit has the full state, except for offset windows, whose bounds are in their own commits.
-                if not self._by_offset:
+                walked.windows.update(document.windows)
+            if is_known:
+                # A few more commits cost nothing, and may show a window with another key.
+                if walked.newest - commit.version >= _LOOKED_AT:
                     break
+            elif document is not None:
+                walked.documents.append((commit.version, document))
             elif stream is not None:
                 walked.stream = commit.version, stream.stream
             elif effect is Effect.RESTORES and walked.restore is None:
