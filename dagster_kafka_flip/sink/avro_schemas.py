@@ -133,8 +133,8 @@ def step_of(columns: StructType, schema: AvroSchema, what: str) -> Step:
         return _record_step(columns, schema.fields, at)
     if len(columns.fields) != 1:
         msg = (
-            f"{what} is no record, but there are {len(columns.fields)} columns ({', '.join(columns.names)}). Name one "
-            "(columns=...), or use a record"
+            f"{what} is not a record, but there are {len(columns.fields)} columns ({', '.join(columns.names)}). Name "
+            "one (columns=...), or use a record"
         )
         raise ConfigurationError(msg)
     (field,) = columns.fields
@@ -146,12 +146,12 @@ def _record_step(struct: StructType, fields: list[dict[str, Any]], at: _Place) -
     by_name = {field["name"]: field for field in fields}
     for name, field in by_name.items():
         if name not in struct.names and "null" not in _branches(field["type"], at):
-            raise at.deeper(f".{name}").misfit("is a field that can't be null, and no column")
+            raise at.deeper(f".{name}").misfit("is a field that can't be null, and the table has no such column")
     steps: list[tuple[str, Step]] = []
     for column in struct.fields:
         inside = at.deeper(f".{column.name}")
         if column.name not in by_name:
-            raise inside.misfit(f"is a column, but no field; its fields are {', '.join(by_name)}")
+            raise inside.misfit(f"is a column, but the schema has no such field; its fields are {', '.join(by_name)}")
         steps.append(
             (column.name, _step(column.dataType, by_name[column.name]["type"], inside, is_null=column.nullable))
         )
@@ -167,7 +167,7 @@ def _step(column: DataType, avro_type: AvroType, at: _Place, *, is_null: bool) -
     branches = _branches(avro_type, at)
     others = [each for each in branches if each != "null"]
     if len(others) != 1:
-        raise at.misfit(f"is a union of {len(others)} types, and a column has one")
+        raise at.misfit(f"is a union of {len(others)} types, but a column has only one type")
     step = _value_step(column, resolved(others[0], at.named), at)
     return step.required(at.path) if is_null and "null" not in branches else step
 

@@ -108,8 +108,8 @@ class Batches:
                 if rows < progress.rows:
                     msg = (
                         f"lane {progress.lane}: {progress.rows} rows of table version {progress.version + 1} were "
-                        f"published, but {progress.table} now has only {rows} rows of it: the rest is unknown. Nothing "
-                        "more was published. Publish the table under another transactional_id_prefix"
+                        f"published, but {progress.table} now has only {rows} rows of it, so it is unknown which rows "
+                        "are left. Nothing more was published. Publish the table under another transactional_id_prefix"
                     )
                     raise SinkProgressError(msg)
                 place.progress = replace(progress, version=version - 1, rows=0, digest=0)
@@ -143,9 +143,9 @@ class Batches:
 def _other_rows(progress: Progress) -> str:
     return (
         f"lane {progress.lane}: {progress.rows} rows of version {progress.version + 1} of {progress.table} were "
-        "published, but their keys and values are others now, so which rows are left is not known: the transform has "
-        "changed, or does not make the same rows each time. Nothing more was published. Set the transform back for "
-        "one run, which publishes the version to its end; else publish the table under another transactional_id_prefix"
+        "published, but their keys and values are different now, so it is unknown which rows are left: the transform "
+        "has changed, or does not return the same rows each time. Nothing more was published. Set the transform back "
+        "for one run, which finishes the version; or publish the table under another transactional_id_prefix"
     )
 
 

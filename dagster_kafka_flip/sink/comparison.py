@@ -98,9 +98,9 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
             f"a record of {type(of_registry[0]).__name__} depends on the schema that was registered when it was written"
         )
     elif source.content == "all_images" or (source.content == "changes" and sink.deletes == "row"):
-        why = 'its records are changes; those of deletes="tombstone" and of content="appended_rows" are rows'
+        why = 'its records are changes; only deletes="tombstone" and content="appended_rows" publish rows'
     elif changed := sorted(named & set(FEED_COLUMNS)):
-        why = f"key or value has {changed[0]}, which is of the change and not of the row"
+        why = f"key or value has {changed[0]}, which belongs to the change and not to the row"
     if why is not None:
         msg = (
             f"published_equals_table can't compare the topic {sink.topic} with {source}: {why}. Leave out the check "
@@ -162,7 +162,7 @@ class TopicComparison:
             before = self._state(cluster)
             found = Comparison(offsets=sum(before.ends.values()), may_be_left_out=self._sink.may_leave_out)
             if before.is_open:
-                found.unknown.append("a transaction is open in the topic: a run, or another producer, is under way")
+                found.unknown.append("a transaction is open in the topic: a run, or another producer, is writing")
             elif not before.progress:
                 found.unknown.append("nothing is published yet")
             elif len(before.progress) < self._sink.lanes or not are_even(before.progress):
@@ -173,7 +173,7 @@ class TopicComparison:
             self._compare(cluster, before, found)
             if found.differs and self._state(cluster) != before:
                 # A run that published meanwhile, or a producer without transactions.
-                return Comparison(unknown=["records came while topic and table were compared"], offsets=found.offsets)
+                return Comparison(unknown=["records arrived during the comparison"], offsets=found.offsets)
         return found
 
     def _state(self, cluster: KafkaCluster) -> _State:
@@ -221,7 +221,7 @@ class TopicComparison:
             values[record.key] = record.value
         if moved:
             found.unknown.append(
-                f"{len(moved)} keys have records in several topic partitions, so which one is the last is not known"
+                f"{len(moved)} keys have records in several topic partitions, so it is unknown which one is the last"
             )
         version = state.progress[0].version
         segment = Segment(version, version, is_snapshot=True)
@@ -239,7 +239,7 @@ class TopicComparison:
         if found.missing and not has_all:
             found.unknown.append(
                 f"{found.missing} rows of the table are not in the topic, which no longer begins at offset 0: "
-                "retention took their records, or they were never published"
+                "retention deleted their records, or they were never published"
             )
             found.missing = 0
 
@@ -304,7 +304,7 @@ class TopicComparison:
         found.differing = counts.get("differing", 0)
         if counts.get("twice"):
             found.unknown.append(
-                f"{counts['twice']} keys have several rows in the table, so which one is the last is not known"
+                f"{counts['twice']} keys have several rows in the table, so it is unknown which one is the last"
             )
         of_log = [(None if key is None else bytes(key), value) for key, value in differing]
         others = [key for key, value in of_log if not self._is_earlier(values.get(key), value)]
@@ -313,8 +313,8 @@ class TopicComparison:
             found.differing = len(others)
         elif found.earlier_columns:
             found.unknown.append(
-                f"{found.differing} records have other values than the table's rows, and some of them only because "
-                "the table got more columns"
+                f"{found.differing} records differ from the table's rows, some of them only because columns were added "
+                "to the table"
             )
             found.differing = 0
         found.examples = [f"{kind}: {shown(key)}" for kind, key in elsewhere]
@@ -338,7 +338,7 @@ class TopicComparison:
         from pyspark.sql import functions as f
 
         if self._source.skip_change_commits:
-            found.unknown.append("skip_change_commits: the table may have rows that were never to be published")
+            found.unknown.append("skip_change_commits: the table may have rows that the sink never had to publish")
             return
         told = self._spark.createDataFrame(
             [(key, digest, count) for (key, digest), count in log.items()],

@@ -147,12 +147,13 @@ def step_of(columns: StructType, members: Members, what: str, *, leaves_out: boo
 def _object_step(struct: StructType, members: Members, at: _Place) -> Step:
     for name in sorted(members.required):
         if name not in struct.names:
-            raise at.deeper(f".{name}").misfit("is required, and no column")
+            raise at.deeper(f".{name}").misfit("is required, but the table has no such column")
     steps: list[tuple[str, Step]] = []
     for column in struct.fields:
         inside, shape = at.deeper(f".{column.name}"), members.fields.get(column.name, members.values)
         if shape is None and members.is_closed:
-            raise inside.misfit(f"is a column, but no property; its properties are {', '.join(members.fields)}")
+            properties = ", ".join(members.fields)
+            raise inside.misfit(f"is a column, but the schema has no such property; its properties are {properties}")
         if shape is None:
             step = _value_step(column.dataType, ANY_KIND, inside)
         else:
@@ -217,5 +218,5 @@ def _fitting(kind: DataType) -> tuple[str, ...]:
 def _number_step(at: _Place) -> Step:
     from pyspark.sql import functions as f
 
-    wrong, infinite = f"{at.path} is NaN or infinite, which is no number in JSON", float("inf")
+    wrong, infinite = f"{at.path} is NaN or infinite, which is not a number in JSON", float("inf")
     return Step(wrong=lambda value: f.when(f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)), f.lit(wrong)))

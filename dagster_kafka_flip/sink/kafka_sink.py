@@ -45,8 +45,8 @@ _OWNED: Mapping[str, str] = {
     "enable.idempotence": "use delivery_guarantee",
     "acks": "use delivery_guarantee",
     "request.required.acks": "use delivery_guarantee",
-    "delivery.timeout.ms": "a transaction's records have the time that is left of transaction_timeout",
-    "message.timeout.ms": "a transaction's records have the time that is left of transaction_timeout",
+    "delivery.timeout.ms": "a transaction's records get the remaining time of transaction_timeout",
+    "message.timeout.ms": "a transaction's records get the remaining time of transaction_timeout",
     "partitioner": "use partitioner",
     "bootstrap.servers": "use the connection's bootstrap_servers",
     "metadata.broker.list": "use the connection's bootstrap_servers",
@@ -185,13 +185,13 @@ class KafkaSink(Settings):
             msg = "partition_column and partitioner both choose the topic partition; set one of the two"
             raise ValueError(msg)
         if self.progress_name == self.topic:
-            msg = f"progress_topic {self.topic!r} is the records' topic; the progress needs a topic of its own"
+            msg = f"progress_topic {self.topic!r} is the records' topic; the progress needs a separate topic"
             raise ValueError(msg)
         if self.dead_letter_topic == "":
             msg = "dead_letter_topic: empty"
             raise ValueError(msg)
         if self.dead_letter_topic in (self.topic, self.progress_name):
-            msg = f"dead_letter_topic {self.dead_letter_topic!r} is a topic of the sink; it must be another one"
+            msg = f"dead_letter_topic {self.dead_letter_topic!r} is already a topic of the sink; use another one"
             raise ValueError(msg)
         return self
 

@@ -72,7 +72,7 @@ class LaneFailures:
         self._invisible = (
             "Readers of committed records see nothing of the open transaction"
             if sink.delivery_guarantee == "exactly_once"
-            else "Records since the last progress may be there, and are published again by the next run"
+            else "Records since the last progress may be in the topic, and the next run publishes them again"
         )
 
     def note(self, message: confluent_kafka.Message) -> None:
@@ -99,8 +99,8 @@ class LaneFailures:
                 return self._timed_out(age)
             return SinkFencedError(
                 f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
-                f"{self._id} ({name}). {self._invisible}. The other run publishes on; if there should be none, find "
-                "who else uses this transactional_id_prefix"
+                f"{self._id} ({name}). {self._invisible}. The other run continues. If you expect no other run, find "
+                "out who else uses this transactional_id_prefix"
             )
         if name in _RIGHTS:
             right = _RIGHTS[name].format(id=self._id, topic=self._sink.topic, progress=self._sink.progress_name)
@@ -111,28 +111,29 @@ class LaneFailures:
         if name == "INVALID_TRANSACTION_TIMEOUT":
             return ConfigurationError(
                 f"transaction_timeout is {limit:g} s, which is more than {where} allows (transaction.max.timeout.ms, "
-                "15 minutes by default). Nothing was published. Shorten it, or raise the brokers' setting"
+                "15 minutes by default). Nothing was published. Lower it, or raise the brokers' setting"
             )
         if name in _TOO_LARGE:
             return RowTooLargeError(
-                f"a broker refused records as larger than the topic allows. The largest of them is "
+                "a broker refused records because they are larger than the topic allows. The largest of them is "
                 f"{self._record or self._sink.topic}. {self._invisible}. Raise max.message.bytes of the topic, or "
-                "leave out columns of the value. If even that record is smaller, lower batch.size in the properties "
-                "of the KafkaSink. To leave such rows out, tolerate RowTooLargeError and grant "
-                f"{self._connection.user} DESCRIBE_CONFIGS on the topic, which tells its limit before a record is sent"
+                "leave columns out of the value. If that record is smaller than the limit, lower batch.size in the "
+                "properties of the KafkaSink. To leave such rows out, tolerate RowTooLargeError and grant "
+                f"{self._connection.user} DESCRIBE_CONFIGS on the topic, so that the limit is known before a record is "
+                "sent"
             )
         if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
             return TopicNotFoundError(
                 f"{what}: the topic or topic partition does not exist on {where} "
-                f"({self._record or self._sink.topic}). {self._invisible}. Create the topic, or correct it"
+                f"({self._record or self._sink.topic}). {self._invisible}. Create the topic, or correct its name"
             )
         if name == "_TIMED_OUT" and age >= limit and self._broker_errors.last is None:
             return self._timed_out(age)
         if name in _UNREACHABLE:
             return self.unreachable(what, error.str())
         return PublishFailedError(
-            f"{where} failed {what} of the lane {self._id}: {name}: {error.str()}. {self._invisible}. Run again; if "
-            "that fails too, the brokers' logs tell more"
+            f"{where} failed {what} of the lane {self._id}: {name}: {error.str()}. {self._invisible}. Run again. If it "
+            "fails again, check the brokers' logs"
         )
 
     def unreachable(self, what: str, said: str) -> ClusterUnreachableError:
@@ -143,7 +144,7 @@ class LaneFailures:
             said: librdkafka's reason, unless a broker had an error.
         """
         return ClusterUnreachableError(
-            f"Kafka at {self._connection.bootstrap_servers} did not take {what} of the lane {self._id} in time: "
+            f"Kafka at {self._connection.bootstrap_servers} did not accept {what} of the lane {self._id} in time: "
             f"{self._broker_errors.reason(said)}. {self._invisible}. Check the brokers and the network, then run again"
         )
 
@@ -158,7 +159,7 @@ class LaneFailures:
         return RowTooLargeError(
             f"{row}: the record of {size} bytes for the topic {topic} is larger than message.max.bytes of the producer "
             f'(1000000 by default). {self._invisible}. Set properties={{"message.max.bytes": "..."}} of the KafkaSink, '
-            "and max.message.bytes of the topic, or leave out columns of the value"
+            "and max.message.bytes of the topic, or leave columns out of the value"
         )
 
     def rejected(self, error: confluent_kafka.KafkaError) -> ConfigurationError:

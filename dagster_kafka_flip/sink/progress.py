@@ -155,25 +155,25 @@ def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: st
             msg = (
                 f"the sink {prefix} has published with {progress.lanes} lanes up to table version {progress.version}, "
                 f"but lanes is {lanes} now: keys would change lanes, and rows would be lost or doubled. Nothing was "
-                f"published. Set lanes={progress.lanes}; or publish under another transactional_id_prefix, whose "
-                "DeltaSource starts where this sink ends"
+                f"published. Set lanes={progress.lanes}; or publish under another transactional_id_prefix, with a "
+                "DeltaSource that starts where this sink ends"
             )
             raise SinkProgressError(msg)
         if progress.topic != topic:
             msg = (
                 f"the sink {prefix} has published {progress.table} up to version {progress.version} to the topic "
                 f"{progress.topic}, but its topic is {topic} now, which would get only later changes. Nothing was "
-                f"published. Give the sink of {topic} its own transactional_id_prefix; if it is to follow "
-                f"{progress.topic}, its DeltaSource starts at {progress.version + 1}"
+                f"published. Give the sink of {topic} its own transactional_id_prefix; to continue where "
+                f"{progress.topic} ends, set start={progress.version + 1} in its DeltaSource"
             )
             raise SinkProgressError(msg)
         if None not in (progress.topic_id, topic_id) and progress.topic_id != topic_id:
             msg = (
-                f"the topic {topic} was created again: its id is {topic_id}, and the sink {prefix} has published "
-                f"{progress.table} up to version {progress.version} to the topic of the id {progress.topic_id}. The "
-                "new topic would get only later changes. Nothing was published. To publish all rows to it, set another "
-                "transactional_id_prefix; if later changes are enough, also set start="
-                f"{progress.version + 1} in its DeltaSource"
+                f"the topic {topic} was recreated: its id is {topic_id}, but the sink {prefix} has published "
+                f"{progress.table} up to version {progress.version} to the topic with the id {progress.topic_id}. The "
+                "new topic would get only later changes. Nothing was published. To publish all rows to it, set "
+                f"another transactional_id_prefix; if later changes are enough, also set start={progress.version + 1} "
+                "in its DeltaSource"
             )
             raise SinkProgressError(msg)
 
@@ -194,7 +194,7 @@ def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id
         if progress.table_id != table_id:
             msg = (
                 f"the sink {prefix} has published the table {progress.table} (id {progress.table_id}) up to version "
-                f"{progress.version}, but {table} has the id {table_id}: it is another table, or was created again. "
+                f"{progress.version}, but {table} has the id {table_id}: it is another table, or was recreated. "
                 "Nothing was published. Correct the table; or publish it under another transactional_id_prefix"
             )
             raise SinkProgressError(msg)
@@ -217,13 +217,14 @@ def check_known(
     for lane in _lanes_behind(found, known):
         progress, (version, rows) = found.get(lane), known[lane]
         has = "no progress" if progress is None else f"version {progress.version} and {progress.rows} rows of the next"
-        doubled = f" (its first {rows} rows come once more)" if rows else ""
+        doubled = f" (its first {rows} rows are published twice)" if rows else ""
         msg = (
             f"an earlier run of the sink {prefix} reached table version {version} and {rows} rows of the next (lane "
             f"{lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or is on "
             "another cluster. This run would publish rows twice. Nothing was published. Set another "
-            f"transactional_id_prefix; and to go on behind the earlier run, start={version + 1} in the DeltaSource"
-            f"{doubled}. In Dagster you can also wipe the asset's materializations, to publish all rows again"
+            f"transactional_id_prefix; to continue after the earlier run, also set start={version + 1} in the "
+            f"DeltaSource{doubled}. In Dagster you can also wipe the asset's materializations, to publish all rows "
+            "again"
         )
         raise SinkProgressError(msg)
 
@@ -262,8 +263,8 @@ def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> Non
             msg = (
                 f"the sink {prefix} has published table version {progress.version + 1} in part (lane {progress.lane}: "
                 f"{progress.rows} rows) with other settings of key, value, headers, timestamp, topic, partition, "
-                "deletes or content: the rest would not follow in the same order. Nothing was published. Set them back "
-                "for one run, which publishes the version to its end; then change them"
+                "deletes or content: the rest would not follow in the same order. Nothing was published. Set them "
+                "back for one run, which finishes the version; then change them"
             )
             raise SinkProgressError(msg)
 

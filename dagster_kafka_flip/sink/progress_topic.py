@@ -99,9 +99,9 @@ class ProgressTopic:
             where = f"{record.topic_partition} offset {record.offset}"
             if record.key != self._sink.transactional_id(lane).encode() or record.value is None:
                 msg = (
-                    f"{where}: the progress topic has a record that is not of the sink "
-                    f"{self._sink.transactional_id_prefix}. Nothing was published. Each sink needs a progress topic "
-                    "of its own: set another progress_topic, or correct transactional_id_prefix"
+                    f"{where}: the progress topic has a record that does not belong to the sink "
+                    f"{self._sink.transactional_id_prefix}. Nothing was published. Each sink needs its own progress "
+                    "topic: set another progress_topic, or correct transactional_id_prefix"
                 )
                 raise SinkProgressError(msg)
             found[lane] = Progress.from_bytes(record.value, where)
@@ -125,6 +125,6 @@ class ProgressTopic:
                 msg = (
                     f"{tp}: a transaction of another producer is open at offset {stable[tp]} (the log ends at {end}), "
                     "so the progress is unknown. Nothing was published. If another run of this sink has just started, "
-                    "leave it to that run; else find the producer that writes to this topic"
+                    "leave it to that run; otherwise find the producer that writes to this topic"
                 )
                 raise SinkProgressError(msg)

@@ -79,7 +79,7 @@ def _fill(message: Any, row: Any, plan: list[FieldPlan], path: str) -> None:
             if shape == "optional":
                 continue
             why = (
-                "has no null here: an empty list or map is another value"
+                "has no null here, and an empty list or map is a different value"
                 if shape in {"repeated", "map"}
                 else ("has no null for a field without presence")
             )
@@ -164,7 +164,7 @@ def _plain(found: Any, kind: str, more: Any, at: str) -> Any:
     if kind == "enum":
         number = more.get(found)
         if number is None:
-            msg = f"{at} is no name of its enum"
+            msg = f"{at} is not a name of its enum"
             raise _WrongRow(msg)
         return number
     return found

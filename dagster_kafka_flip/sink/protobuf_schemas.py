@@ -140,7 +140,7 @@ def _type_name(kind: DataType, path: str) -> str:
         t.TimestampNTZType: "string",
     }
     if type(kind) not in plain:
-        what = "a list or map inside of another" if isinstance(kind, (t.ArrayType, t.MapType)) else kind.simpleString()
+        what = "a list or map inside another" if isinstance(kind, (t.ArrayType, t.MapType)) else kind.simpleString()
         msg = f"the column {path} is {what}, which has no exact form in Protobuf. {_INSTEAD}"
         raise ConfigurationError(msg)
     return plain[type(kind)]
@@ -198,7 +198,7 @@ def _message_plan(struct: StructType, message: Descriptor, at: _Place) -> tuple[
         field = message.fields_by_name.get(column.name)
         if field is None:
             names = ", ".join(each.name for each in message.fields)
-            raise inside.misfit(f"is a column, but no field of {message.full_name}; its fields are {names}")
+            raise inside.misfit(f"is a column, but {message.full_name} has no such field; its fields are {names}")
         plan, step = _field_plan(column.dataType, field, inside)
         plans.append(plan)
         steps.append((column.name, step))
@@ -225,7 +225,7 @@ def _field_plan(kind: DataType, field: FieldDescriptor, at: _Place) -> tuple[Fie
 def _check_key(kind: DataType, field: FieldDescriptor, at: _Place) -> None:
     value, _ = _value_plan(kind, field, at)
     if value[0] not in {"plain", "integer"}:
-        raise at.misfit(f"has keys of type {kind.simpleString()}, and the schema others")
+        raise at.misfit(f"has keys of type {kind.simpleString()}, but the schema has different ones")
 
 
 def _value_plan(kind: DataType, field: FieldDescriptor, at: _Place) -> tuple[Value, Step]:

@@ -190,8 +190,8 @@ class Publication:
             if progress.version > versions.newest:
                 msg = (
                     f"the sink {sink.transactional_id_prefix} has published {self._source} up to version "
-                    f"{progress.version}, but its newest version is {versions.newest}: an older copy of the table was "
-                    "put back. Nothing was published. Publish it under another transactional_id_prefix"
+                    f"{progress.version}, but its newest version is {versions.newest}: the table was replaced with an "
+                    "older copy. Nothing was published. Publish it under another transactional_id_prefix"
                 )
                 raise SinkProgressError(msg)
         # A run may have died between the first commits of two lanes: all start where the first one did.
@@ -351,7 +351,7 @@ class Publication:
             if self._wrote(letter, topic, row.lane, places):
                 return letter.bytes
         # Without key and value it is some hundred bytes.
-        msg = f"the dead-letter topic {topic} does not even take the reason for a row: {error}"
+        msg = f"the dead-letter topic {topic} does not even accept the reason for a row: {error}"
         raise RowTooLargeError(msg) from error
 
     def _wrote(self, letter: DeadLetter, topic: str, number: int, places: RecordPlaces) -> bool:

@@ -127,7 +127,7 @@ class _Run:
         for option, name in wanted.items():
             if name not in described:
                 msg = (
-                    f"the topic {name}, to publish to, does not exist, or this client may not describe it. Nothing was "
+                    f"the topic {name} does not exist, or this client may not describe it. Nothing was "
                     f"published. Create it, or correct {option} of the KafkaSink"
                 )
                 raise TopicNotFoundError(msg)

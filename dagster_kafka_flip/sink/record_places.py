@@ -62,8 +62,8 @@ class RecordPlaces:
         found = None if letters is None else self._topic(letters)
         if found is not None and found.is_compacted:
             msg = (
-                f"the dead-letter topic {letters} is compacted: rows without a key could not be there, and others "
-                "would be lost. Nothing was published. Set cleanup.policy=delete on it, or use another topic"
+                f"the dead-letter topic {letters} is compacted: it can't hold rows without a key, and others would be "
+                "lost. Nothing was published. Set cleanup.policy=delete on it, or use another topic"
             )
             raise ConfigurationError(msg)
 
@@ -139,8 +139,8 @@ class RecordPlaces:
         """
         if row.timestamp_ms is not None and row.timestamp_ms <= 0:
             msg = (
-                f"{where}: the column {self._sink.timestamp} is {row.timestamp_ms} ms after 1970, and a record's time "
-                f"is later than that. {_NOTHING}. Correct the row, or leave timestamp out"
+                f"{where}: the column {self._sink.timestamp} is {row.timestamp_ms} ms after 1970, but a record's time "
+                f"must be later than 1970. {_NOTHING}. Correct the row, or leave timestamp out"
             )
             raise RowMisplacedError(msg)
         return row.timestamp_ms
@@ -201,8 +201,8 @@ class RecordPlaces:
         if size > found.max_bytes:
             msg = (
                 f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} "
-                f"({found.max_bytes}). {_NOTHING}. Raise max.message.bytes of the topic, and if it is lower "
-                'properties={"message.max.bytes": "..."} of the KafkaSink; or leave out columns of the value'
+                f"({found.max_bytes}). {_NOTHING}. Raise max.message.bytes of the topic, and if it is lower, "
+                'properties={"message.max.bytes": "..."} of the KafkaSink; or leave columns out of the value'
             )
             raise RowTooLargeError(msg)
 
@@ -228,8 +228,8 @@ class RecordPlaces:
         settings = self._cluster.topic_settings([name]).get(name)
         if settings is None:
             self._log.info(
-                "the topic %s: this client may not see its settings (DESCRIBE_CONFIGS), so a record that is larger "
-                "than it allows ends the run",
+                "the topic %s: this client may not read its settings (DESCRIBE_CONFIGS), so a record that is larger "
+                "than the topic allows ends the run",
                 name,
             )
             return _Topic(partitions, None, is_compacted=False)

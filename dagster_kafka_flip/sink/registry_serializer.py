@@ -146,7 +146,7 @@ class RegistrySerializer(Serializer):
                 number = found.schema_id
                 what = f"{rows.side}: schema {number} of the subject {subject!r}"
                 if found.kind != self.kind:
-                    msg = f"{what} is of the kind {found.kind}; {type(self).__name__} writes {self.kind} only"
+                    msg = f"{what} has the type {found.kind}; {type(self).__name__} writes only {self.kind}"
                     raise ConfigurationError(msg)
                 whole, between = self.whole(columns, found, what)
         return Encoded(whole, _MAGIC + number.to_bytes(4, "big") + between, number)

@@ -99,8 +99,8 @@ class RowTransform:
 
         def wrong(name: str) -> str:
             return (
-                f"<<the transform changed {name}, which tells the change that a row is of {segment}. Nothing of it was "
-                f"published. Leave {CHANGE_TYPE} and {COMMIT_VERSION} as they are>>"
+                f"<<the transform changed {name}, which identifies a row's change in {segment}. Nothing of it was "
+                f"published. Leave {CHANGE_TYPE} and {COMMIT_VERSION} unchanged>>"
             )
 
         return rows.withColumns(
@@ -119,15 +119,16 @@ class RowTransform:
         lacking = [name for name in (CHANGE_TYPE, COMMIT_VERSION) if name not in result.columns]
         if lacking:
             msg = (
-                f"the transform returns no column {' and no column '.join(lacking)}, so what became of a row is not "
-                f"known. Nothing was published. Name {CHANGE_TYPE} and {COMMIT_VERSION} in select(), too, or use "
+                f"the transform returns no column {' and no column '.join(lacking)}, so it is unknown what happened to "
+                f"a row. Nothing was published. Name {CHANGE_TYPE} and {COMMIT_VERSION} in select(), too, or use "
                 "withColumns() and drop(); they are not published"
             )
             raise ConfigurationError(msg)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             msg = (
-                f"the transform returns several columns {twice[0]}. Nothing was published. Give each a name of its own"
+                f"the transform returns several columns {twice[0]}. Nothing was published. Give each column its own "
+                "name"
             )
             raise ConfigurationError(msg)
         with self._all_fields_shown():
@@ -137,16 +138,16 @@ class RowTransform:
             if step is None or step[1] in _BY_ROW:
                 continue
             msg = (
-                f"the transform has {_STEPS.get(step[1], f'a step {step[1]}')}, so a row depends on others: on which "
-                "versions a run reads together, and on what is elsewhere by then. A run after a failure would publish "
-                "other rows. Nothing was published. Write what needs other rows to a table, and publish that table"
+                f"the transform has {_STEPS.get(step[1], f'a step {step[1]}')}, so its rows depend on other rows: on "
+                "the versions that a run reads together, or on other data at that time. A run after a failure would "
+                "publish different rows. Nothing was published. Write the result to a table, and publish that table"
             )
             raise ConfigurationError(msg)
         if call := _UNREPEATABLE.search(plan):
             msg = (
-                f"the transform calls {call[1]}(), whose value is another one in each run: a run after a failure "
-                "could not tell which rows are published. Nothing was published. Leave it out; the record's time is "
-                f"that of its publication, and {COMMIT_TIMESTAMP} that of the commit"
+                f"the transform calls {call[1]}(), whose value differs in each run: a run after a failure would not "
+                "know which rows are already published. Nothing was published. Leave it out; the record's timestamp "
+                f"is the time of its publication, and {COMMIT_TIMESTAMP} that of the commit"
             )
             raise ConfigurationError(msg)
 

@@ -114,7 +114,7 @@ class SegmentRows:
             if gone:
                 msg = (
                     f"the sink {sink.transactional_id_prefix} has published {segment} of {source} in part, with the "
-                    f"column {gone[0]}, which its rows no longer have. Nothing was published. Add the column again, or "
+                    f"column {gone[0]}, which the table no longer has. Nothing was published. Add the column again, or "
                     "publish under another transactional_id_prefix"
                 )
                 raise SinkProgressError(msg)
@@ -139,8 +139,8 @@ class SegmentRows:
             taken = [name for name in found.columns if name.lower() in FEED_COLUMNS]
             if taken:
                 msg = (
-                    f"the table {self._source} has a column {taken[0]}, a name that Delta's change data feed uses for "
-                    "its own. Nothing was published. Rename the column, or publish a copy of the table without it"
+                    f"the table {self._source} has a column {taken[0]}, a name that Delta's change data feed reserves. "
+                    "Nothing was published. Rename the column, or publish a copy of the table without it"
                 )
                 raise ConfigurationError(msg)
             return found.select(
@@ -165,9 +165,9 @@ class SegmentRows:
         if changed and not self._source.skip_change_commits:
             which = ", ".join(map(str, sorted(changed)[:5])) + (" ..." if len(changed) > 5 else "")  # noqa: PLR2004
             msg = (
-                f"version {which} of the table {self._source} updated or deleted rows, which appended rows can't "
-                'tell. Nothing of the versions was published. Set content="changes" of the DeltaSource to publish '
-                "updates and deletes, or skip_change_commits=True to leave out these commits"
+                f"version {which} of the table {self._source} updated or deleted rows, but the sink publishes only "
+                'appended rows. Nothing of the versions was published. Set content="changes" of the DeltaSource to '
+                "publish updates and deletes, or skip_change_commits=True to leave out these commits"
             )
             raise NotAppendedError(msg)
         return changes.where(~f.col(COMMIT_VERSION).isin(changed)) if changed else changes
@@ -225,8 +225,8 @@ class SegmentRows:
                 found = str(self._spark.conf.get(name, wanted))
                 if found.upper() != wanted:
                     msg = (
-                        f"{name} is {found}, so {type(each).__name__} would not write each value as it is. Nothing was "
-                        f"published. Set it to {wanted} for this session"
+                        f"{name} is {found}, so {type(each).__name__} would not write every value unchanged. Nothing "
+                        f"was published. Set it to {wanted} for this session"
                     )
                     raise ConfigurationError(msg)
         key = None

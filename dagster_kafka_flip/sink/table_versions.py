@@ -52,7 +52,7 @@ class TableVersions:
         self._spark, self._source = spark, source
         for name in _SILENT:
             if str(spark.conf.get(name, "false")).lower() == "true":
-                msg = f"{name} is true: Spark would leave out rows without a word. Set it to false for this session"
+                msg = f"{name} is true: Spark would silently leave out rows. Set it to false for this session"
                 raise ConfigurationError(msg)
         try:
             self.newest = next(iter(commits_of(spark, source.target))).version
@@ -108,8 +108,8 @@ class TableVersions:
         """
         if isinstance(last, datetime) and last > datetime.now(timezone.utc):
             msg = (
-                f"again_to_time: {last.isoformat()} is in the future, so which versions of {self._source} are before "
-                "it is not known yet. Nothing was published. Set a time that has passed"
+                f"again_to_time: {last.isoformat()} is in the future, so it is not known yet which versions of "
+                f"{self._source} are before it. Nothing was published. Set a time that has passed"
             )
             raise VersionOutOfRangeError(msg)
         begin = self._first_at(first) if isinstance(first, datetime) else first
@@ -132,9 +132,9 @@ class TableVersions:
             found = commit.version
         if found > 0:
             msg = (
-                f"which version of the table {self._source} was the first at {time.isoformat()} is not known: its log "
-                f"begins with version {found}, which was committed later (delta.logRetentionDuration). What came "
-                "before would be lost. Nothing was published. Set a later time, or a version"
+                f"which version of the table {self._source} was the first at {time.isoformat()} is unknown: its log "
+                f"begins with version {found}, which was committed later (delta.logRetentionDuration). Earlier changes "
+                "would be lost. Nothing was published. Set a later time, or a version"
             )
             raise VersionsGoneError(msg)
         return found
@@ -170,9 +170,9 @@ class TableVersions:
             what: What is wrong with the table.
         """
         return ChangeDataFeedError(
-            f"the table {self._source} {what}, which tells the changes of a version. Nothing was published. Run "
+            f"the table {self._source} {what}, which records the changes of a version. Nothing was published. Run "
             f"ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true): it applies to later "
-            'versions. What is there already is published by start="snapshot" under a new transactional_id_prefix'
+            'versions. To publish existing rows, use start="snapshot" under a new transactional_id_prefix'
         )
 
     def check_there(self, first: int, last: int) -> None:
@@ -206,8 +206,8 @@ class TableVersions:
         advice = f"To go on, {anew}"
         if segment.first < segment.last:
             advice = (
-                f"Publish them apart: a run with stop={segment.first}, and so on, up to the version that changed the "
-                f"schema; then all others. If that version alone fails, {anew}"
+                f"Publish them separately: a run with stop={segment.first}, and so on, up to the version that changed "
+                f"the schema; then all others. If that version alone fails, {anew}"
             )
         return IncompatibleVersionsError(
             f"{segment} of the table {self._source} can't be read together, because the schema changed: a column was "
@@ -227,7 +227,7 @@ class TableVersions:
         return VersionsGoneError(
             f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
             'changed would be lost. Publish the table under another transactional_id_prefix with start="snapshot", and '
-            "run more often than VACUUM and log retention take versions"
+            "run more often than VACUUM and log retention delete versions"
         )
 
 

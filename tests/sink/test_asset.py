@@ -105,11 +105,11 @@ def test_tombstones_without_a_key_are_refused_before_a_run():
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"stop": -1}, "stop: -1 is no table version"),
+        ({"stop": -1}, "stop: -1 is not a table version"),
         ({"max_batches": 0}, "max_batches"),
         ({"again_from": 1, "allow_doubles": True}, "again_from, again_to: set both"),
         ({"again_from": 2, "again_to": 1, "allow_doubles": True}, "again_to: version 1 is before"),
-        ({"again_from": 1, "again_to": 2}, r"once more.*allow_doubles: true"),
+        ({"again_from": 1, "again_to": 2}, r"a second time.*allow_doubles: true"),
         ({"again_from": 1, "again_to": 2, "stop": 3, "allow_doubles": True}, "stop: not allowed"),
         ({"allow_doubles": True}, "allow_doubles: only"),
         ({"again_from": 1, "again_from_time": "2026-01-01T00:00:00Z"}, "again_from, again_from_time: both"),

@@ -46,7 +46,7 @@ KEY = JsonSerializer(columns=("id",))
         ({"properties": {"transactional.id": "x"}}, "use transactional_id_prefix"),
         ({"properties": {"sasl.password": "x"}}, "belongs to the connection"),
         ({"partition_column": "p", "partitioner": "fixed"}, "set one of the two"),
-        ({"progress_topic": "t"}, "a topic of its own"),
+        ({"progress_topic": "t"}, "needs a separate topic"),
         ({"tpic": "t"}, "did you mean topic"),
     ],
 )
@@ -100,9 +100,7 @@ def test_tables_and_versions_that_are_not_there(published, tmp_path):
     _fails(published, TableError, "does not exist", table=str(tmp_path / "nothing"))
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
-    _fails(
-        published, TopicNotFoundError, "the topic nowhere, to publish to, does not exist.* Create it", topic="nowhere"
-    )
+    _fails(published, TopicNotFoundError, "the topic nowhere does not exist.* Create it", topic="nowhere")
     _fails(published, VersionOutOfRangeError, r"start, version 3, .* newest version is 1", start=3)
     _fails(published, VersionOutOfRangeError, r"stop, version 2, .* newest version is 1", stop=2)
     _fails(published, ConfigurationError, "no column idd; did you mean id", key=JsonSerializer(columns=("idd",)))
@@ -189,7 +187,7 @@ def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused
     _fails(published, SinkProgressError, r"up to version 1, but .*other has the id", table=published.table)
     kafka.delete(topic)
     kafka.create(topic)
-    _fails(published, SinkProgressError, f"the topic {topic} was created again.* up to version 1")
+    _fails(published, SinkProgressError, f"the topic {topic} was recreated.* up to version 1")
 
 
 @pytest.mark.kafka
@@ -201,7 +199,9 @@ def test_a_progress_topic_that_would_lose_or_mix_progress_is_refused(published, 
     kafka.create(f"{topic}-small", cleanup_policy="compact")
     _fails(published, SinkProgressError, "1 topic partitions, .* 2 lanes", progress_topic=f"{topic}-small", lanes=2)
     kafka.produce(f"{topic}-small", [("other-0", "x")])
-    _fails(published, SinkProgressError, "-small-0 offset 0: .* not of the sink", progress_topic=f"{topic}-small")
+    _fails(
+        published, SinkProgressError, "-small-0 offset 0: .* not belong to the sink", progress_topic=f"{topic}-small"
+    )
 
 
 @pytest.mark.kafka

@@ -34,8 +34,8 @@ TEXTS = {"key": StringSerializer(column="id"), "value": StringSerializer(column=
         ({"tolerate": [SinkFencedError]}, "SinkFencedError can't be tolerated"),
         ({"dead_letter_topic": "a b"}, "invalid topic 'a b'"),
         ({"dead_letter_topic": ""}, "dead_letter_topic: empty"),
-        ({"dead_letter_topic": "t"}, "must be another one"),
-        ({"dead_letter_topic": "s-progress"}, "must be another one"),
+        ({"dead_letter_topic": "t"}, "use another one"),
+        ({"dead_letter_topic": "s-progress"}, "use another one"),
     ],
 )
 def test_a_wrong_policy_is_refused_before_anything_runs(wrong, said):
@@ -178,7 +178,7 @@ def test_only_what_is_named_is_tolerated_and_a_row_can_not_name_a_topic_of_the_s
     with pytest.raises(TopicNotFoundError, match=r"nowhere.* correct dead_letter_topic"):
         published.run(dead_letter_topic="nowhere")
     published.sql("INSERT INTO {t} VALUES ('f', 'v', '')")
-    with pytest.raises(ConfigurationError, match=r"-compacted is compacted: rows without a key"):
+    with pytest.raises(ConfigurationError, match=r"-compacted is compacted: it can't hold rows without a key"):
         published.run(dead_letter_topic=f"{topic}-compacted")
     assert published.run(dead_letter_topic=f"{topic}-expires").dead_letters == 1
 

@@ -209,7 +209,7 @@ def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(p
     assert len(published.records()) == 31
 
     published.sql("INSERT INTO {t} VALUES (31, 'c')")
-    with pytest.raises(ConfigurationError, match=r"is of the kind AVRO; JsonSchemaSerializer writes JSON only"):
+    with pytest.raises(ConfigurationError, match=r"has the type AVRO; JsonSchemaSerializer writes only JSON"):
         published.run(value=JsonSchemaSerializer(registry=registry, use_latest=True, subject=subject))
     with pytest.raises(ConfigurationError, match="SchemaRegistryResource, which only Dagster has"):
         published.run(value=AvroSerializer(registry="registry"))
@@ -283,7 +283,7 @@ GIVEN_ROWS = {
         (
             lambda registry: ProtobufSerializer(GIVEN_PROTO, message="shop.Order", registry=registry),
             lambda registry: ProtobufFormat(registry=registry, message="shop.Order"),
-            {2: "e is no name of its enum", 5: "a[] is null", 6: "a is null", 7: "e is null"}
+            {2: "e is not a name of its enum", 5: "a[] is null", 6: "a is null", 7: "e is null"}
             | {-8: "id is out of the range"},
         ),
         (

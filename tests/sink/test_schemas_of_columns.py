@@ -49,7 +49,7 @@ MAKERS = {"Avro": avro_schemas.avro_of, "JSON": json_schemas.json_schema_of, "Pr
         ("Avro", t.MapType(INT, INT), "the map v has keys of type int, but keys in Avro are strings"),
         ("JSON", t.MapType(t.DateType(), INT), "the map v has keys of type date"),
         ("Protobuf", t.MapType(t.DoubleType(), INT), "the map v has keys of type double"),
-        ("Protobuf", t.ArrayType(t.ArrayType(INT)), "column v is a list or map inside of another"),
+        ("Protobuf", t.ArrayType(t.ArrayType(INT)), "column v is a list or map inside another"),
         ("Avro", columns(**{"a b": INT}), "column v.a b has a name that Avro does not allow"),
         ("Protobuf", columns(**{"1": INT}), "column v.1 has a name that Protobuf does not allow"),
     ],
@@ -116,13 +116,13 @@ def _json(struct: t.StructType, properties: dict[str, object], **more: object):
 @pytest.mark.parametrize(
     ("check", "given", "said"),
     [
-        (_avro, ({"name": "w", "type": "int"},), "w is a field that can't be null, and no column"),
-        (_avro, ({"name": "w", "type": ["null", "int"]},), "v is a column, but no field; its fields are w"),
+        (_avro, ({"name": "w", "type": "int"},), "w is a field that can't be null, and the table"),
+        (_avro, ({"name": "w", "type": ["null", "int"]},), "v is a column, but the schema has no such field; "),
         (_avro, ({"name": "v", "type": ["int", "string"]},), "v is a union of 2 types"),
         (_avro, ({"name": "v", "type": "string"},), "v is bigint, but string in the schema"),
         (_avro, ({"name": "v", "type": "int"},), "v is bigint, but int in the schema"),
         (_avro, ({"name": "v", "type": {"type": "long", "logicalType": "timestamp-micros"}},), r"long \(timestamp-m"),
-        (_proto, ("int64 w = 1;",), "v is a column, but no field of R; its fields are w"),
+        (_proto, ("int64 w = 1;",), "v is a column, but R has no such field; its fields are w"),
         (_proto, ("int32 v = 1;",), "v is bigint, but int in the schema"),
         (_proto, ("repeated int64 v = 1;",), "v is bigint, but a repeated field"),
         (_json, ({"w": {}}, ), None),
@@ -142,9 +142,11 @@ def test_a_column_that_does_not_fit_a_given_schema_is_named(check, given, said):
 
 
 def test_required_and_closed_json_schemas_are_held():
-    with pytest.raises(ConfigurationError, match="w is required, and no column"):
+    with pytest.raises(ConfigurationError, match="w is required, but the table has no such column"):
         _json(columns(v=INT), {"w": {"type": "integer"}}, required=["w"])
-    with pytest.raises(ConfigurationError, match="v is a column, but no property; its properties are w"):
+    with pytest.raises(
+        ConfigurationError, match="v is a column, but the schema has no such property; its properties are w"
+    ):
         _json(columns(v=INT), {"w": {"type": "integer"}}, additionalProperties=False)
 
 
