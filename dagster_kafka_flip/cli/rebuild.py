@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option(
     "--staging",
     required=True,
-    help="Path or catalog name of another table, in which it is built. It is created; remove it afterwards.",
+    help="Path or catalog name of another table, in which to build the rows. It is created; remove it afterwards.",
 )
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @spark_options
@@ -34,11 +34,11 @@ def rebuild_command(
     spark_master: str | None,
     spark_remote: str | None,
 ) -> None:
-    """Build a table with a key again, from the beginning of its topics.
+    """Rebuild a table with a key, from the beginning of its topics.
 
     Reads the topics into another table, with the asset's formats, function and limits, and then replaces all rows of
     the asset's table in one commit, which also has the new position. Until then readers see the old rows. Repeat the
-    command after a crash: it goes on where it was.
+    command after a crash: it continues where it stopped.
     """
     asset = required_asset(context, asset, "the asset of the table")
 
@@ -70,7 +70,7 @@ def rebuild_command(
             dead_letters=found.ingestion.dead_letter,
             limits=found.ingestion.limits,
         )
-    click.echo(f"Version {done.version} of {found.target} has {done.rows:,} rows, built again. {staging} can go.")
+    click.echo(f"Version {done.version} of {found.target} has {done.rows:,} rebuilt rows. You can drop {staging}.")
     moved = KnownPosition(
         stream=found.target.stream,
         table=found.target.identity,

@@ -56,8 +56,8 @@ def check_keyed(
     wrong = sorted(error.__name__ for error in tolerated if error in _OTHER_OFFSETS)
     if wrong:
         msg = (
-            f"tolerate: {', '.join(wrong)} can't be tolerated with {mode}: offsets would have other records, and they "
-            "decide which record of a key is newer. Read such a topic into a new table"
+            f"tolerate: {', '.join(wrong)} can't be tolerated with {mode}: the offsets would belong to other records, "
+            "and offsets decide which record of a key is newer. Read such a topic into a new table"
         )
         raise ConfigurationError(msg)
     for what, form in (("key", decoder.key_format), ("value", decoder.value_format)):
@@ -72,8 +72,8 @@ def check_keyed(
     dropped = [field for field in needed if field not in decoder.columns.fields]
     if dropped:
         msg = (
-            f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with {mode}: "
-            "they decide which record of a key is newer, and since when it holds. Keep them"
+            f"KafkaColumns leaves out {', '.join(dropped)}, which the rows of {target} need with {mode}: they decide "
+            "which record of a key is newer, and from when it is valid. Keep them"
         )
         raise ConfigurationError(msg)
     landed = None if has_transform else decoder.landed_names
@@ -83,8 +83,8 @@ def check_keyed(
     deleted = change_columns(decoder.columns).deleted
     if deleted.lower() in there:
         msg = (
-            f"the records have a column {deleted}, but with {mode} the column of this name says whether a row deletes. "
-            "Set another prefix in KafkaColumns"
+            f"the records have a column {deleted}, but with {mode} the column with this name marks deletes. Set "
+            "another prefix in KafkaColumns"
         )
         raise ConfigurationError(msg)
     order = target.mode.order_by if isinstance(target.mode, Upsert) else None
@@ -109,8 +109,8 @@ def check_still_told(rows: DataFrame, result: DataFrame, columns: ChangeColumns)
     told = [name for name in rows.columns if name in (columns.unavailable, columns.previous_key)]
     if dropped := [name for name in told if name.lower() not in there]:
         msg = (
-            f"the transform drops {', '.join(dropped)}, which says where the values are that the connector left out "
-            "of a change: nulls would replace them. Nothing was written. Keep it: the table does not get this column"
+            f"the transform drops {', '.join(dropped)}, which lists the values that the connector left out of a "
+            "change: nulls would replace them. Nothing was written. Keep it: the table does not get this column"
         )
         raise ConfigurationError(msg)
 
@@ -128,8 +128,8 @@ def check_without_windows(target: DeltaTarget) -> None:
         msg = (
             f"the rows of {target} have a key, and a time window of the topic does not have all records of a key: "
             "windows, partitions and mode: replace are for tables that are appended to. To read records again, "
-            "RESTORE the table to an earlier version, or set the position back (dagster-kafka-flip position set): a "
-            "change is never applied over a newer one. To build it again: dagster-kafka-flip rebuild"
+            "RESTORE the table to an earlier version, or move the position back (dagster-kafka-flip position set): a "
+            "change never replaces a newer one. To rebuild the table: dagster-kafka-flip rebuild"
         )
         raise ConfigurationError(msg)
 
@@ -148,8 +148,8 @@ def with_fitting_advice(target: DeltaTarget) -> Generator[None]:
             raise
         msg = (
             f"{found(error)} Nothing was written. The rows of {target} have a key ({type(target.mode).__name__}), and "
-            "tell by their offsets which records are newer, so records with other offsets can't be applied to them. "
-            "Correct bootstrap_servers or the topic's name if they are wrong; else read the topic into a new table"
+            "their offsets decide which records are newer, so records of another log can't be applied to them. If "
+            "bootstrap_servers or the topic's name is wrong, correct it; otherwise read the topic into a new table"
         )
         if isinstance(error, TopicRecreatedError):
             raise TopicRecreatedError(msg, error.topics) from None
@@ -182,7 +182,7 @@ def check_same_offsets(
         more = f" and {len(other) - 1} more topic partitions" if len(other) > 1 else ""
         msg = (
             f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. Offsets decide "
-            "which record of a key is newer, so records of this log would be taken for older ones. "
-            "Nothing was changed. Read the topic into a new table"
+            "which record of a key is newer, so records of this log would count as older. Nothing was changed. Read "
+            "the topic into a new table"
         )
         raise ConfigurationError(msg)

@@ -104,16 +104,16 @@ def rebuild(
     log = logger or _logger
     beside = table.model_copy(update={"table": staging, "stream": f"{table.stream}-rebuild"})
     if not table.key:
-        msg = f"the rows of {table} have no key, so it can't be built again beside other writers; use a new table"
+        msg = f"the rows of {table} have no key, so it can't be rebuilt next to other writers; use a new table"
         raise ConfigurationError(msg)
     if beside.identity == table.identity:
-        msg = f"{staging} is the table itself. Name another one, in which it is built"
+        msg = f"{staging} is the table itself. Name another table to build the rows in"
         raise ConfigurationError(msg)
     target, made = DeltaTable(spark, table), DeltaTable(spark, beside)
     if beside.is_nested_with(table):
         msg = (
-            f"{staging} is inside the folder of {table}, or around it, and VACUUM of the outer one would delete the "
-            "files of the other. Name a folder beside it"
+            f"one of {staging} and {table} is inside the folder of the other, and VACUUM of the outer table would delete "
+            "the files of the inner one. Name a folder outside of it"
         )
         raise ConfigurationError(msg)
     if made.history() is not None:
@@ -149,8 +149,8 @@ def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, besi
     for commit, document in documented(target.history() or (), table.stream):
         if document.reason == reason:
             msg = (
-                f"{beside} was put in place already, in version {commit.version} of {table}. Nothing was read. Remove "
-                "it, or name another table, to build the table once more"
+                f"{beside} already replaced the rows of {table}, in version {commit.version}. Nothing was read. To "
+                "rebuild the table once more, drop this staging table, or name another one"
             )
             raise ConfigurationError(msg)
 
@@ -174,7 +174,7 @@ def _put_in_place(
 ) -> Rebuilt:
     anchor, built = target.anchor(), made.anchor()
     if anchor is None or built is None or built.state is None:
-        msg = f"{table if anchor is None else beside} is not there, so nothing was replaced. A run creates the table"
+        msg = f"{table if anchor is None else beside} does not exist, so nothing was replaced. A run creates the table"
         raise TableError(msg)
     _check_reaches(anchor, built.state, table, beside)
     rows = made.rows_at(built.table_version)
@@ -217,8 +217,8 @@ def _check_only_known_columns(there: Collection[str], built: Collection[str], ta
     known = {name.lower() for name in built}
     if others := [name for name in there if name.lower() not in known]:
         msg = (
-            f"{table} has the column {', '.join(others)}, which the rows that were built do not have, so its values "
-            "would be lost. Nothing was replaced. Let the function return it, or drop it from the table, and repeat"
+            f"{table} has the column {', '.join(others)}, which the rebuilt rows lack, so its values would be lost. "
+            "Nothing was replaced. Return it from the function, or drop it from the table, then repeat"
         )
         raise SchemaMismatchError(msg)
 
@@ -230,7 +230,7 @@ def _check_only_own(spark: SparkSession, table: DeltaTarget, offset: str) -> Non
     others = spark.table(table.identifier).where(f.col(quoted(offset)).isNull()).count()
     if others:
         msg = (
-            f"{others} rows of {table} have no offset: others have written them, such as a first load, and they are "
-            "not in the topic. Nothing was replaced. Delete them if they are not needed, or use a new table"
+            f"{others} rows of {table} have no offset: another writer added them, such as an initial load, and they "
+            "are not in the topic. Nothing was replaced. Delete them if you don't need them, or use a new table"
         )
         raise ForeignRowsError(msg)

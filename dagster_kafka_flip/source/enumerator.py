@@ -418,7 +418,7 @@ def _check_not_cut_off(position: Position, cut_off: Mapping[TopicPartition, int 
         restart = {each: max(at or 0, beginning[each]) for each, at in sorted(cut_off.items())}
         where = "" if offset is None else f" at offset {offset}"
         msg = (
-            f"{tp}: the log was cut off{where} and written again, beyond the position {position[tp]}"
+            f"{tp}: the log was truncated{where} and written again, beyond the position {position[tp]}"
             f"{_others(restart)}, as after an unclean leader election. The table has records that the log no longer "
             "has, and lacks those that have their offsets now. Nothing was written. To read the log's records from "
             f"there on as well, run once with start set to {OffsetsInitializer.specific_offsets(restart)}"

@@ -107,9 +107,9 @@ def check_ends(known: EnumeratorState, now: EnumeratorState, log: Log, tolerance
         tp, offset = min(cut.items())
         where = "" if offset is None else f" at offset {offset}"
         msg = (
-            f"{tp}: the log was cut off{where} and written again, as after an unclean leader election, but the table's "
-            f"windows were read up to offset {known.position[tp]}{also_affects(cut, 'topic partitions')}. Nothing was "
-            "written, and the table's rows are unchanged. To replace them with the log's current records, tolerate "
-            "EndBeforePositionError"
+            f"{tp}: the log was truncated{where} and written again, as after an unclean leader election, but the "
+            f"table's windows were read up to offset {known.position[tp]}{also_affects(cut, 'topic partitions')}. "
+            "Nothing was written, and the table's rows are unchanged. To replace them with the log's current records, "
+            "tolerate EndBeforePositionError"
         )
         tolerance.meet(EndBeforePositionError(msg), _WENT_ON)

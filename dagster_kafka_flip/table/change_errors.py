@@ -35,77 +35,77 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
         NullKeyError,
         (
             "the row of {where} has no value in a column that identifies it ({key}, or the record's topic, partition "
-            "and offset), so which row of {table} it changes is not known. Nothing of the batch was written. If it is"
-            " a tombstone, take its key from the record's key, with key_format or in the transform. If the record has"
-            " a value, that lacks the key: correct the producer, or leave such records out in the transform"
+            "and offset), so it is unknown which row of {table} it changes. Nothing of the batch was written. If it is "
+            "a tombstone, take its key from the record's key, with key_format or in the transform. If it has a value, "
+            "the value lacks the key: correct the producer, or drop such records in the transform"
         ),
     ),
     EMPTY_KEY: (
         NullKeyError,
         (
-            "the row of {where} has an empty text (or __HIVE_DEFAULT_PARTITION__) in a key column ({key}) by which "
+            "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a key column ({key}) by which "
             "{table} is partitioned. Delta stores it as null there, so no later change would find the row. Nothing of "
-            "the batch was written. Leave such records out in the transform or give them another key, or partition a "
-            "new table by another column"
+            "the batch was written. Drop such records in the transform or give them another key, or partition a new "
+            "table by another column"
         ),
     ),
     NULL_DELETED: (
         ConfigurationError,
         (
-            "the transform returns a row of {where} whose kafka_deleted is null, so whether it deletes in {table} is "
-            "not known. Nothing of the batch was written. Comparisons with null are null: use coalesce(..., false), "
-            "and keep true for tombstones"
+            "the transform returns a row of {where} whose kafka_deleted is null, so it is unknown whether it is a "
+            "delete for {table}. Nothing of the batch was written. Comparisons with null are null: use "
+            "coalesce(..., false), and keep true for tombstones"
         ),
     ),
     TWO_ROWS: (
         KeyOrderUnknownError,
         (
-            "the transform returns several rows with the same key ({key}) for the record {where}, and which of them "
-            "is to be the row of {table} is not known. Nothing of the batch was written. Return one, or add a column "
-            "to the key that tells them apart"
+            "the transform returns several rows with the same key ({key}) for the record {where}, so it is unknown "
+            "which of them is the row for {table}. Nothing of the batch was written. Return only one, or add a column "
+            "to the key that distinguishes them"
         ),
     ),
     TWO_PARTITIONS: (
         KeyOrderUnknownError,
         (
-            "{where} have the same key ({key}), and Kafka orders records only within a topic partition, so which of "
-            "them is to be the row of {table} is not known. Nothing of the batch was written. Producers must send all"
-            " records of a key to one topic partition: were partitions added to the topic, do two producers partition"
-            " differently, or is it another key than the records'? Correct it, and read the topic into a new table"
+            "{where} have the same key ({key}), and Kafka orders records only within a topic partition, so it is "
+            "unknown which of them is newer for {table}. Nothing of the batch was written. Producers must send all "
+            "records of a key to one topic partition. Check whether partitions were added to the topic, whether two "
+            "producers partition differently, or whether the table's key is not the records' key. Correct it, and read "
+            "the topic into a new table"
         ),
     ),
     SAME_ORDER: (
         KeyOrderUnknownError,
         (
             "{where} have the same key ({key}) and the same value in the column of order_by, and Kafka orders records "
-            "only within a topic partition, so which of them is to be the row of {table} is not known. Nothing of the "
-            "batch was written. Order by a column that tells them apart, such as one that the transform makes of the "
-            "value and the topic, in a new table"
+            "only within a topic partition, so it is unknown which of them is newer for {table}. Nothing of the batch "
+            "was written. In a new table, order by a column that distinguishes them, such as one that the transform "
+            "computes from the value and the topic"
         ),
     ),
     NULL_ORDER: (
         KeyOrderUnknownError,
         (
-            "the row of {where} has a null in the column of order_by, so whether it is newer than the row of its key "
-            "in {table} is not known. Nothing of the batch was written. Fill it in the transform; a tombstone has no "
-            'value, but a timestamp: order_by="kafka_timestamp", or coalesce(updated_at, kafka_timestamp)'
+            "the row of {where} has a null in the column of order_by, so it is unknown whether it is newer than the "
+            "row of its key in {table}. Nothing of the batch was written. Fill the column in the transform; a "
+            'tombstone has only a timestamp: order_by="kafka_timestamp", or coalesce(updated_at, kafka_timestamp)'
         ),
     ),
     NULL_TIME: (
         KeyOrderUnknownError,
         (
-            "the record {where} has no timestamp, so since when its row of {table} is valid is not known. Nothing of "
-            "the batch was written. Fill kafka_timestamp in the transform, such as from the value"
+            "the record {where} has no timestamp, so it is unknown from when its row of {table} is valid. Nothing of "
+            "the batch was written. Fill kafka_timestamp in the transform, for example from the value"
         ),
     ),
     UNAVAILABLE: (
         UnavailableValueError,
         (
-            "the connector left out a value that did not change ({where}), and it is not known: the row of this key, "
-            "or of the key that it had before, is not in the batch and the same topic partition, nor has {table} its "
-            "value. "
-            "Nothing of the batch was written. Let the connector send the row again (an incremental snapshot), and "
-            "the next run reads it in the same batch. If an earlier batch deleted the row, you can also RESTORE the "
+            "the connector left out a value that did not change ({where}), and it is unknown: no earlier change in "
+            "this batch and topic partition has it, nor does {table}, for this key or the row's previous key. "
+            "Nothing of the batch was written. Make the connector send the row again (an incremental snapshot): the "
+            "next run reads it in the same batch. If an earlier batch deleted the row, you can also RESTORE the "
             "table to the version before, and read both in one batch. To get all values from now on, set REPLICA "
             "IDENTITY FULL in PostgreSQL"
         ),

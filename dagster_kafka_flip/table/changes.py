@@ -148,7 +148,7 @@ class Changes:
             raise ConfigurationError(msg)
         if set(map(str.lower, order)) & {name.lower() for name in self.columns[:4]}:
             msg = (
-                f"order_by={self.order_by!r} says where a change is read from, and not which one is newer. Nothing was "
+                f"order_by={self.order_by!r} says where a change was read, not which change is newer. Nothing was "
                 f"written. Name a column of the value, or {self.columns.timestamp}"
             )
             raise ConfigurationError(msg)
@@ -157,14 +157,14 @@ class Changes:
             if kind.typeName() in _NO_ORDER:
                 msg = (
                     f"the column {name} of {table} is {kind.simpleString()}, which has no order, so it can't be "
-                    "order_by. Nothing was written. Make a number or a time of it in the transform"
+                    "order_by. Nothing was written. Convert it to a number or a time in the transform"
                 )
                 raise ConfigurationError(msg)
         deleted = fields[self.columns.deleted.lower()].dataType
         if deleted.typeName() != "boolean":
             msg = (
                 f"the column {self.columns.deleted} of the rows of {table} is {deleted.simpleString()}, not boolean. "
-                "Nothing was written. It tells whether a row deletes: change it in the transform"
+                "Nothing was written. It marks deletes: convert it in the transform"
             )
             raise ConfigurationError(msg)
         for name in self.key:
@@ -172,7 +172,7 @@ class Changes:
             if not _is_comparable(kind):
                 msg = (
                     f"the key column {name} of {table} is {kind.simpleString()}, which Spark can't compare. Nothing "
-                    "was written. Make a column of another type in the transform"
+                    "was written. Convert it to another type in the transform"
                 )
                 raise ConfigurationError(msg)
 
@@ -199,8 +199,8 @@ class Changes:
         order = () if self.order_by is None else (self.order_by,)
         if unknown := [name for name in (*key, *order) if name.lower() not in columns]:
             msg = (
-                f"the table {table} has no column {', '.join(unknown)}, by which its rows are followed, so no change "
-                "would find its row. Nothing was written. If it was renamed, rename it back, or use a new table"
+                f"the table {table} has no column {', '.join(unknown)}, which identifies its rows, so no change would "
+                "find its row. Nothing was written. If it was renamed, rename it back, or use a new table"
             )
             raise SchemaMismatchError(msg)
         for name in key:
@@ -222,9 +222,9 @@ class Changes:
         for name in texts:
             if name.lower() in partitions and fields[name.lower()].dataType.typeName() == "binary":
                 msg = (
-                    f"the key column {name}, by which {table} is partitioned, is BINARY. Delta keeps such values as "
-                    "texts, so bytes that are no text are lost. Nothing was written. Partition a new table by another "
-                    "column, or make a text of it in the transform, such as by hex"
+                    f"the key column {name}, by which {table} is partitioned, is BINARY. Delta stores partition values "
+                    "as strings, so bytes that are not valid text are lost. Nothing was written. Partition a new "
+                    "table by another column, or convert it to a string in the transform, for example with hex"
                 )
                 raise SchemaMismatchError(msg)
         return replace(
@@ -369,8 +369,8 @@ def _check_key_type(batch: DataType, field: StructField, table: str) -> None:
     declared = str((field.metadata or {}).get(_CHAR_TYPE, ""))
     if declared.startswith("char"):
         msg = (
-            f"the key column {field.name} of the table {table} is {declared}, which Spark fills up with spaces, so "
-            "keys would not match. Nothing was written. Use a table with a STRING there; the first run creates one"
+            f"the key column {field.name} of the table {table} is {declared}, which Spark pads with spaces, so keys "
+            "would not match. Nothing was written. Use a table with a STRING column instead; the first run creates one"
         )
         raise SchemaMismatchError(msg)
 

@@ -712,7 +712,7 @@ class DeltaTable:
         if breaks_rule(failure):
             msg = (
                 f"{msg.rstrip('.')}. A row breaks this rule of the table (a tombstone has null in each column of its "
-                "value). Leave such rows out or change them in the transform, or drop the rule from the table"
+                "value). Drop or change such rows in the transform, or drop the rule from the table"
             )
         return WriteFailedError(msg)
 

@@ -20,8 +20,8 @@ _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 # From narrow to wide.
 _WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
 _ALLOW_WIDENING = (
-    "set the property 'delta.enableTypeWidening' of the table to true by ALTER TABLE ... SET TBLPROPERTIES; then only "
-    "readers with type widening can read it (Delta 3.2 and later)"
+    "set the property 'delta.enableTypeWidening' of the table to true with ALTER TABLE ... SET TBLPROPERTIES; then "
+    "only readers with type widening can read it (Delta 3.2 and later)"
 )
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 

@@ -56,7 +56,7 @@ def check_writers(
         known = _LOG_STORES.get(scheme)
         or_set = "" if known is None else f"; or start Spark with spark.delta.logStore.{scheme}.impl={known}"
         msg = (
-            f"the table {location} is on {scheme}://, and it is not known that two concurrent runs can't overwrite "
+            f"the table {location} is on {scheme}://, and it is unknown whether two concurrent runs could overwrite "
             "each other's commits there. Nothing was written. Set single_writer=True on its DeltaTarget (or "
             f"DeadLetters) and give its runs a pool with the limit 1{or_set}"
         )
@@ -64,8 +64,8 @@ def check_writers(
     found = properties()
     if found is None:
         msg = (
-            f"the table {location} is on S3 and is not there yet, and nothing keeps two runs that create it apart: "
-            "the rows of one could be lost. Nothing was written. Set single_writer=True on its DeltaTarget (or "
+            f"the table {location} is on S3 and does not exist yet, and nothing prevents two runs from creating it at "
+            "once: the rows of one could be lost. Nothing was written. Set single_writer=True on its DeltaTarget (or "
             "DeadLetters) and let one run create it. Then leave it set, with a limit of 1 on its runs' pool; or "
             f"remove it, if the table has the property {_COORDINATOR}={_DYNAMODB}"
         )

@@ -11,22 +11,22 @@ from dagster_kafka_flip.table.spark_error import telling_line
 _ADVICE = {
     r"RequestTimeTooSkewed": "The clock of Spark's machine is wrong: set it, and run again",
     r"NoSuchBucket|UnknownStoreException": (
-        "There is no such bucket at this endpoint: create it, since Spark creates none, or correct the table's path"
+        "The bucket does not exist at this endpoint: create it (Spark doesn't), or correct the table's path"
     ),
     r"NoAuthWithAWSException|NoAwsCredentials|Unable to load (?:AWS )?credentials|Failed to load credentials": (
         "Spark found no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where it runs, or "
         "spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key in Spark's config"
     ),
     r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Status Code: 40[13]\b": (
-        "The store refuses these credentials, or they lack a right: check the access key and its secret, whether they "
-        "may list, read, write and delete under the table's path, and the clock of Spark's machine"
+        "The store refuses these credentials, or they lack a right: check the access key and its secret, the rights "
+        "to list, read, write and delete under the table's path, and the clock of Spark's machine"
     ),
     r"AuthorizationHeaderMalformed|AWSRedirectException|PermanentRedirect|Status Code: (?:301|400)\b": (
         "The region or the endpoint is probably not the bucket's: set spark.hadoop.fs.s3a.endpoint.region, and "
         "spark.hadoop.fs.s3a.endpoint for a store that isn't Amazon's"
     ),
     r"UnknownHostException": (
-        "There is no such host: check spark.hadoop.fs.s3a.endpoint, and whether the store wants "
+        "The host does not exist: check spark.hadoop.fs.s3a.endpoint, and whether the store needs "
         "spark.hadoop.fs.s3a.path.style.access=true"
     ),
     r"Unable to execute HTTP request": (

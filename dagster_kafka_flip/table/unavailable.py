@@ -67,7 +67,7 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     if (data_type := changes.rows.schema[name].dataType.simpleString()) != "array<string>":
         msg = (
             f"the column {name} must be an ARRAY<STRING>, the names of columns whose value the connector left out, but "
-            f"the transform makes it {data_type.upper()}. Nothing was written. Keep it as it is"
+            f"the transform made it {data_type.upper()}. Nothing was written. Keep it unchanged"
         )
         raise ConfigurationError(msg)
     rows = kept_rows(changes.checked())
@@ -78,19 +78,19 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     landed = changes.landed.columns
     if changes.order_by is not None:
         msg = (
-            f"the connector left out the value of {', '.join(told.values())}, and with order_by an older change may "
-            "be read later, so the value that did not change is not known. Nothing was written. Let the connector tell "
-            "all values (REPLICA IDENTITY FULL in PostgreSQL), or leave order_by out: the topic of a connector has all "
-            "records of a key in one topic partition"
+            f"the connector left out the value of {', '.join(told.values())}, and with order_by an older change may be "
+            "read later, so the unchanged value is unknown. Nothing was written. Make the connector send all values "
+            "(REPLICA IDENTITY FULL in PostgreSQL), or remove order_by: a connector writes all records of a key to "
+            "one topic partition"
         )
         raise ConfigurationError(msg)
     unknown = [told[name] for name in sorted(told.keys() - {name.lower() for name in landed})]
     if unknown:
         msg = (
-            f"the connector left out the value of {', '.join(unknown)}, which the rows don't have as a column of this "
-            f"name (they have {', '.join(landed)}), so what is missing in them is not known. Nothing was "
-            f"written. A transform that renames or drops the column must do the same in {columns.unavailable}, such as "
-            f"by array_remove"
+            f"the connector left out the value of {', '.join(unknown)}, but the rows have no column with this name "
+            f"(they have {', '.join(landed)}), so it is unknown which of their values are missing. Nothing was "
+            f"written. A transform that renames or drops a column must do the same in {columns.unavailable}, for "
+            "example with array_remove"
         )
         raise ConfigurationError(msg)
     names = [name for name in landed if name.lower() in told]
@@ -187,9 +187,9 @@ def _previous_key(changes: Changes, rows: DataFrame) -> Column:
     missing = [name for name in changes.key if name.lower() not in inner]
     if missing:
         msg = (
-            f"the column {given.name}, the key that a row had before, is {given.dataType.simpleString()} and has no "
-            f"field {', '.join(missing)} of the key. Nothing was written. Keep it in the transform as it is, with the "
-            "key's columns under their names"
+            f"the column {given.name}, a row's previous key, is {given.dataType.simpleString()} and has no field "
+            f"{', '.join(missing)} of the key. Nothing was written. Keep it unchanged in the transform, with the key's "
+            "columns under their names"
         )
         raise ConfigurationError(msg)
     column = f.col(quoted(given.name))

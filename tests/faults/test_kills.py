@@ -231,7 +231,7 @@ def test_a_rebuild_that_is_killed_leaves_the_old_rows_or_the_new_and_ends_right_
     again = functools.partial(
         rebuild, source, target, spark=spark, connection=connection, decoder=decoder, transform=keyed
     )
-    with pytest.raises(errors.ConfigurationError, match="was put in place already"):
+    with pytest.raises(errors.ConfigurationError, match="already replaced the rows of"):
         again(f"{table}-rebuilt")
     again(f"{table}-again")
     assert rows() == new

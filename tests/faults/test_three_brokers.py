@@ -191,9 +191,9 @@ def test_records_that_an_unclean_election_took_are_told_whatever_is_at_their_off
     with pytest.raises(EndBeforePositionError) as refused:
         run(rewritten, tables[rewritten])
     assert str(refused.value) == (
-        f"{rewritten}-0: the log was cut off at offset 4 and written again, beyond the position 7, as after an unclean "
-        "leader election. The table has records that the log no longer has, and lacks those that have their offsets "
-        "now. Nothing was written. To read the log's records from there on as well, run once with start set to "
+        f"{rewritten}-0: the log was truncated at offset 4 and written again, beyond the position 7, as after an "
+        "unclean leader election. The table has records that the log no longer has, and lacks those that have their "
+        "offsets now. Nothing was written. To read the log's records from there on as well, run once with start set to "
         f'offsets:{{"{rewritten}": {{"0": 4}}}}'
     )
     # Nothing that was read is gone.

@@ -77,7 +77,7 @@ def test_a_log_that_was_cut_off_and_written_again_is_gone_on_with_at_the_positio
     assert _splits(plan) == ["t-0 [4, 6)", "t-1 [2, 4)"]
     (incident,) = plan.incidents
     assert (incident.error, incident.lost_offsets) == ("EndBeforePositionError", 1)
-    assert incident.message.startswith("t-0: the log was cut off at offset 3 and written again, beyond the position 4")
+    assert incident.message.startswith("t-0: the log was truncated at offset 3 and written again, beyond the position")
     assert "The run continued at the position, without the log's records before it." in incident.message
     # It is told once: the state now names the leaders of the log as it is.
     assert plan.state.leader_epochs == {T0: 5, T1: 2}

@@ -130,7 +130,7 @@ def test_without_a_coordinator_in_the_table_itself_two_writers_are_refused(kafka
         assert told["error"] == "UnsafeStoreError", told
         return told["message"]
 
-    assert "is not there yet" in refused()
+    assert "does not exist yet" in refused()
     assert first.do("land", **order, single_writer=True)["rows"] == 2
     assert "Nothing was written. Set single_writer=True" in refused()
     # Delta asks what Spark was started with.
@@ -162,7 +162,7 @@ def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_a
     for name, value in coordinator.items():
         first.do("conf", name=f"{_DEFAULTS}.{name}", value=value)
     told = first.do("land", **order)
-    assert (told["error"], "is not there yet" in told["message"]) == ("UnsafeStoreError", True), told
+    assert (told["error"], "does not exist yet" in told["message"]) == ("UnsafeStoreError", True), told
     assert first.do("land", **order, single_writer=True)["rows"] == 8
     # The table has it from now on.
     for name in coordinator:
@@ -201,7 +201,7 @@ def test_through_the_coordinator_two_processes_write_at_once_and_one_is_killed_a
 @pytest.mark.parametrize(
     ("bucket", "advice"),
     [
-        ("no-such-bucket", "There is no such bucket at this endpoint: create it"),
+        ("no-such-bucket", "The bucket does not exist at this endpoint: create it"),
         ("wrong-key", "check the access key and its secret"),
         ("wrong-secret", "check the access key and its secret"),
         (SKEWED, "and the clock of Spark's machine"),

@@ -17,7 +17,7 @@ from dagster_kafka_flip.table.store_errors import with_advice
         ),
         (
             "java.net.UnknownHostException: getFileStatus on s3a://lake/t: Received an UnknownHostException",
-            "There is no such host: check spark.hadoop.fs.s3a.endpoint",
+            "The host does not exist: check spark.hadoop.fs.s3a.endpoint",
         ),
         (
             "org.apache.hadoop.fs.s3a.AWSRedirectException: Received permanent redirect response to region eu-west-1",

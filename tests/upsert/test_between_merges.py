@@ -233,6 +233,6 @@ def test_a_recreated_topic_is_not_advised_to_be_read_from_another_position(kafka
     kafka.produce(topic, [change(1, "c")])
     start = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0})
     for options in ({}, {"known": known}, {"starting_offsets": start}):
-        with pytest.raises(TopicRecreatedError, match=r"key \(Upsert\), and tell by their offsets .* into a new table"):
+        with pytest.raises(TopicRecreatedError, match=r"key \(Upsert\), and their offsets decide .* into a new table"):
             follow(**options)
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]

@@ -76,7 +76,7 @@ def test_the_table_is_built_again_by_one_command_and_goes_on_from_there(
         return done.output
 
     told = run("--yes")
-    assert f"Version 2 of {table} has 3 rows, built again. {staging} can go." in told
+    assert f"Version 2 of {table} has 3 rebuilt rows. You can drop {staging}." in told
     assert "Run the asset once with verify: true" in told
     assert landed.rows(table, "id", "name") == [(2, "b"), (3, "d"), (4, "e")]
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "WRITE"]
@@ -84,7 +84,7 @@ def test_the_table_is_built_again_by_one_command_and_goes_on_from_there(
     kafka.produce(topic, [change(2)])
     assert follow().known.table_rows == 2
     # What was put in place is older by now.
-    assert f"{staging} was put in place already, in version 2 of {table}. Nothing was read." in run("--yes", code=1)
+    assert f"{staging} already replaced the rows of, in version 2 of {table}. Nothing was read." in run("--yes", code=1)
     # A RESTORE goes back behind it, with the position.
     spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
     assert follow().records == 3
@@ -123,7 +123,7 @@ def test_whatever_dies_or_comes_between_leaves_the_old_rows_or_the_new(
             build()
         assert landed.rows(table, "id", "name") == rows
     monkeypatch.setattr(DeltaTable, "replace", replace)
-    with pytest.raises(ConfigurationError, match="was put in place already"):
+    with pytest.raises(ConfigurationError, match="already replaced the rows of"):
         build()
     assert follow(target={"mode": mode}).is_idle
 
@@ -165,7 +165,7 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
     with pytest.raises(ConfigurationError, match="is inside the folder of"):
         build(staging=f"{table}/new")
     spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN note STRING")
-    with pytest.raises(SchemaMismatchError, match="has the column note, which the rows that were built do not have"):
+    with pytest.raises(SchemaMismatchError, match="has the column note, which the rebuilt rows lack"):
         build()
     spark.sql(f"INSERT INTO delta.`{table}` (id, name) VALUES (7, 'first load')")
     with pytest.raises(ForeignRowsError, match=r"1 rows of .* have no offset"):
