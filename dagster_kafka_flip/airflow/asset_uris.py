@@ -42,7 +42,7 @@ def table_asset(table: DeltaTarget | str) -> Asset:
     target = DeltaTarget.of(table)
     check_absolute(target)
     if is_template(target.table):
-        msg = f"the table {target} is a template, so its asset is not known before a run: give `outlets`"
+        msg = f"the table {target} is a template, so its asset is unknown before a run: set `outlets`"
         raise ConfigurationError(msg)
     if target.local_path is not None:
         # Not its identity: what links lead to may differ between the hosts that parse DAGs and those that run tasks.

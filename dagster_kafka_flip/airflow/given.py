@@ -153,6 +153,6 @@ def check_absolute(target: DeltaTarget) -> None:
     if target.local_path is not None and not place.startswith(("/", "file:", "delta.`/", "{")):
         msg = (
             f"the table {place!r} is a relative path, and Airflow's processes have no common working directory: each "
-            f"would write to another table. Write the whole path, such as /data/{place}"
+            f"would write to another table. Write an absolute path, such as /data/{place}"
         )
         raise ConfigurationError(msg)

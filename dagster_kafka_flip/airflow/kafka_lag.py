@@ -77,7 +77,7 @@ class KafkaLagSensor(BaseSensorOperator):
             conf.getboolean("operators", "default_deferrable", fallback=False) if deferrable is None else deferrable
         )
         if min_lag < 1:
-            msg = f"min_lag: {min_lag} is always reached; the least is 1"
+            msg = f"min_lag: {min_lag} is always reached; the minimum is 1"
             raise ConfigurationError(msg)
         check_absolute(DeltaTarget.of(table))
         if not any(is_template(topic) for topic in given_topics(source)):

@@ -58,8 +58,8 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
         if keys is None:
             msg = (
                 f"the run has the partition key {key!r}, and the DAG's schedule does not say which time it stands for: "
-                'give the operator partition_keys=CronPartitionTimetable("@daily", timezone="UTC"), the timetable that '
-                "the keys come from"
+                'set partition_keys=CronPartitionTimetable("@daily", timezone="UTC") on the operator, the timetable '
+                "that the keys come from"
             )
             raise ConfigurationError(msg)
         date = context.get("partition_date") if keys == own else None
@@ -71,8 +71,8 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
     if start >= stop:
         msg = (
             f"the run's data interval begins and ends at {start.isoformat()}, so its window has no length. Nothing was "
-            f"read. Cron texts have such intervals unless [scheduler] create_cron_data_intervals is set: use "
-            f"{_CRON_ADVICE}. To land a window by hand: airflow backfill create"
+            f"read. Cron strings have such intervals unless [scheduler] create_cron_data_intervals is set: use "
+            f"{_CRON_ADVICE}. To land a window manually: airflow backfill create"
         )
         raise ConfigurationError(msg)
     if hasattr(schedule, "expression"):
@@ -101,8 +101,8 @@ def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windo
     if interval is None or interval.start != start or (stop is not None and interval.end != stop):
         told = start.isoformat() if stop is None else f"{start.isoformat()} to {stop.isoformat()}"
         msg = (
-            f"{told} is no window of the cron {schedule.expression!r} in {schedule.timezone}, whose windows begin at "
-            "one of its times and end at the next. Windows that overlap would double records, and gaps would lose "
+            f"{told} is not a window of the cron {schedule.expression!r} in {schedule.timezone}, whose windows begin "
+            "at one of its times and end at the next. Windows that overlap would double records, and gaps would lose "
             f"them. Nothing was read. Use {_CRON_ADVICE}"
         )
         raise ConfigurationError(msg)

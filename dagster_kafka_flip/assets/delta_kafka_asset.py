@@ -280,7 +280,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         source = _changed(source, start=first, stop=last)
         sink = _changed(sink, transactional_id_prefix=prefix, progress_topic="")
         context.log.warning(
-            "publishing versions %d to %d of %s again: readers of %s get these records once more, behind newer ones",
+            "publishing versions %d to %d of %s again: readers of %s get these records a second time, after newer ones",
             first,
             last,
             source,

@@ -247,18 +247,18 @@ class PublishRunConfig(_RunConfig):
         for field in ("stop", "again_from", "again_to"):
             version = self._known(field)
             if version is not None and version < 0:
-                msg = f"{field}: {version} is no table version; versions begin with 0"
+                msg = f"{field}: {version} is not a table version; versions begin with 0"
                 raise ConfigurationError(msg)
         given = {name for name in ("again_from", "again_to") if self._is_given(name)}
         if not given:
             if self.allow_doubles:
-                msg = "allow_doubles: only to publish versions again; set again_from and again_to, or remove it"
+                msg = "allow_doubles: only for publishing versions again; set again_from and again_to, or remove it"
                 raise ConfigurationError(msg)
             return
         if len(given) == 1:
             msg = (
-                "again_from, again_to: set both, the first and the last version to publish again, or their times; or "
-                "none"
+                "again_from, again_to: set both (the first and the last version to publish again, or their times), or "
+                "neither"
             )
             raise ConfigurationError(msg)
         if self.stop is not None:
@@ -273,14 +273,14 @@ class PublishRunConfig(_RunConfig):
             raise ConfigurationError(msg)
         if not self.allow_doubles:
             msg = (
-                "again_from, again_to: readers of the topic get the records of these versions once more, behind newer "
-                "ones. Set allow_doubles: true if that is what you want"
+                "again_from, again_to: readers of the topic get the records of these versions a second time, after "
+                "newer ones. Set allow_doubles: true if that is what you want"
             )
             raise ConfigurationError(msg)
 
     def _is_given(self, field: str) -> bool:
         number, time = getattr(self, field), getattr(self, f"{field}_time")
         if number is not None and time is not None:
-            msg = f"{field}, {field}_time: both say which version; set one of them"
+            msg = f"{field}, {field}_time: both select a version; set only one of them"
             raise ConfigurationError(msg)
         return number is not None or time is not None

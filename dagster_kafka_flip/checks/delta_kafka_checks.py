@@ -199,7 +199,7 @@ def _description(publishing: Publishing, found: Comparison) -> str:
         if found.differs:
             parts.append(
                 f"{found.missing:,} are missing in the topic, {found.surplus:,} are only there, and "
-                f"{found.differing:,} have another value. Records of other producers count, too"
+                f"{found.differing:,} have a different value. Records of other producers count, too"
             )
             if found.may_be_left_out:
                 parts.append("These may be rows that the sink left out, or earlier values of their keys")

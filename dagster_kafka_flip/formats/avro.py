@@ -114,7 +114,7 @@ class AvroFormat(RegisteredFormat):
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "AVRO":
-            msg = f"{what}, is of the kind {registered.kind}; AvroFormat reads Avro only"
+            msg = f"{what}, has the type {registered.kind}; AvroFormat reads only Avro"
             raise ConfigurationError(msg)
         try:
             reader = AvroSchema.of(registered.text, registered.references)
@@ -271,7 +271,7 @@ def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> 
     if found is None:
         return f"the registry has no {name}"
     if found.kind != "AVRO":
-        return f"{name} is of the kind {found.kind}; AvroFormat reads Avro only"
+        return f"{name} has the type {found.kind}; AvroFormat reads only Avro"
     try:
         writer = _schema(found.text, found.references)
     except ConfigurationError as error:

@@ -80,8 +80,8 @@ class ChangelogFormat(Format):
         """
         if side == "key":
             msg = (
-                f"key_format: {type(self).__name__} decodes values: only they are changes. Leave key_format out, or "
-                "decode the key with JsonFormat or AvroFormat"
+                f"key_format: {type(self).__name__} decodes values, and keys are not changes. Leave "
+                "key_format out, or decode the key with JsonFormat or AvroFormat"
             )
             raise ConfigurationError(msg)
 

@@ -37,8 +37,8 @@ def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
         return None
     return TableTruncatedError(
         f"the record {found[1]} says that the database's table was truncated, and {table} can't follow that: its rows "
-        "have keys (Upsert). Nothing of the batch was written. Read the topic into a new table from behind this record "
-        "on; or, if the rows are to stay, set on_truncate='skip' in the format"
+        "have keys (Upsert). Nothing of the batch was written. Read the topic into a new table, starting after this "
+        "record; or, to keep the rows, set on_truncate='skip' in the format"
     )
 
 

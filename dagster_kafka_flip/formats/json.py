@@ -120,7 +120,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "JSON":
-            msg = f"{what}, is of the kind {registered.kind}; JsonFormat reads JSON Schema only"
+            msg = f"{what}, has the type {registered.kind}; JsonFormat reads only JSON Schema"
             raise ConfigurationError(msg)
         columns = columns_of(registered.text, registered.references, what=what)
         read = self.model_copy(update={"declared": super().check_declared(columns)})

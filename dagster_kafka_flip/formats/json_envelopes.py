@@ -59,7 +59,7 @@ _EMPTY = ", has an empty row"
 
 
 def _no_previous(field: str) -> str:
-    return f"the update has no previous values ({field}), so whether its key changed is not known"
+    return f"the update has no previous values ({field}), so it is unknown whether its key changed"
 
 
 class JsonEnvelope(ChangelogFormat, DeclaredFormat):

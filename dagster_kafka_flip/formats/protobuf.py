@@ -121,7 +121,7 @@ class ProtobufFormat(RegisteredFormat):
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "PROTOBUF":
-            msg = f"{what}, is of the kind {registered.kind}; ProtobufFormat reads Protobuf only"
+            msg = f"{what}, has the type {registered.kind}; ProtobufFormat reads only Protobuf"
             raise ConfigurationError(msg)
         try:
             descriptor_set = compiled(registered.text, registered.references)
@@ -274,7 +274,7 @@ def _messages_of(digits: str, found: RegisteredSchema | None, declared: bytes, n
     if found is None:
         return f"the registry has no {what}"
     if found.kind != "PROTOBUF":
-        return f"{what} is of the kind {found.kind}; ProtobufFormat reads Protobuf only"
+        return f"{what} has the type {found.kind}; ProtobufFormat reads only Protobuf"
     try:
         schema = schema_of(compiled(found.text, found.references))
     except ValueError as error:

@@ -120,8 +120,8 @@ class Asked:
             how: What is wrong with the answer.
         """
         return SchemaRegistryError(
-            f"{self.url} gave an answer {how} to the request for {question}: it is not a schema registry, or not the "
-            f"path of its API. {_PATHS}"
+            f"{self.url} gave an answer {how} to the request for {question}: it is not a schema registry, or url lacks "
+            f"the path of its API. {_PATHS}"
         )
 
     def failure(self, error: Exception, question: Question, tries: int) -> SchemaRegistryError:
@@ -164,9 +164,8 @@ class Asked:
             )
         if question.registers and status == _CONFLICT:
             return IncompatibleSchemaError(
-                f"{where} refuses {question}: its compatibility does not allow it after those that are registered"
-                f"{quoted}. Change the table, the columns or the schema so that it fits, change the subject's "
-                "compatibility, or use another subject",
+                f"{where} refuses {question}: it is not compatible with the registered schemas{quoted}. Change the "
+                "table, the columns or the schema, change the subject's compatibility level, or use another subject",
                 status=status,
                 code=code,
             )
@@ -179,7 +178,7 @@ class Asked:
         elif status in _REDIRECTS:
             advice = "It redirects to another address: set url to that one"
         elif code is None or status == _NOT_FOUND:
-            advice = f"It is not a schema registry, or not the path of its API. {_PATHS}"
+            advice = f"It is not a schema registry, or url lacks the path of its API. {_PATHS}"
         else:
             advice = "Check the registry's log"
         return SchemaRegistryError(

@@ -309,7 +309,7 @@ def test_an_event_starts_a_publisher_that_goes_on_when_events_can_be_read_again(
 
     server.unpause("published")
     server.wait(lambda: {each["state"] for each in server.runs("published")} == {"failed"}, "refused runs")
-    refused = "can't tell the events of the asset"
+    refused = "can't return the events of the asset"
     server.wait(lambda: refused in server.log("published", run["dag_run_id"], "publish", 2), "the reason")
     server.unpause("told")
     server.wait(lambda: server.ended("told"), "the queued run")

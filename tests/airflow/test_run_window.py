@@ -113,11 +113,11 @@ def test_windows_that_could_overlap_have_other_definitions():
         (
             CronTriggerTimetable("@daily", timezone="UTC", interval=timedelta(days=2)),
             interval("2026-01-01T00:00+00:00", "2026-01-03T00:00+00:00"),
-            "no window of the cron",
+            "is not a window of the cron",
         ),
-        (DAILY, interval("2026-01-01T01:00+00:00", "2026-01-02T01:00+00:00"), "no window of the cron"),
+        (DAILY, interval("2026-01-01T01:00+00:00", "2026-01-02T01:00+00:00"), "is not a window of the cron"),
         (BERLIN, {"partition_key": "1 May"}, "not a time like '%Y-%m-%d'"),
-        (HOURS, {"partition_key": "2026-01-01T00:30:00"}, "no window of the cron"),
+        (HOURS, {"partition_key": "2026-01-01T00:30:00"}, "is not a window of the cron"),
         (
             DeltaTriggerTimetable(timedelta(hours=6), interval=timedelta(hours=7)),
             interval("2026-01-01T00:00+00:00", "2026-01-01T07:00+00:00"),

@@ -165,7 +165,7 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
             f"the value of {side}.id does not fit BIGINT: x",
             f"the value of {side}.weight has more digits than DECIMAL(5,2) holds",
             "the update lacks the column name, weight; the connector must write whole rows",
-            f"the update has no previous values ({form.sides[1]}), so whether its key changed is not known",
+            f"the update has no previous values ({form.sides[1]}), so it is unknown whether its key changed",
             "the record of a row, insert, has an empty row",
             "the record of a row, delete, has an empty row",
             None,
@@ -197,7 +197,7 @@ def test_what_is_no_change_of_a_row_is_rejected_with_a_reason(spark):
         *(canal("UPDATE", [texts(row(1)), texts(row(2))], old) for old in (None, [{}], [{}, None], [{}, {}])),
         canal("INSERT", [texts(row(1))], table=None),
     ]
-    blind = "the update has no previous values (old), so whether its key changed is not known"
+    blind = "the update has no previous values (old), so it is unknown whether its key changed"
     assert reasons(spark, CanalFormat(COLUMNS, table="products"), *updates) == [
         "the update lacks the column weight; the connector must write whole rows",
         blind,

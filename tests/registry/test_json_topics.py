@@ -193,7 +193,7 @@ def test_a_given_schema_needs_no_registry_that_answers(kafka, topic, table, prod
 def test_a_subject_of_another_kind(kafka, topic, client, run):
     kafka.create(topic)
     client.register_schema(f"{topic}-value", Schema('"long"', "AVRO"))
-    with pytest.raises(ConfigurationError, match="is of the kind AVRO; JsonFormat reads JSON Schema only"):
+    with pytest.raises(ConfigurationError, match="has the type AVRO; JsonFormat reads only JSON Schema"):
         run()
 
 
