@@ -112,8 +112,8 @@ def rebuild(
     target, made = DeltaTable(spark, table), DeltaTable(spark, beside)
     if beside.is_nested_with(table):
         msg = (
-            f"one of {staging} and {table} is inside the folder of the other, and VACUUM of the outer table would delete "
-            "the files of the inner one. Name a folder outside of it"
+            f"one of {staging} and {table} is inside the folder of the other, and VACUUM of the outer table would "
+            "delete the files of the inner one. Name a folder outside of it"
         )
         raise ConfigurationError(msg)
     if made.history() is not None:
