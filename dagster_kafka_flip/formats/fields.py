@@ -161,6 +161,9 @@ class FieldWatch:
             # Observation can't return an array.
             number = f.lpad(f.size(self._undeclared).cast("string"), 6, "0")
             names = f.concat(number, f.to_json(f.slice(self._undeclared, 1, MOST_NAMES)))
+            # Null if there are none: Spark copies the highest text so far again for every record. Not a part of
+            # `is_sampled`: Spark would then ask every record for its names.
+            names = f.when(f.size(self._undeclared) > f.lit(0), names)
             found.append(f.when(is_sampled, names).alias(_staged(self._names)))
         return found
 
