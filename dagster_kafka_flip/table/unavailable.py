@@ -67,7 +67,7 @@ def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
     if (data_type := changes.rows.schema[name].dataType.simpleString()) != "array<string>":
         msg = (
             f"the column {name} must be an ARRAY<STRING>, the names of columns whose value the connector left out, but "
-            f"the transform made it {data_type.upper()}. Nothing was written. Keep it unchanged"
+            f"the transform makes it {data_type.upper()}. Nothing was written. Keep it unchanged"
         )
         raise ConfigurationError(msg)
     rows = kept_rows(changes.checked())

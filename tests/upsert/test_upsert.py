@@ -142,7 +142,7 @@ def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused(kafka, foll
     kafka.produce(topic, [(None, '{"id": "a", "n": 1}')])
     follow(value_format=value, target=target)
     kafka.produce(topic, [(None, '{"id": "", "n": 1}')])
-    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has an empty text"):
+    with pytest.raises(NullKeyError, match=rf"^the row of {topic}-0 offset 1 has an empty string"):
         follow(value_format=value, target=target)
     assert landed.rows(table, "id", "n") == [("a", 1)]
     # Elsewhere it is a key as any other.
