@@ -113,7 +113,7 @@ class LogChangedError(KafkaFlipError):
 
 
 class SchemaRegistryError(KafkaFlipError):
-    """The schema registry could not be asked: a failed TLS connection, an error of its own, or no registry's answer.
+    """The request to the schema registry failed: TLS, an error of the registry, or no registry at the address.
 
     Attributes:
         status: The answer's HTTP status; None if there was no answer.
@@ -160,7 +160,7 @@ class SchemaNotFoundError(SchemaRegistryError):
 
 
 class IncompatibleSchemaError(SchemaRegistryError):
-    """The schema registry refuses a sink's schema: its subject's compatibility does not allow it."""
+    """The schema registry refuses a sink's schema: it is not compatible with the subject's registered schemas."""
 
 
 # --- windows ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class WindowBeyondRetentionError(KafkaFlipError):
 
 
 class RecordsFromFutureError(KafkaFlipError):
-    """A record has a timestamp in the future, so records behind it in the log can't be found by timestamp."""
+    """A record has a timestamp in the future, so records after it in the log can't be found by timestamp."""
 
 
 class TimestampOutOfRangeError(KafkaFlipError):
@@ -218,7 +218,7 @@ class NullKeyError(KafkaFlipError):
 
 
 class KeyOrderUnknownError(KafkaFlipError):
-    """Which row of a key is the last is not known: its records are in two topic partitions, or a record has several."""
+    """It is unknown which row of a key is last: its records are in two topic partitions, or a record has several."""
 
 
 class UnavailableValueError(KafkaFlipError):
@@ -226,14 +226,14 @@ class UnavailableValueError(KafkaFlipError):
 
 
 class TableTruncatedError(KafkaFlipError):
-    """A change says that all rows of the database's table were deleted."""
+    """A change event says that all rows of the database's table were deleted."""
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
 class SparkSessionError(KafkaFlipError):
-    """There is no Spark session that can read Kafka and write Delta."""
+    """No Spark session is available that can read Kafka and write Delta."""
 
 
 class TableError(KafkaFlipError):
@@ -253,7 +253,7 @@ class ForeignRowsError(KafkaFlipError):
 
 
 class TableModeError(KafkaFlipError):
-    """The table is written in another mode: rows are appended and not upserted, or the other way, or by another key."""
+    """The table is written in another mode: appended instead of upserted, the other way round, or with another key."""
 
 
 class StreamOverlapError(KafkaFlipError):
@@ -300,7 +300,7 @@ class VersionOutOfRangeError(KafkaFlipError):
 
 
 class VersionsGoneError(KafkaFlipError):
-    """VACUUM or log retention took table versions before they were published."""
+    """VACUUM or log retention deleted table versions before they were published."""
 
 
 class IncompatibleVersionsError(KafkaFlipError):
@@ -316,7 +316,7 @@ class NotAppendedError(KafkaFlipError):
 
 
 class SinkProgressError(KafkaFlipError):
-    """A sink's progress is unknown, may be lost, or does not fit it: another table, number of lanes or settings."""
+    """A sink's progress is unknown, may be lost, or belongs to another table, number of lanes or settings."""
 
 
 class SinkFencedError(KafkaFlipError):
@@ -328,7 +328,7 @@ class TransactionTimedOutError(KafkaFlipError):
 
 
 class UnpublishableRowError(KafkaFlipError):
-    """A row of the table can't be a record. Each reason has a class of its own, below this one."""
+    """A row of the table can't become a record. Each reason has a subclass."""
 
 
 class RowTooLargeError(UnpublishableRowError):
@@ -344,7 +344,7 @@ class RowMisplacedError(UnpublishableRowError):
 
 
 class RowNotSerializableError(UnpublishableRowError):
-    """A value of a row has no exact form in the schema of the key or value."""
+    """The schema of the key or value can't represent a row's value exactly."""
 
 
 class PublishFailedError(KafkaFlipError):

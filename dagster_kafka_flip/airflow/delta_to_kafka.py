@@ -42,7 +42,7 @@ class DeltaToKafkaOperator(SparkTask):
             with all cores.
         limits: Limits of transactions and tasks. Default: everything new; a transaction ends after half of the sink's
             `transaction_timeout`.
-        on_idle: What becomes of a task that finds nothing new: `succeed` (default), which is an event of the topic, or
+        on_idle: Result of a task that finds nothing new: `succeed` (default), which adds an event of the topic, or
             `skip`.
         **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the table and the topic.
 

@@ -38,7 +38,7 @@ _EVENTS_AT_ONCE = 100
 
 
 def stream_extra(result: IngestResult) -> dict[str, Any]:
-    """What a run of a stream tells: as in docs/metadata.md. Unknown values are left out, since 0 would be a value.
+    """The extra for a run of a stream, with keys of docs/metadata.md. Unknown values are left out.
 
     Args:
         result: Result of the run.
@@ -71,7 +71,7 @@ def stream_extra(result: IngestResult) -> dict[str, Any]:
 
 
 def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    """What a run that landed windows tells; the same.
+    """The extra for a run that landed windows, likewise.
 
     Args:
         results: One result for each commit.
@@ -92,7 +92,7 @@ def windows_extra(results: Sequence[WindowsResult]) -> dict[str, Any]:
 
 
 def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None, int | None]:
-    """The position of a stream in the newest events of its table, and up to where events told its commits.
+    """A stream's position in the newest events of its table, and the version up to which events have its commits.
 
     Args:
         asset: The table's asset.
@@ -115,7 +115,7 @@ def last_known(asset: Asset, target: DeltaTarget) -> tuple[KnownPosition | None,
 
 
 def sink_extra(result: PublishResult, sink: KafkaSink) -> dict[str, Any]:
-    """What a run of a sink tells: as in docs/metadata.md.
+    """The extra for a run of a sink, with keys of docs/metadata.md.
 
     Args:
         result: Result of the run.

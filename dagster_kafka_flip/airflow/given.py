@@ -37,7 +37,7 @@ def kafka_source_of(source: GivenSource) -> KafkaSource:
 
 
 def given_topics(source: GivenSource) -> list[str]:
-    """Returns the topics that were given as texts, and so may be templates.
+    """Returns the topics that were given as strings, and so may be templates.
 
     Args:
         source: A KafkaSource, or topics.
@@ -81,7 +81,7 @@ def source_from_json(kept: Mapping[str, Any]) -> KafkaSource:
 
 
 def rendered_target(task: BaseOperator, table: DeltaTarget | str, context: Context) -> DeltaTarget:
-    """Returns the table of a run. Airflow renders a text, but not one inside of a DeltaTarget.
+    """Returns the table of a run. Airflow renders a string, but not one inside a DeltaTarget.
 
     Args:
         task: The task.
@@ -114,7 +114,7 @@ def delta_source_of(source: DeltaSource | str) -> DeltaSource:
 
 
 def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Context) -> DeltaSource:
-    """Returns what a run publishes. Airflow renders a text, but not one inside of a DeltaSource.
+    """Returns what a run publishes. Airflow renders a string, but not one inside a DeltaSource.
 
     Args:
         task: The task.
@@ -132,7 +132,7 @@ def rendered_source(task: BaseOperator, source: DeltaSource | str, context: Cont
 
 
 def is_template(text: str) -> bool:
-    """Whether a text has Jinja's braces, and so is only known in a run.
+    """Whether a string has Jinja's braces, so that its value is only known in a run.
 
     Args:
         text: The text.

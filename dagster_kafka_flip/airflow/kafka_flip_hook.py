@@ -168,7 +168,7 @@ def _of_fields(connection: Connection) -> dict[str, Any]:
 
 
 def _of_librdkafka(connection: Connection) -> dict[str, Any]:
-    """The settings of a connection of the Kafka provider's type: what its extra tells librdkafka."""
+    """The settings of a connection of the Kafka provider's type: librdkafka's settings in its extra."""
     values: dict[str, Any] = {}
     shared: dict[str, str] = {}
     own: dict[str, str] = {}

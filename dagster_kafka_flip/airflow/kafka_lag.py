@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 class KafkaLagSensor(BaseSensorOperator):
-    """Waits until a topic has at least `min_lag` offsets behind the position in the table's newest event.
+    """Waits until a topic has at least `min_lag` offsets after the position in the table's newest event.
 
-    It only asks brokers, and starts no Spark. Without an event of the table, all of the log counts. It also ends if a
-    log was deleted, made anew or cut: the task that lands it says what happened.
+    It only asks brokers, and starts no Spark. Without an event of the table, the whole log counts. It also ends if a
+    log was deleted, recreated or truncated: the task that lands it says what happened.
 
     Args:
         source: A KafkaSource, or topics. Topics are templated.

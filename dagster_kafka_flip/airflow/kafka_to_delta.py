@@ -55,7 +55,7 @@ class KafkaToDeltaOperator(SparkTask):
     """Lands a Kafka source in a Delta table, exactly once: from the stream's position to the end of the log.
 
     The position is in the table's commits, so that a retry, a cleared task or two tasks at once neither lose nor double
-    records. With `windows`, the task lands the window of its run instead, and replaces what the table has of it.
+    records. With `windows`, the task lands the window of its run instead, and replaces that window's rows.
 
     Args:
         source: A KafkaSource, or topics. Topics are templated.
@@ -75,7 +75,7 @@ class KafkaToDeltaOperator(SparkTask):
             none.
         windows: Rules of windows: the task lands the window of its run. Default: it continues the stream.
         partition_keys: With `windows`: the timetable that a partitioned run's keys come from. Default: the DAG's.
-        on_idle: What becomes of a task that finds nothing new: `succeed` (default), which is an event of the table, or
+        on_idle: Result of a task that finds nothing new: `succeed` (default), which adds an event of the table, or
             `skip`.
         verify_after: How long a task trusts the position in the table's newest event, to find out without Spark that
             there is nothing new. Default: 24 hours.

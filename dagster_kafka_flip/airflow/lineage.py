@@ -1,4 +1,4 @@
-"""What OpenLineage's provider is told of a task, by the names of OpenLineage's specification."""
+"""What a task reports to OpenLineage's provider, with the names of OpenLineage's specification."""
 
 from __future__ import annotations
 

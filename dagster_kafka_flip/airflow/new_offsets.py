@@ -41,7 +41,7 @@ class LagWatch:
     def finding(self, min_lag: int) -> dict[str, Any] | None:
         """What there is to do; None if nothing is. One round of metadata requests.
 
-        A log that was deleted, made anew or cut is also something to do: the run says what happened to it.
+        A log that was deleted, recreated or truncated also counts: the run says what happened to it.
 
         Args:
             min_lag: How many offsets are worth a run.

@@ -1,4 +1,4 @@
-"""What Airflow's providers manager is told of this package: its connection type, operators and links."""
+"""Describes this package to Airflow's providers manager: its connection type, operators and links."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class SparkTask(BaseOperator):
     Args:
         spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
             with all cores.
-        on_idle: What becomes of a task that finds nothing new: `succeed` (default) or `skip`.
+        on_idle: Result of a task that finds nothing new: `succeed` (default) or `skip`.
         **options: Airflow's options of every task.
 
     Raises:
@@ -72,7 +72,7 @@ class SparkTask(BaseOperator):
             yield spark
 
     def _tell_ui(self, context: Context, session: SparkSession) -> None:
-        """Tells where Spark's UI is, while it is there."""
+        """Publishes the address of Spark's UI while Spark runs."""
         self.spark_ui = ui_address(session)
         if self.spark_ui is not None:
             part(context, "ti").xcom_push(key=SparkUiLink().xcom_key, value=self.spark_ui)

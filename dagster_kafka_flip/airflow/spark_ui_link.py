@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.define()
 class SparkUiLink(BaseOperatorLink):
-    """Leads to the UI of the task's Spark application, if it has one.
+    """Link to the UI of the task's Spark application, if it has one.
 
     The address is there as soon as Spark runs, and leads nowhere once a session of the task's own has ended.
     """

@@ -1,4 +1,4 @@
-"""What a task's context tells, and where its result goes."""
+"""Reads a task's context, and adds results to the events of its assets."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def is_by_hand(context: Context) -> bool:
 
 
 def tell(context: Context, assets: Iterable[Asset], extra: Mapping[str, Any]) -> None:
-    """Adds what a run tells to the events of its assets.
+    """Adds a run's results to the events of its assets.
 
     Args:
         context: The run's context.
         assets: The assets, which are outlets of the task.
-        extra: What the run tells.
+        extra: The results.
     """
     for asset in assets:
         part(context, "outlet_events")[asset].extra.update(extra)

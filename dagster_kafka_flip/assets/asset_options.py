@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class DescriptionOptions(TypedDict, total=False):
-    """Dagster's options that describe an asset, and say when it is materialized.
+    """Dagster's options that describe an asset and when it is materialized.
 
     Attributes:
         description: Description. Default: the function's docstring.
@@ -57,9 +57,9 @@ class OpOptions(TypedDict, total=False):
     Attributes:
         op_tags: Tags of the op, such as `dagster-k8s/config` for the resources of its pod.
         retry_policy: Dagster's retries of a failed step. Retries are safe: they never duplicate rows.
-        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that a pool limit
-            of 1 lets one run at a time write to a table. Correctness depends on it only on stores that do not support
-            concurrent writers.
+        pool: Concurrency pool. Default: `delta:` and the table (of several tables: and the name), so that with a pool
+            limit of 1 only one run at a time writes to a table. Correctness depends on it only on stores that do not
+            support concurrent writers.
     """
 
     op_tags: Mapping[str, Any] | None

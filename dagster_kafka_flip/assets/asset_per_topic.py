@@ -96,7 +96,7 @@ def build_kafka_delta_assets(
 ) -> list[AssetsDefinition]:
     """Creates an asset for each topic of a source, with its records as decoded.
 
-    In `table`, in the texts of a DeltaTarget and of DeadLetters, and in all string options, `{topic}` is replaced by
+    In `table`, in the strings of a DeltaTarget and of DeadLetters, and in all string options, `{topic}` is replaced by
     the topic, and `{name}` by the topic with `_` instead of characters that asset names don't allow.
 
     Args:

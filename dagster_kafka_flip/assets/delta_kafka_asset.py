@@ -124,15 +124,15 @@ def delta_kafka_asset(
     """Creates an asset from a transform: publishes the transformed changes of a Delta table to a topic, exactly once.
 
     The function takes `rows`, a lazy Spark DataFrame of the rows to publish, and returns the rows that are published.
-    It may choose, derive and drop columns, leave out rows, and make several of one; each from one row alone, and the
-    same ones each time. It keeps the columns `_change_type` and `_commit_version`. It may also take `context`, and any
-    resource by its key, as in Dagster's `@asset`.
+    It may select, derive and drop columns, filter rows, and turn one row into several. Each result row must come from
+    one input row alone, and must be the same each time. The function keeps the columns `_change_type` and
+    `_commit_version`. It may also take `context`, and any resource by its key, as in Dagster's `@asset`.
 
-    The asset is the topic: its key is that of `topic_asset_key(sink.topic, cluster)`, which an asset that reads the
-    topic has upstream. So it takes the place of `kafka_topic_asset` for this topic.
+    The asset is the topic: its key is `topic_asset_key(sink.topic, cluster)`, the same that assets which read the topic
+    have upstream. So it replaces `kafka_topic_asset` for this topic.
 
-    Each run continues with the sink's progress in Kafka, up to the table's newest version. A run of a table on a local
-    file system starts no Spark if it finds nothing new.
+    Each run continues with the sink's progress in Kafka, up to the table's newest version. If the table is on a local
+    file system, a run that finds nothing new starts no Spark.
 
     Args:
         source: The table, and what to publish of it.
@@ -145,7 +145,7 @@ def delta_kafka_asset(
         kafka: Key of the KafkaResource.
         spark: Key of the SparkResource.
         **asset_options: Dagster's options: those that describe the asset, and `op_tags`, `retry_policy` and `pool`.
-            Default of `pool`: `kafka-sink:` and the `transactional_id_prefix`, because of two runs at a time the later
+            Default of `pool`: `kafka-sink:` and the `transactional_id_prefix`, because if two runs overlap, the later
             one fences the other.
 
     Returns:

@@ -89,7 +89,7 @@ def reader_schemas_metadata(result: IngestResult | WindowsResult) -> dict[str, s
 
 
 def columns_metadata(results: Sequence[IngestResult | WindowsResult]) -> dict[str, str]:
-    """What was changed about the table's columns, and which ones were not written; nothing if there is nothing to say.
+    """How the table's columns were changed, and which ones were not written; empty if neither happened.
 
     Args:
         results: The results.
@@ -170,7 +170,7 @@ def result_metadata(result: IngestResult, previous: AssetMaterialization | None)
 
 
 def _about_the_table(result: IngestResult, previous: AssetMaterialization | None) -> dict[str, Any]:
-    """What a run tells of the table; a run without Spark repeats what an earlier one told."""
+    """A run's metadata about the table; a run without Spark repeats that of an earlier one."""
     told = {
         "dagster/uri": None if result.location is None else uri(result.location),
         TABLE_NAME: result.table_name,

@@ -202,7 +202,7 @@ class PublishRunConfig(_RunConfig):
         again_to: The last of them.
         again_from_time: In place of `again_from`: the first version committed at or after a time with a UTC offset.
         again_to_time: In place of `again_to`: the last version committed before a time.
-        allow_doubles: Must be true to publish again: readers get these records once more.
+        allow_doubles: Must be true to publish again: readers get these records a second time.
     """
 
     stop: int | None = Field(default=None, description="The last table version to publish. Default: the newest.")
@@ -226,7 +226,7 @@ class PublishRunConfig(_RunConfig):
         default=None, description="Instead of again_to: the last version committed before a time that has passed."
     )
     allow_doubles: bool = Field(
-        default=False, description="Must be true to publish again: readers get these records once more."
+        default=False, description="Must be true to publish again: readers get these records a second time."
     )
 
     @property

@@ -49,12 +49,12 @@ def delta_kafka_checks(
 
     `published_equals_table` compares the topic with the table at the published version: the last record of each key
     with the row, or, with `content="appended_rows"`, how often each row is there. A topic of up to `max_records`
-    offsets is compared as a whole, of a longer one the records at its end. It needs Spark, and reads the table once.
+    offsets is compared as a whole, a longer one only at its end. It needs Spark, and reads the table once.
 
     Args:
         asset: The asset from `delta_kafka_asset` or `build_delta_kafka_asset`.
         equals_table: Whether to compare the topic with the table (`published_equals_table`). Default: yes.
-        max_records: Most offsets of the topic to read. Default: 100,000.
+        max_records: Maximum number of the topic's offsets to read. Default: 100,000.
         blocking: Whether downstream assets in the same run wait for `published_equals_table`, and are skipped if it
             fails with an error. Default: yes.
 

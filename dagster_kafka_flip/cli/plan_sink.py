@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_json: bool) -> None:
-    """Prints the versions that the next run would publish, with what their commits tell. Writes nothing.
+    """Prints the versions that the next run would publish, with the numbers in their commits. Writes nothing.
 
     Args:
         found: The asset.

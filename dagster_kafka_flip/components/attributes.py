@@ -274,7 +274,7 @@ def _errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError]
 
 
 def _row_errors(context: ResolutionContext, value: Any) -> list[type[KafkaFlipError] | str]:
-    """Classes by their names; a name that is none of them is for KafkaSink to refuse."""
+    """Classes by their names; KafkaSink rejects an unknown name."""
     classes = {each.__name__: each for each in TOLERABLE}
     return [classes.get(name, name) for name in _texts(context, value)]
 

@@ -82,7 +82,7 @@ class ProtobufSerializerAttributes(_RegistrySerializerAttributes):
     declared: str | None = Field(
         default=None,
         alias="schema",
-        description="The schema to register: the text of a .proto file. Default: one made of the columns.",
+        description="The schema to register: the text of a .proto file. Default: derived from the columns.",
     )
     message: str | None = Field(default=None, description=entries(ProtobufSerializer)["message"])
 

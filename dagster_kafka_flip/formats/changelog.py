@@ -30,7 +30,7 @@ class ChangelogFormat(Format):
     """Decodes the changes of a database's rows, as a connector writes them: row, operation and origin.
 
     A value becomes one column for each column of the row, as it is after the change (of a delete, as it was before),
-    and one for each item of `metadata`. In a table that rows are appended to, `kafka_op` says what the change does:
+    and one for each item of `metadata`. In a table to which rows are appended, `kafka_op` says what the change does:
     `insert`, `update`, `delete`, `read` (a row of a snapshot) or `truncate`. With `Upsert`, deletes delete.
 
     Records without a row, such as transaction markers, heartbeats and tombstones, are counted and not landed.

@@ -240,8 +240,8 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
         unavailable_value_placeholder: The connector's setting `unavailable.value.placeholder`: what it writes for a
             value that the database did not send. Such a value becomes null, and `kafka_unavailable` has the column's
             name.
-        on_truncate: What a truncate event does: `fail` (default) ends a run into a table with Upsert, and lands as a
-            row without values where rows are appended; `skip` leaves it out.
+        on_truncate: Handling of a truncate event: `fail` (default) ends a run into a table with Upsert, but lands a row
+            without values in a table to which rows are appended; `skip` leaves it out.
         on_error: See Format.
         show_values: Whether the error about a rejected record quotes the start of each value that does not fit its
             column, 40 characters at most. Default: no, since more people read logs than tables.

@@ -1,8 +1,8 @@
 """Turns a JSON Schema into columns: drafts 4 to 2020-12, without Spark.
 
-A schema says which values are valid. Columns need one type for each field, so this reads from it what values look like:
-a shape. Where schemas are combined, shapes are: `allOf` leaves what both allow, `oneOf` and `anyOf` what any allows.
-Whether values are valid (`minLength`, `pattern`, `not`) is not looked at.
+A schema says which values are valid. Columns need one type for each field, so this module derives what the values look
+like: a shape. Where schemas are combined, shapes are: `allOf` leaves what both allow, `oneOf` and `anyOf` what any
+allows. Whether values are valid (`minLength`, `pattern`, `not`) is not looked at.
 """
 
 from __future__ import annotations

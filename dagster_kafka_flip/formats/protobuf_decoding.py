@@ -1,6 +1,7 @@
-"""What decodes Protobuf on Spark's executors.
+"""Decodes Protobuf on Spark's executors.
 
-It is sent to them as it is, because they have the package protobuf, but not this one. So it imports nothing of it.
+The module is sent to them as it is, because they have the package protobuf, but not this one. So it imports nothing
+from this package.
 
 A *plan* says how a value becomes a column's: its kind, and what that kind needs. A message's plan has one entry for
 each field of the column's STRUCT: the name of the field in the writer's schema (None if it is not there), its shape,

@@ -1,4 +1,4 @@
-"""Decodes records into changes: rows that say whether they delete, with the keys of tombstones."""
+"""Decodes records into changes: rows that are marked as deletes or not, with the keys of tombstones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY = "_dagster_kafka_flip_change_key"
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
-    """The names of the columns that tell where a change comes from, and what it is.
+    """The names of the columns that say where a change comes from, and what it does.
 
     Args:
         columns: The record's columns.

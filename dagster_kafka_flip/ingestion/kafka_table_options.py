@@ -1,4 +1,4 @@
-"""KafkaTableOptions: what Flink's SQL says of a Kafka table, as options of an asset."""
+"""KafkaTableOptions: the options of a Kafka table in Flink's SQL, as options of an asset."""
 
 from __future__ import annotations
 

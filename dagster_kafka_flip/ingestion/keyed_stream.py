@@ -95,7 +95,7 @@ def check_keyed(
 
 
 def check_still_told(rows: DataFrame, result: DataFrame, columns: ChangeColumns) -> None:
-    """Refuses a transform that drops which values of a change are left out: their nulls would replace values.
+    """Rejects a transform that drops the list of left-out values: their nulls would replace values.
 
     Args:
         rows: The changes that the transform got.

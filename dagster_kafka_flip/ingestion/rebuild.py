@@ -75,10 +75,10 @@ def rebuild(
     limits: Limits | None = None,
     logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> Rebuilt:
-    """Reads a topic from its beginning into another table, and then replaces the rows of the stream's own by its rows.
+    """Reads a topic from its beginning into another table, and then replaces the stream's own rows with these.
 
-    Readers see the old rows until that commit, which also has the new position. After a crash, call it again: it goes
-    on where it was.
+    Readers see the old rows until that commit, which also has the new position. After a crash, call it again: it
+    continues where it stopped.
 
     Args:
         source: The stream's source.
@@ -95,10 +95,10 @@ def rebuild(
 
     Raises:
         ConfigurationError: The table's rows have no key, or the other table was used before.
-        RetentionOvertookPositionError: The topic does not have all records any more.
+        RetentionOvertookPositionError: The topic no longer has all records.
         ForeignRowsError: Others have written rows to the table.
-        SchemaMismatchError: The table has columns that the rows which are built do not have.
-        ConcurrentIngestionError: A run of the stream committed meanwhile.
+        SchemaMismatchError: The table has columns that the rebuilt rows lack.
+        ConcurrentIngestionError: A run of the stream committed in the meantime.
         KafkaFlipError: The other table can't be built. The stream's own is as it was.
     """
     log = logger or _logger

@@ -19,9 +19,9 @@ class WindowsSeen:
     """What was seen of the windows of a batch while its records were read.
 
     Attributes:
-        late: Records of each window that stood behind one of a later window, by the window's number in the batch.
+        late: Records of each window that came after a record of a later window, by the window's number in the batch.
         stragglers: Records that came later than the maximum lateness allows, and are in no window.
-        timeless: Records without a time, which are in no window.
+        timeless: Records without a timestamp, which are in no window.
     """
 
     late: Mapping[int, int]
@@ -36,7 +36,7 @@ class WindowsResult:
     Attributes:
         plan: What was planned.
         tasks: Number of tasks that read it.
-        committed: What the table's history says; None where there was nothing to read and nothing to replace.
+        committed: The commit as the table's history has it; None if there was nothing to read and nothing to replace.
         observed: What was observed of the records, and what of it is unknown.
         seen: What was observed of the windows; None if it is unknown, and where no record can miss its window.
         rows: Rows that the table has of each window, by its key; of some topics only where only those are landed. None
@@ -53,9 +53,9 @@ class WindowsResult:
         can_miss: Whether a record can miss its window; it can't where windows lie between offsets, and in a repair.
         rows_by_topic: The same by the window's key and the topic, where only some topics are landed. None if they
             aren't known.
-        kept: Topic partitions that the table has windows of and that were not read: their rows stayed.
+        kept: Topic partitions with windows in the table that were not read: their rows stayed.
         spark_seconds: Time until Spark was started, of a run's first result; 0 of the others.
-        column_changes: What the commit changed about the table's columns, such as `+ note string`.
+        column_changes: How the commit changed the table's columns, such as `+ note string`.
         columns_not_written: Columns of the table, and fields in them, that the records did not have.
     """
 

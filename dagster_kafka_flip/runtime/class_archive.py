@@ -36,8 +36,8 @@ _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 def _archive_path(java: Path, jars: Sequence[str]) -> Path:
     """Path of the archive for a Java and a class path, whether or not it exists: `<place>-<state of the jars>.jsa`.
 
-    Java ignores, without a word, an archive of jars with another size or time of change. So pyspark installed anew,
-    even in the same version and place, needs another archive.
+    Java silently ignores an archive if a jar's size or modification time has changed. So a reinstalled pyspark needs
+    another archive, even with the same version and path.
     """
     java = java.resolve()
     release = java.parent.parent / "release"

@@ -1,4 +1,4 @@
-"""A Spark session beside another one: with the same settings and catalog, but what is set in it stays in it."""
+"""A second Spark session with the same settings and catalog; settings that are changed in it stay in it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def is_remote(of: SparkSession | DataFrame) -> bool:
     """Whether a session or a DataFrame is Spark Connect's.
 
-    Spark Connect's classes are classes of their own, in a module that needs packages which others don't have.
+    Spark Connect has separate classes, in a module that needs packages which may be missing.
 
     Args:
         of: The session, or the DataFrame.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def refuse_lookalike(field: FieldInfo, value: object) -> None:
-    """Rejects values that pydantic would convert: true for 1, and a number or a text for a duration.
+    """Rejects values that pydantic would convert: true for 1, and a number or a string for a duration.
 
     Args:
         field: The model's field.

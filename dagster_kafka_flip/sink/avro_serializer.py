@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 
 
 class AvroSerializer(RegistrySerializer):
-    """Makes keys or values in Avro's binary encoding, by Spark's own `to_avro`; AvroFormat reads them.
+    """Writes keys or values in Avro's binary encoding, with Spark's own `to_avro`; AvroFormat reads them.
 
-    The schema is made of the columns, unless one is given: a record named `record`, with null for columns that allow
-    it. Columns are fields by name. Timestamps have microseconds, decimals all digits. With another schema, a column
-    may be written to a wider type (INT to long); a field that is no column must allow null, which is what it becomes.
+    The schema is derived from the columns, unless one is given: a record named `record`, with null for columns that
+    allow it. Columns and fields are matched by name. Timestamps have microseconds, decimals all their digits. With
+    another schema, a column may be written to a wider type (INT to long); a field without a column must allow null, and
+    becomes null.
 
-    A schema that is no record takes one column, whose null is a null key or value.
+    A schema other than a record takes one column; a null in it becomes a null key or value.
 
     Args:
-        schema: The schema to register, as JSON or as a Python object. Default: one made of the columns.
+        schema: The schema to register, as JSON or as a Python object. Default: derived from the columns.
         registry: See RegistrySerializer.
         columns: See RegistrySerializer.
         use_latest: See RegistrySerializer.

@@ -24,7 +24,7 @@ class DeltaSource(Settings):
             then its changes (default); `"latest"`, only changes after the newest version; a number, that version's
             changes and all later ones; a time with a UTC offset, the changes of the first version committed at or
             after it, or, if there is none, only later ones.
-        content: `"changes"`, what inserts, updates and deletes lead to (default); `"all_images"`, also the previous
+        content: `"changes"`, the result of each insert, update and delete (default); `"all_images"`, also the previous
             values of updated rows; `"appended_rows"`, only rows that commits append, and any other change is an error.
         stop: The last version to publish. Default: the newest version when the run plans.
         skip_change_commits: Whether `"appended_rows"` leaves out commits that update or delete rows. Default: no; they

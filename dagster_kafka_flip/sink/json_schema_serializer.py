@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class JsonSchemaSerializer(RegistrySerializer):
-    """Makes keys or values as JsonSerializer does, with a JSON Schema in a registry; JsonFormat reads them.
+    """Writes keys or values as JsonSerializer does, with a JSON Schema in a registry; JsonFormat reads them.
 
-    The schema is made of the columns, unless one is given. It allows no other fields, and names types as Kafka Connect
-    does. With another schema, a null is left out where the schema does not allow it and does not require the field.
-    Types, required fields and nulls are checked; `pattern`, `enum` and the like are not.
+    The schema is derived from the columns, unless one is given. It allows no other fields, and names types as Kafka
+    Connect does. With another schema, a null is left out if the schema neither allows it nor requires the field. Types,
+    required fields and nulls are checked; `pattern`, `enum` and the like are not.
 
     Args:
-        schema: The schema to register, as JSON or as a Python object. Default: one made of the columns.
+        schema: The schema to register, as JSON or as a Python object. Default: derived from the columns.
         registry: See RegistrySerializer.
         columns: See RegistrySerializer.
         use_latest: See RegistrySerializer.

@@ -1,6 +1,7 @@
-"""What encodes Protobuf on Spark's executors.
+"""Encodes Protobuf on Spark's executors.
 
-It is sent to them as it is, because they have the package protobuf, but not this one. So it imports nothing of it.
+The module is sent to them as it is, because they have the package protobuf, but not this one. So it imports nothing
+from this package.
 
 A *plan* says how a row becomes a message: one entry for each field of the struct, in its order, with the name of the
 message's field, its shape, the kind of its values, and what that kind needs.

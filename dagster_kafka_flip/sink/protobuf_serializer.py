@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 class ProtobufSerializer(RegistrySerializer):
-    """Makes keys or values in Protobuf's binary encoding, with the package protobuf on Spark's executors.
+    """Writes keys or values in Protobuf's binary encoding, with the package protobuf on Spark's executors.
 
-    The schema is made of the columns, unless one is given: a message `Record`, whose fields keep their numbers from
-    one schema of the subject to the next. Columns are fields by name. A decimal, a date and a time without a zone
-    become their digits as text: Protobuf has no type for them. A list or map that is null, or holds a null, is a
-    RowNotSerializableError, because Protobuf would make it an empty one.
+    The schema is derived from the columns, unless one is given: a message `Record`, whose fields keep their numbers
+    from one schema of the subject to the next. Columns and fields are matched by name. Decimals, dates and times
+    without a zone become strings: Protobuf has no type for them. A list or map that is null, or contains a null, is a
+    RowNotSerializableError, because Protobuf would write an empty one.
 
     Args:
         schema: The schema to register: the text of a .proto file, or its Path. It may import the files that come with
-            Protobuf. Default: one made of the columns.
+            Protobuf. Default: derived from the columns.
         message: The full name of the message, such as `shop.Order`. Default: the schema's only message.
         registry: See RegistrySerializer.
         columns: See RegistrySerializer.

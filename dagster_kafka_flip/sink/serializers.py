@@ -1,4 +1,4 @@
-"""Serializers without a schema registry: JSON, a text, or bytes as they are."""
+"""Serializers without a schema registry: JSON, a string, or bytes unchanged."""
 
 from __future__ import annotations
 

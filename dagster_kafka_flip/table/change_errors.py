@@ -1,4 +1,4 @@
-"""Errors about a change that can't be applied: a query fails with a mark, and the failure tells which change it is."""
+"""Errors about a change that can't be applied: a query fails with a mark, and the failure names the change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TWO_PARTITIONS = "key in two topic partitions"
 SAME_ORDER = "same order in two topic partitions"
 UNAVAILABLE = "unavailable value"
 
-# What each mark is told as. No message shows the key: more people read logs than tables.
+# The error and message of each mark. No message shows the key: more people read logs than tables.
 _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str]] = {
     NULL_KEY: (
         NullKeyError,

@@ -1,4 +1,4 @@
-"""What becomes of a batch's rows in the table: they are appended, replace the row of their key, or end it."""
+"""How a batch's rows are written to the table: they are appended, replace the row of their key, or end it."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class _Keyed(Settings):
 class Upsert(_Keyed):
     """The table holds the current row of each key: a row of a batch replaces the one with its key, or deletes it.
 
-    A row deletes if its column `kafka_deleted` (with the prefix of KafkaColumns) is true. It is true for tombstones:
-    records with a null value. The transform gets this column, may set it for other rows, and must keep it, and the
-    record's topic, partition and offset. The table has all columns but `kafka_deleted`.
+    A row is a delete if its column `kafka_deleted` (with the prefix of KafkaColumns) is true. It is true for
+    tombstones: records with a null value. The transform gets this column and may set it for other rows. It must keep
+    it, and the record's topic, partition and offset. The table has all columns but `kafka_deleted`.
 
     Attributes:
-        key: The columns that identify a row. None of them may be null, also not in a tombstone's row: if the key
+        key: The columns that identify a row. None of them may be null, not even in a tombstone's row: if the key
             format gives a STRUCT with fields of these names, a tombstone's columns are filled from there.
-        order_by: The column that says which change of a key is newer: the one with the higher value; of equal values
-            in one topic partition the one with the higher offset. Then a key may be in several topic partitions. Needs
-            `soft_delete`. Default: the offset, within one topic partition.
+        order_by: The column that says which change of a key is newer: the one with the higher value; if values in one
+            topic partition are equal, the one with the higher offset. Then a key may be in several topic partitions.
+            Needs `soft_delete`. Default: the offset, within one topic partition.
         soft_delete: Whether deleted rows stay, with their last values and `kafka_deleted`, which is then a column of
             the table. Default: no.
     """
@@ -79,7 +79,7 @@ class Scd2(_Keyed):
 
     Each change of a key ends the row that was valid (`valid_to`, `is_current`), and adds one that is valid from then on
     (`valid_from`); a delete only ends it. The times are those of the records; changes follow each other by offset.
-    What deletes, and which columns a transform must keep, is as in `Upsert`, and also the record's timestamp.
+    Deletes, and the columns that a transform must keep, are as in `Upsert`; it must also keep the record's timestamp.
 
     Attributes:
         key: The columns that identify what a row is about; see `Upsert`.

@@ -1,4 +1,4 @@
-"""Says what to do about errors of object stores, whose clients tell little more than an HTTP status."""
+"""Says what to do about errors of object stores, whose clients report little more than an HTTP status."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class DeltaTarget(Settings):
         stream: Id of the stream from one source to one table. It does not depend on the names of asset, group or
             topics, so renaming them does not read records again. With an asset for each topic, `{topic}` and `{name}`
             are replaced in it. Default: `main`.
-        mode: What becomes of a batch's rows: `Append()` adds them (default), `Upsert(key=["id"])` keeps the current row
+        mode: How a batch's rows are written: `Append()` adds them (default), `Upsert(key=["id"])` keeps the current row
             of each key, `Scd2(key=["id"])` the history of each key.
         partition_by: Partition columns, when the table is created.
         cluster_by: Liquid clustering columns, when the table is created.

@@ -1,6 +1,6 @@
-"""Values that a connector left out because they did not change: found in earlier changes, or in the table.
+"""Values that a connector left out because they did not change: taken from earlier changes, or from the table.
 
-PostgreSQL does not tell a large value that an update leaves as it is (TOAST), so a connector can't either.
+PostgreSQL does not log a large value that an update leaves unchanged (TOAST), so a connector can't send it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OVER = "over"
 
 
 def filled(changes: Changes, table_rows: Callable[[], DataFrame]) -> Changes:
-    """Gives changes the values that were left out, as far as the batch has them, and says which are still missing.
+    """Fills in the values that were left out, as far as the batch has them, and says which are still missing.
 
     A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
     change of the same life. A life that was there before the batch goes on from the table's row. One that begins with
