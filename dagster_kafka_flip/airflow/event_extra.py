@@ -164,7 +164,7 @@ def _progress(value: Any) -> dict[int, tuple[int, int]]:
 
 def _extras(asset: Asset) -> Iterator[Mapping[str, Any]]:
     """The extras of an asset's events, the newest first."""
-    # Not by the task's inlets: then the DAG would look like a reader of its own table.
+    # Not through the task's inlets: then the DAG would look like a reader of its own table.
     events = InletEventsAccessors([asset])[asset].ascending(ascending=False).limit(_EVENTS_AT_ONCE)
     while page := _page(events):
         yield from (event.extra or {} for event in page)

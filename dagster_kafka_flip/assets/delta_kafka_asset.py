@@ -275,7 +275,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     if again is not None:
         first, last = again
         run_id = context.run.root_run_id or context.run_id
-        # A sink of its own, so that the asset's progress stays. The same one if the run is executed again.
+        # A separate sink, so that the asset's progress stays; the same one if the run is executed again.
         prefix = f"{sink.transactional_id_prefix}-again-{run_id[:_SHORT]}"
         source = _changed(source, start=first, stop=last)
         sink = _changed(sink, transactional_id_prefix=prefix, progress_topic="")

@@ -33,7 +33,7 @@ attributes:
     table: "{table}"
   sink:
     topic: "{topic}"
-    # Names the sink for good: its progress is kept under it.
+    # Identifies the sink permanently: its progress is stored under it.
     transactional_id_prefix: "{topic}-sink"
     # The columns that identify a row.
     key:

@@ -114,7 +114,7 @@ class _Pair:
     def problems(self, writer: AvroType, reader: AvroType, path: str) -> Iterator[_Problem]:
         writer, reader = resolved(writer, self._written), resolved(reader, self._read)
         if isinstance(writer, list):
-            # Each record tells whether its branch fits. But none must be read as another value.
+            # Each record shows whether its branch fits. But none may be read as another value.
             found = [list(self.problems(branch, reader, path)) for branch in writer]
             if all(found) or any(problem.is_silent for problems in found for problem in problems):
                 yield max(

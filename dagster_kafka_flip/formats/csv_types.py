@@ -1,6 +1,6 @@
-"""Types that CSV fields can have: which texts fit a type, and the value of a text.
+"""Types that CSV fields can have: which strings fit a type, and the value of a string.
 
-Spark's own conversion of a text takes more than a field should hold: `yes` for a BOOLEAN, `1d` for a DOUBLE, `2021` for
+Spark's own conversion accepts more than a field should hold: `yes` for a BOOLEAN, `1d` for a DOUBLE, `2021` for
 a DATE. It rounds `1.239` to fit a DECIMAL(5,2), and moves a time that a change of the clocks skips.
 """
 

@@ -92,7 +92,7 @@ class Decoder:
         if self.changelog is None:
             return parsed.select("*", key_problem.alias(_KEY_PROBLEM), value_problem)
         event = self.changelog.event(f.col(_VALUE))
-        # The key of a heartbeat, say, is not that of a row, and nobody reads it.
+        # The key of a heartbeat, for example, is not a row's key, and nobody reads it.
         has_key = event.isNull() | (event == f.lit(TOMBSTONE))
         return parsed.select("*", f.when(has_key, key_problem).alias(_KEY_PROBLEM), value_problem, event.alias(_EVENT))
 

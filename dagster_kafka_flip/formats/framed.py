@@ -223,7 +223,7 @@ class FramedFormat(Format):
         return subject.replace(TOPIC, next(iter(topics)))
 
     def framed(self, data: Column, headers: Column) -> Column:
-        """Key or value behind its frame.
+        """Key or value after its frame.
 
         Args:
             data: Key or value.

@@ -195,7 +195,7 @@ def quick(struct: StructType, text: Column, corrupt: str, options: dict[str, str
     if decimals is None:
         return text
     short = without_long_exponents(text)
-    # What is left stands in quotes, and only tells by its field whether it is a number.
+    # The rest is in quotes, and only its field shows whether it is a number.
     texts = cast("StructType", _with_leaves(decimals, _as_text, in_maps=_as_text))
     written = f.from_json(short, StructType(texts.fields).add(corrupt, StringType()), options)
     found = f.transform(f.array(written), lambda each: _first(_rules(decimals, each, "", None, _long)))

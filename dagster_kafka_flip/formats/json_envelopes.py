@@ -63,7 +63,7 @@ def _no_previous(field: str) -> str:
 
 
 class JsonEnvelope(ChangelogFormat, DeclaredFormat):
-    """What these formats have in common: an object with a type of change, rows, and what they were before.
+    """What these formats share: an object with a kind of change, the rows, and their previous values.
 
     `parse` gives `rows`: of each row `row`, what it was `before` (of an update, with the values that did not change;
     null if it is not known), and what else is asked for. A record of a truncate, or without a row, has none.

@@ -1,4 +1,4 @@
-"""Finds what a JSON Schema refers to: parts of its own, and the schemas that the registry says it refers to."""
+"""Finds what a JSON Schema refers to: its own parts, and the registry's references."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resource:
-    """A schema that has an address of its own, which references in it are relative to.
+    """A schema with its own address, which references in it are relative to.
 
     Attributes:
         schema: The schema.

@@ -1,4 +1,4 @@
-"""Numbers as texts: how many decimal places they need, and which ones must not be calculated with."""
+"""Numbers as strings: how many decimal places they need, and which ones are too expensive to calculate with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text that Debezium writes for a value that it does not have, and what it becomes in each type.
+"""The placeholder that Debezium writes for a value that it does not have, and its form in each type.
 
 PostgreSQL does not send a large value (TOAST) that an update did not change. As the connector does, this makes of the
 text: its bytes; an array of it; an array of its bytes as numbers; a name-based UUID in an array; a map of it to itself.

@@ -173,7 +173,7 @@ def _message_class(descriptor_set: bytes, name: str) -> Any:
             f"Python that PYSPARK_PYTHON names ({error})"
         )
         raise RuntimeError(msg) from error
-    # A pool of its own: schemas of other records may have other messages of the same names.
+    # A separate pool: schemas of other records may have other messages with the same names.
     pool = descriptor_pool.DescriptorPool()
     for file in FileDescriptorSet.FromString(descriptor_set).file:
         pool.AddSerializedFile(file.SerializeToString())

@@ -1,4 +1,4 @@
-"""ProtobufSchema: a descriptor set, and what is in its last file."""
+"""ProtobufSchema: a descriptor set, and the content of its last file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GROUP, _ENUM, _INT32 = 10, 14, 5
 
 
 class ProtobufSchema:
-    """The messages of a descriptor set. It has a pool of its own, so that its names meet no others.
+    """The messages of a descriptor set. It has its own pool, so that its names don't clash with others.
 
     Args:
         descriptor_set: A FileDescriptorSet, the file of the schema last.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.changes import ChangeColumns
     from dagster_kafka_flip.table.target import DeltaTarget
 
-# After each of these an offset may have a second record, and rows tell by their offset which records are newer.
+# After each of these an offset may have a second record, but offsets decide which records are newer.
 _OTHER_OFFSETS = (ClusterChangedError, EndBeforePositionError, TopicRecreatedError)
 
 

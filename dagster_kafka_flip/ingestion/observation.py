@@ -303,8 +303,8 @@ class BatchObservation:
         events = decoder.event_counts(keyed=keyed)
         self._events = list(events)
         self._fields = decoder.fields(sum(split.offset_span for split in self._splits))
-        # An Observation needs each row as a whole, so what nobody needs any more is left out before it: most of all
-        # the bytes that were decoded.
+        # An Observation needs each row as a whole, so columns that are no longer needed are dropped before it: most of
+        # all the bytes that were decoded.
         staged = decoder.stage(records.withColumn(_SIZE, size)).select(
             *decoder.needed(carry), _SIZE, *(column for watch in self._fields for column in watch.columns())
         )

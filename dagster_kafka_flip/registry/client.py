@@ -26,12 +26,12 @@ _logger = logging.getLogger(__name__)
 
 
 class RegistryClient:
-    """A connection to one registry. Making it asks nothing.
+    """A connection to one registry. Creating it sends no request.
 
     Args:
         config: Settings of confluent-kafka's client, without retries of its own.
         login: Who asks, for messages.
-        max_retries: How often a request is repeated after an error that may pass.
+        max_retries: How often a request is repeated after a transient error.
         secrets: What no message may show.
 
     Raises:
@@ -52,7 +52,7 @@ class RegistryClient:
         self._client = _client_class()(dict(config))
 
     def ask(self, question: Question, call: Callable[[SchemaRegistryClient], T]) -> T:
-        """Asks, and repeats the request after errors that may pass, for up to about one timeout.
+        """Sends a request, and repeats it after transient errors, for up to about one timeout.
 
         Args:
             question: The request, for messages.

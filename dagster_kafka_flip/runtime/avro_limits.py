@@ -1,7 +1,7 @@
-"""Limits on what Avro's library reserves because a record says so.
+"""Limits on the memory that Avro's library reserves because a record says so.
 
-Seven bytes can claim a text of 2 GiB, for which the library reserves memory before it reads on. No record that a broker
-takes with its default settings (1 MB) comes near these limits.
+Seven bytes can claim a string of 2 GiB, for which the library reserves memory before it reads on. No record that a
+broker accepts by default (1 MB) comes near these limits.
 """
 
 from __future__ import annotations

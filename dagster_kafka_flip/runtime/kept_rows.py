@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def kept_rows(rows: DataFrame) -> DataFrame:
     """Runs a query once, and returns its rows as they were then. They are kept until nothing refers to them.
 
-    `persist` would not do: through Spark Connect each further query read Kafka again (4.0), and after the loss of an
-    executor rows are made again, which then need not be the same.
+    `persist` is not enough: through Spark Connect each further query read Kafka again (4.0), and after the loss of an
+    executor rows are computed again, and may differ.
 
     Args:
         rows: The query.

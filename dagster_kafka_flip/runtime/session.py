@@ -50,7 +50,7 @@ def prepare_session(packages: Sequence[str] = ()) -> Path:
     """Fetches the jars of a local session and makes its class archive, so that sessions start sooner.
 
     Args:
-        packages: Further Maven coordinates, as those that sessions are to have.
+        packages: Further Maven coordinates, the same as those of the sessions.
 
     Returns:
         The path of the archive. One that is there already is left as it is.
@@ -75,7 +75,7 @@ def build_session(
 
     Args:
         master: A cluster's master URL. Default: `local[*]`.
-        remote: A Spark Connect server, such as `sc://host:15002`; it has to bring the jars and Delta's extension.
+        remote: A Spark Connect server, such as `sc://host:15002`; it must have the jars and Delta's extension.
             Default: the environment variable SPARK_REMOTE, as in PySpark, if there is no master either.
         config: Additional Spark settings; they override the defaults.
         packages: Additional Maven coordinates, for a session with a master.
@@ -84,7 +84,7 @@ def build_session(
     Raises:
         ConfigurationError: Both master and remote are given.
         JarDownloadError: The jars could not be fetched.
-        SparkSessionError: Spark did not start, or the session that is there can't write Delta.
+        SparkSessionError: Spark did not start, or the active session can't write Delta.
     """
     if master is not None and remote is not None:
         msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"
@@ -175,8 +175,8 @@ def _interrupts_kept() -> Generator[None]:
 def _nothing_left_behind() -> Generator[None]:
     """Ends the JVM if its start is interrupted or fails.
 
-    pyspark drops the process then, and it would run on: it only ends by itself once it has written its port, and the
-    file for that is gone after the interrupt.
+    pyspark then drops the process, which would keep running: it ends by itself only after it has written its port, and
+    the file for that is gone after the interrupt.
     """
     try:
         yield

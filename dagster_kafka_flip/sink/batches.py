@@ -1,4 +1,4 @@
-"""Batches: gives each row to its lane, and says where each lane is in the table's versions. No Kafka, no Spark."""
+"""Batches: assigns each row to its lane, and tracks each lane's place in the table's versions. No Kafka, no Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Place:
 
 
 class Batches:
-    """Takes the rows of all lanes in order, and yields those that are to be published.
+    """Takes the rows of all lanes in order, and yields those to publish.
 
     Args:
         found: Progress of all lanes, by lane.
@@ -66,7 +66,7 @@ class Batches:
             The rows that are to be published now: none, the held one, this one, or both.
 
         Raises:
-            SinkProgressError: Other rows of the version were published than those that came now.
+            SinkProgressError: The rows of the version that were published differ from the current ones.
         """
         held, self._held = self._held, None
         is_followed = held is not None and row.key is not None and held.key == row.key

@@ -79,7 +79,7 @@ class Comparison:
 
 
 def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
-    """Checks that a topic's records can be told from the table's rows.
+    """Checks that a topic's records can be derived from the table's rows.
 
     Args:
         source: The table.
@@ -278,7 +278,7 @@ class TopicComparison:
         )
         same = f.col("key").eqNullSafe(f.col("log_key"))
         if not found.is_whole:
-            # Few keys, so that the table is not sorted by all of its own.
+            # Few keys, so that Spark does not sort the table by all its keys.
             expected = expected.join(f.broadcast(told), same, "left_semi")
         of_table = expected.groupBy("key").agg(
             f.count("*").alias("rows"), f.first("value").alias("value"), f.first("digest").alias("digest")

@@ -1,4 +1,4 @@
-"""Dead letters of a sink: what is sent of a row that can't be published, and why it can't."""
+"""Dead letters of a sink: the record of a row that can't be published, and the reason."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def _fitting(kind: DataType) -> tuple[str, ...]:
     from pyspark.sql import types as t
 
     if isinstance(kind, t.IntegralType):
-        # Each name stands for all that are as large.
+        # Each name also covers all numbers of the same size.
         names = ("TINYINT", "SMALLINT", "INT", "BIGINT")
         sizes = {"byte": 0, "short": 1, "integer": 2, "long": 3}
         return (*names[sizes[kind.typeName()] :], "FLOAT", "DOUBLE", "DECIMAL")

@@ -226,7 +226,7 @@ class Lane:
             return 0
 
     def _poll(self, seconds: float) -> None:
-        """Takes what brokers answered. The client raises here what is fatal, such as a fence, and calls nobody."""
+        """Processes the brokers' answers. The client raises fatal errors here, such as a fence, without a callback."""
         try:
             self._producer.poll(seconds)
         except confluent_kafka.KafkaException as error:

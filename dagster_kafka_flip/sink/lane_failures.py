@@ -1,4 +1,4 @@
-"""Errors of a lane's producer: what failed, what is visible of it, and what to do."""
+"""Errors of a lane's producer: what failed, what readers can see of it, and what to do."""
 
 from __future__ import annotations
 

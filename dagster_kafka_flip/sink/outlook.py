@@ -31,8 +31,8 @@ class Outlook:
 
     Attributes:
         lanes: Progress of each lane that has some.
-        first: The first version that the next run would publish, or the rest of it; None if nothing is left, or if
-            only the table's history tells where the sink starts.
+        first: The first version that the next run would publish, or the rest of it; None if nothing is left, or if only
+            the table's history shows where the sink starts.
         snapshot: Whether the next run would publish all rows of `first`.
         newest_version: The table's newest version.
         stop: The last version that the next run would publish.
@@ -113,7 +113,7 @@ class PlannedVersion:
     Attributes:
         version: The version.
         operation: Delta's name of the operation that made it; None for a snapshot.
-        rows: Number of rows that it inserted, updated or deleted; None if its commit does not tell.
+        rows: Number of rows that it inserted, updated or deleted; None if its commit does not report it.
     """
 
     version: int
@@ -124,7 +124,7 @@ class PlannedVersion:
 def planned_versions(
     source: DeltaSource, first: int, last: int, spark: Callable[[], SparkSession]
 ) -> list[PlannedVersion]:
-    """What history tells of versions.
+    """Returns versions as the table's history describes them.
 
     Args:
         source: The table.
@@ -153,5 +153,5 @@ def _changed_rows(commit: Commit) -> int | None:
     if commit.operation == "MERGE":
         parts = [commit.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
         return None if None in parts else sum(part or 0 for part in parts)
-    # What an overwrite deletes is not told.
+    # A commit does not report what an overwrite deleted.
     return commit.metric("numOutputRows") if effect in (Effect.APPENDS, Effect.CREATES) else None

@@ -1,4 +1,4 @@
-"""Progress: what one lane of a sink has published, as its record in the progress topic says it."""
+"""Progress: what one lane of a sink has published, as stored in its record in the progress topic."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class _Run:
         return result
 
     def _idle(self, found: dict[int, Progress]) -> PublishResult | None:
-        """The result, if all lanes have published all that there is, as far as that can be told without Spark."""
+        """The result, if all lanes have published everything, as far as that can be determined without Spark."""
         lanes = [found[number] for number in sorted(found)]
         local = local_version(self._source)
         if local is None or len(lanes) < self._sink.lanes or not are_even(lanes):

@@ -1,4 +1,4 @@
-"""Errors of reading a table's versions: what Spark says when they are gone or have no change data."""
+"""Errors of reading a table's versions, derived from Spark's errors if they are gone or have no change data."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class RegistrySerializer(Serializer):
             if rows.schema_id is None and not self.use_latest:
                 text = self.declared or self.made(columns, self._latest(schemas, subject))
                 what = f"{rows.side}: the schema of the {type(self).__name__}"
-                # Before it is registered: a schema that the columns don't fit is nobody's.
+                # Checked first, so that no schema is registered that the columns don't fit.
                 whole, between = self.whole(columns, RegisteredSchema(UNKNOWN_ID, self.kind, text), what)
                 number = schemas.register(subject, self.kind, text).schema_id
             else:

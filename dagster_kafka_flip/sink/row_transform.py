@@ -1,4 +1,4 @@
-"""The user's transform between table and topic: it makes each row of one row alone, and keeps what tells the change."""
+"""The user's transform between table and topic: each row comes from one row alone, and keeps the change's columns."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class RowTransform:
 
         Raises:
             ConfigurationError: A row of the result does not depend on one row alone, or the result lacks a column that
-                tells the change.
+                identifies the change.
         """
         from pyspark.sql import functions as f
 

@@ -40,8 +40,8 @@ class Segment:
 def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[Segment]:
     """Returns what to read until all lanes are at the same version.
 
-    Lanes that are not at the same version, or in the middle of one, first go on as the furthest lane went: with its
-    columns and schemas, because without a key the lane and the order of a row depend on them.
+    Lanes that are not at the same version, or in the middle of one, first follow the path of the furthest lane: with
+    its columns and schemas, because without a key the lane and the order of a row depend on them.
 
     Args:
         found: Progress of all lanes.

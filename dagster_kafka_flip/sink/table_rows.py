@@ -94,7 +94,7 @@ class SegmentRows:
         ConfigurationError: A column of the sink does not exist, or has a wrong type or no exact form; or the table has
             one with a name of the change data feed's.
         SchemaRegistryError: A registry could not be asked, or refuses a schema.
-        NotAppendedError: A commit of the segment updated or deleted rows, but appended rows are wanted.
+        NotAppendedError: A commit of the segment updated or deleted rows, but only appended rows are published.
         SinkProgressError: A column that a version was published with in part is gone.
     """
 

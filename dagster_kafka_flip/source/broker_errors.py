@@ -1,4 +1,4 @@
-"""What librdkafka says of brokers while it connects, and which of it no retry can fix."""
+"""librdkafka's messages about brokers while it connects, and which of them no retry can fix."""
 
 from __future__ import annotations
 

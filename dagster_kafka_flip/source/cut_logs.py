@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.sample import LogEnd
 
-# What is read is not used: that a record or the log's end comes tells that the log was not cut off.
+# The record itself is not used: if a record or the log's end arrives, the log was not truncated.
 _SETTINGS = {"fetch.message.max.bytes": 1024, "queued.min.messages": 1, "fetch.queue.backoff.ms": 0}
 
 # The client only says in words that a log was cut off, and where: -1 if the broker knows no such epoch.
@@ -50,7 +50,7 @@ def cut_offsets(
     consumer = groupless_consumer(config, _SETTINGS)
     try:
         consumer.assign([_at(tp, end.offset) for tp, end in ends.items()])
-        # The client only compares epochs where it is told to seek.
+        # The client only compares epochs after a seek.
         for tp, end in ends.items():
             _seek(consumer, _at(tp, end.offset, end.leader_epoch), time.monotonic() + seconds)
         deadline = time.monotonic() + seconds

@@ -104,7 +104,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             ClusterChangedError: The state belongs to another cluster.
             TopicRecreatedError: The state belongs to an earlier topic with the same name.
             RetentionOvertookPositionError: The log begins after the position.
-            EndBeforePositionError: The log ends before the position, or was cut off there and written again.
+            EndBeforePositionError: The log ends before the position, or was truncated there and written again.
             OffsetOutOfRangeError: A specific offset is outside the log.
             OffsetNotFoundError: The consumer group has no committed offset.
             ConfigurationError: A run with an overridden start would stop before the position.
@@ -162,7 +162,7 @@ class KafkaSourceEnumerator(SplitEnumerator):
             ClusterChangedError: The enumerator's state belongs to another cluster.
             TopicRecreatedError: The enumerator's state belongs to an earlier topic with the same name.
             RetentionOvertookPositionError: The log begins after a split's start.
-            EndBeforePositionError: The log ends before a split's stop, or was cut off there and written again.
+            EndBeforePositionError: The log ends before a split's stop, or was truncated there and written again.
             ConfigurationError: Two splits have the same topic partition.
         """
         starts = {split.topic_partition: split.starting_offset for split in splits}

@@ -1,4 +1,4 @@
-"""Timestamps in milliseconds since the epoch, and their conversion to datetimes and texts.
+"""Timestamps in milliseconds since the epoch, and their conversion to datetimes and strings.
 
 Producers can write any timestamp. Microseconds instead of milliseconds give the year 55,000, which is out of range for
 a datetime.

@@ -320,7 +320,7 @@ def epoch_milliseconds(timestamp: int | datetime | str) -> int:
             )
             raise ConfigurationError(msg)
         # Rounded up: record timestamps are whole milliseconds, and "at or after" must not include an earlier record.
-        # By its fields: subclasses, such as Airflow's pendulum.DateTime, subtract in ways of their own.
+        # By its fields: subclasses, such as Airflow's pendulum.DateTime, subtract differently.
         offset = timezone(timestamp.utcoffset() or timedelta())
         plain = datetime(*timestamp.timetuple()[:6], timestamp.microsecond, tzinfo=offset)
         timestamp = -((_EPOCH - plain) // timedelta(milliseconds=1))

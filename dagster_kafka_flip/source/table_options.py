@@ -147,7 +147,7 @@ def _connection(option: str, value: str) -> KafkaConnection:
         raise refused(option, str(error)) from None
 
 
-# Properties that have a field of their own.
+# Properties that have their own field.
 _FIELDS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "bootstrap.servers": ("connection", _connection),
     "client.id.prefix": ("client_id_prefix", _filled),

@@ -1,4 +1,4 @@
-"""Checks on the records of windows: that none is from the future, and that none is gone."""
+"""Checks on the records of windows: that none is from the future, and that none was deleted."""
 
 from __future__ import annotations
 

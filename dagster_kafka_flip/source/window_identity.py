@@ -1,4 +1,4 @@
-"""Checks that a table of windows holds rows of the logs that are there now."""
+"""Checks that a table of windows holds rows of the current logs."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 
 
 class ChangeColumns(NamedTuple):
-    """Names of the columns that tell where a change comes from, and what it is."""
+    """Names of the columns that say where a change comes from, and what it does."""
 
     topic: str
     partition: str
@@ -71,9 +71,9 @@ class Changes:
     """A batch of changes.
 
     Attributes:
-        rows: One row for each change: the columns of the table, and whether it deletes.
+        rows: One row for each change: the table's columns, and whether it is a delete.
         mode: What becomes of the changes.
-        columns: The columns that tell where a change comes from, and what it is.
+        columns: The columns that say where a change comes from, and what it does.
         key: The columns that identify a row of the table, as the rows spell them.
         partitioned_by: Those key columns with texts by which the table is partitioned.
         left_out: Columns whose value is left out in some rows, and not found in the batch; see `unavailable`.

@@ -288,7 +288,7 @@ class DeltaTable:
                 remove_remnant(self._target.local_path)
                 self._spark.sql(statement)
         except Exception as error:
-            # Without a lock, as on HDFS, Delta tells the slower of two that another one made the table.
+            # Without a lock, as on HDFS, Delta raises an error in the slower of two runs that create the table.
             if is_already_there(error) or is_conflict(error):
                 return
             msg = f"the table {target} can't be created: {with_advice(error)}"
@@ -299,7 +299,7 @@ class DeltaTable:
 
         Raises:
             ConfigurationError: See `create`.
-            TableError: The table can't be created, or is gone again.
+            TableError: The table can't be created, or was dropped again.
         """
         self.create(schema)
         return still_there(self.anchor(), self._target)
@@ -545,7 +545,7 @@ class DeltaTable:
         changes = changes.fitted(self._checked or self._schema(), lambda: self._partition_columns, str(self._target))
         latest = self._read(changes, document)
         if not latest.keys:
-            # Only the position moves, and an append conflicts with nobody.
+            # Only the position moves, and an append conflicts with no other writer.
             return self._commit_by(lambda: self._append(changes.landed.limit(0), document), document, takes_up, keys=0)
         with merging(self._spark, self._target, changes, latest, settings) as (session, statement):
             return self._commit_by(
@@ -554,7 +554,7 @@ class DeltaTable:
 
     def _merge(self, session: SparkSession, statement: str, changes: Changes) -> None:
         if self._target.schema_evolution:
-            # A MERGE would add all columns of the changes, also the one that tells what they are.
+            # A MERGE would add all columns of the changes, including the one that marks deletes.
             self._evolve(changes.landed)
         session.sql(statement).collect()
 
@@ -743,7 +743,7 @@ class DeltaTable:
 
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:
-    """Returns what was found of a table that was just created.
+    """Returns what was found in a table that was just created.
 
     Args:
         found: The result; None for no table.

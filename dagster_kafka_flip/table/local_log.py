@@ -31,7 +31,7 @@ _STAGED = ("_staged_commits", "_commits")
 
 
 class TableDetails(NamedTuple):
-    """Some of what `DESCRIBE DETAIL` tells of a table.
+    """Some of what `DESCRIBE DETAIL` returns about a table.
 
     Attributes:
         id: Delta's id of the table; it stays when the table is moved or renamed.
@@ -122,7 +122,7 @@ def is_absent(location: str) -> bool:
 
 
 def newest_commits(location: str, limit: int) -> list[Commit] | None:
-    """Reads what `DESCRIBE HISTORY` tells of a table, if its log is on this machine.
+    """Reads what `DESCRIBE HISTORY` returns about a table, if its log is on this machine.
 
     Args:
         location: The table's location.

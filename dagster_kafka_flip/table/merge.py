@@ -68,14 +68,14 @@ class LatestChanges:
 
 
 def read(changes: Changes, table_rows: Callable[[], DataFrame]) -> LatestChanges:
-    """Reads the batch once: keeps what of it is applied, and tells what the merge needs to know of it.
+    """Reads the batch once: keeps the changes to apply, and returns what the merge needs to know about them.
 
     Args:
         changes: The batch.
         table_rows: Returns the table's rows; see `filled`.
 
     Raises:
-        ConfigurationError: A value was left out that can't be looked for; see `filled`.
+        ConfigurationError: A value was left out that can't be looked up; see `filled`.
     """
     from pyspark.sql import functions as f
 

@@ -32,7 +32,7 @@ class Versions(NamedTuple):
     Attributes:
         rows: Rows to add, and to end.
         number: Their number.
-        unchanged: Number of changes that do nothing: older than the history, or deletes of what is not there.
+        unchanged: Number of changes that do nothing: older than the history, or deletes of keys that are not there.
     """
 
     rows: DataFrame

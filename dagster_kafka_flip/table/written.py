@@ -75,7 +75,8 @@ def committed(commit: Commit, written: Written, table_rows: int | None, keys: in
         keys: Number of keys of a batch of changes; None if rows are appended.
     """
     rows = commit.rows_written
-    # A rewrite also counts rows that it only moved between files; an append moves none, and a merge tells them apart.
+    # A rewrite also counts rows that it only moved between files; an append moves none, and a merge counts them
+    # separately.
     is_replacing = commit.operation == "WRITE" and commit.parameters.get("mode") != "Append"
     copied = commit.metric("numCopiedRows") if is_replacing else 0
     return Committed(
