@@ -35,7 +35,7 @@ class DeltaToKafkaOperator(SparkTask):
     neither lose nor double records.
 
     Args:
-        source: A DeltaSource, or the path or name of a table. Its text is templated. A relative path is refused.
+        source: A DeltaSource, or the path or name of a table. A string is templated. A relative path is refused.
         sink: The topic, the guarantee, and how a row becomes a record.
         kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
         spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one

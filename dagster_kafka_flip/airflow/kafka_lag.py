@@ -44,7 +44,7 @@ class KafkaLagSensor(BaseSensorOperator):
 
     Args:
         source: A KafkaSource, or topics. Topics are templated.
-        table: The table, with its stream, as for the KafkaToDeltaOperator. Its text is templated.
+        table: The table, with its stream, as for the KafkaToDeltaOperator. A string is templated.
         kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
         min_lag: How many offsets are worth a run. Default: 1.
         deferrable: Whether to wait in the triggerer, which needs no worker. Default: as Airflow's setting

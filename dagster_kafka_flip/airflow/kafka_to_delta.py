@@ -59,7 +59,7 @@ class KafkaToDeltaOperator(SparkTask):
 
     Args:
         source: A KafkaSource, or topics. Topics are templated.
-        table: A DeltaTarget, or the path or name of a table. Its text is templated. A relative path is refused.
+        table: A DeltaTarget, or the path or name of a table. A string is templated. A relative path is refused.
         kafka_conn_id: Id of a connection of type `kafka` or `kafka_flip`. Templated. Default: `kafka_default`.
         spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
             with all cores.

@@ -177,7 +177,7 @@ def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
         metadata["delta/version"] = found.version
     if found.examples:
         metadata["examples"] = "\n".join(found.examples)
-    # Weaker guarantees promise less, and a row that was left out is no loss.
+    # Weaker guarantees promise less, and a row that was left out is not a loss.
     is_wrong = found.differs and publishing.sink.delivery_guarantee == "exactly_once" and not found.may_be_left_out
     return AssetCheckResult(
         check_name=PUBLISHED_EQUALS_TABLE,

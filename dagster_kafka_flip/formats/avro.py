@@ -49,7 +49,7 @@ _OPTIONS = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
 
 
 class AvroFormat(RegisteredFormat):
-    """Decodes Avro's binary encoding into columns, by Spark's own `from_avro`.
+    """Decodes Avro's binary encoding into columns, with Spark's own `from_avro`.
 
     A value that is a record becomes one column per field. Any other schema, and a key, is one column.
 
@@ -57,8 +57,8 @@ class AvroFormat(RegisteredFormat):
     given one, or the subject's latest. Without a registry, all records have the given schema, and no schema id.
 
     Strict: a record is rejected if it is truncated, if bytes follow it, if the registry does not have its schema, if
-    that can't be read as the reader schema by Avro's schema resolution or has other logical types, if a text is not
-    UTF-8, or if a decimal has more digits than its type.
+        that can't be read as the reader schema by Avro's schema resolution or has other logical types, if a string is
+        not UTF-8, or if a decimal has more digits than its type.
 
     Args:
         schema: The reader schema, as JSON or as a Python object. Required without a registry. Default: the subject's
@@ -110,7 +110,7 @@ class AvroFormat(RegisteredFormat):
         """The format with a registered schema as its reader schema.
 
         Raises:
-            ConfigurationError: It is no Avro schema, or its records can't be turned into columns.
+            ConfigurationError: It is not an Avro schema, or its records can't be turned into columns.
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "AVRO":
@@ -196,7 +196,7 @@ class AvroFormat(RegisteredFormat):
 
     @property
     def _resolutions(self) -> dict[str, _Resolution | str]:
-        """How to decode records, by frame; a text if they can't be decoded."""
+        """How to decode records, by frame; the reason, as a string, if they can't be decoded."""
         reader = self.reader.text
         return {digits: _resolution_of(digits, found, reader) for digits, found in self.book.known.items()}
 
@@ -209,7 +209,7 @@ class AvroFormat(RegisteredFormat):
         is_whole = avro.getField("end") == f.lit(_END)
         wrong: list[tuple[Column, str]] = []
         if (bad := has_wrong_text(reader, avro.getField("content"))) is not None:
-            wrong.append((bad, "a text in it is not valid UTF-8"))
+            wrong.append((bad, "a string in it is not valid UTF-8"))
         bad = has_long_decimal(reader, parsed.getField("plain").getField("content"))
         if bad is not None:
             wrong.append((bad, "a decimal in it has more digits than its type"))
@@ -266,7 +266,7 @@ def _schema(text: str, references: tuple[tuple[str, str], ...] = ()) -> AvroSche
 
 @lru_cache(maxsize=1024)
 def _resolution_of(digits: str, found: RegisteredSchema | None, reader: str) -> _Resolution | str:
-    """How to decode the records of a schema; a text if they can't be decoded."""
+    """How to decode the records of a schema; the reason, as a string, if they can't be decoded."""
     name = f"schema {schema_id(digits)}"
     if found is None:
         return f"the registry has no {name}"

@@ -1,4 +1,4 @@
-"""Finds invalid values that Spark's from_avro accepts: texts that are not UTF-8, and decimals that it cuts."""
+"""Finds invalid values that Spark's from_avro accepts: strings that are not UTF-8, and decimals that it truncates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG_DIGITS = 16
 
 
 def has_wrong_text(schema: AvroSchema, column: Column) -> Column | None:
-    """Whether a text anywhere in a value is not UTF-8; None if the schema has no text.
+    """Whether a string anywhere in a value is not UTF-8; None if the schema has no string.
 
     Args:
         schema: The reader schema.
@@ -110,7 +110,7 @@ def _found(
     named: Mapping[str, dict[str, Any]],
     check: Callable[[AvroType, Column], Column | None],
 ) -> list[Column]:
-    """What a check says about a value of a type, and about all inside of it."""
+    """The result of a check for a value of a type, and for everything inside it."""
     from pyspark.sql import functions as f
 
     avro_type = resolved(avro_type, named)

@@ -63,7 +63,7 @@ def misfit(columns: Mapping[str, str], schema: str) -> str | None:
         schema: The Avro schema as JSON.
 
     Raises:
-        ConfigurationError: It is no Avro schema, or a column has a type that Avro lacks.
+        ConfigurationError: It is not an Avro schema, or a column has a type that Avro lacks.
     """
     given = AvroSchema.of(schema)
     return _misfit(avro_of(columns), given.root, given.named(), "")

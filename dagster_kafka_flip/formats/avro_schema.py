@@ -68,7 +68,7 @@ class AvroSchema:
             references: Names and texts of the schemas that it refers to, each before those that use it.
 
         Raises:
-            ConfigurationError: It is no Avro schema, or the package fastavro is missing.
+            ConfigurationError: It is not an Avro schema, or the package fastavro is missing.
         """
         named: dict[str, Any] = {}
         try:

@@ -38,10 +38,11 @@ class CsvFormat(DeclaredFormat):
     would change does not fit: a number with more digits than its DECIMAL, one beyond the range of its DOUBLE, a day or
     a time that does not exist.
 
-    A STRING is the field's text as it is, with its spaces. Without a null literal no field is null: an empty text is an
-    empty STRING, and fits no number, day, time or BOOLEAN. BOOLEAN is `true` or `false`, DATE `2026-01-31`, TIMESTAMP
-    `2026-01-31 12:00:00.123456` or with a `T`, and with `Z` or an offset such as `+01:00`, without which it is of the
-    session's time zone; BINARY is base64. Numbers have a point, and may have an exponent. NaN and Infinity fit no type.
+    A STRING is the field's text unchanged, with its spaces. Without a null literal no field is null: an empty field is
+    an empty STRING, and fits no number, day, time or BOOLEAN. BOOLEAN is `true` or `false`, DATE `2026-01-31`,
+    TIMESTAMP `2026-01-31 12:00:00.123456` or with a `T`, and with `Z` or an offset such as `+01:00`, without which it
+    is of the session's time zone; BINARY is base64. Numbers have a point, and may have an exponent. NaN and Infinity
+    fit no type.
 
     Args:
         schema: The fields, as DDL such as `carrier STRING NOT NULL, flight INT`, or as a StructType. Nested types are
@@ -49,7 +50,7 @@ class CsvFormat(DeclaredFormat):
         delimiter: The character between two fields. Default: a comma.
         quote: The character around a field that holds a delimiter or a line break; it is doubled inside. None if there
             is none. Default: `"`.
-        escape: A character before a quote or itself inside quotes, instead of a doubled quote. A record with one
+        escape: A character before a quote or itself inside quotes, instead of a doubled quote. A record with an escape
             elsewhere is rejected. Default: none.
         null_literal: The text that means null, quoted or not. Default: none.
         allow_comments: Whether lines before the row that begin with `#` are left out. Default: no.

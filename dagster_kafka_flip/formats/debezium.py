@@ -226,7 +226,8 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
     Each record may have its schema with it or not (`schemas.enable` of Kafka Connect's JsonConverter). The columns are
     those of the database's table, with types that the JSON has: `after`, and of a delete `before`.
 
-    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no event of Debezium, lacks the row, or if the
+    Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a Debezium event, lacks the row, or if
+        the
     row breaks the rules of JsonFormat, or `metadata` do not fit. NOT NULL does not hold for deletes,
     whose other columns may be null.
 

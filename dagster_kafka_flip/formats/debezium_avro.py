@@ -41,8 +41,8 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
     The columns are those of the record `after` in the reader schema: the given one, or the subject's latest. Each event
     is decoded with the schema that it was written with, as AvroFormat does.
 
-    Strict: a record is rejected if AvroFormat would reject it, is no event of Debezium, or lacks the row. Heartbeats,
-    transaction markers and schema changes are known by the names of their schemas.
+    Strict: a record is rejected if AvroFormat would reject it, is not a Debezium event, or lacks the row. Heartbeats,
+        transaction markers and schema changes are recognized by the names of their schemas.
 
     Args:
         schema: The reader schema of the whole event, as JSON or as a Python object. Default: the subject's latest.

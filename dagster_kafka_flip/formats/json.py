@@ -116,7 +116,7 @@ class JsonFormat(FramedFormat, DeclaredFormat):
         """The format with the fields of a registered JSON Schema.
 
         Raises:
-            ConfigurationError: It is no JSON Schema, or its objects can't be turned into columns.
+            ConfigurationError: It is not a JSON Schema, or its objects can't be turned into columns.
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "JSON":

@@ -323,7 +323,7 @@ class MaxwellFormat(_JsonValues):
 
     The columns are those of the row in `data`. Bootstraps are snapshots: their rows are `read`.
 
-    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of Maxwell, lacks the row, if the
+    Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a Maxwell record, lacks the row, if the
     row breaks the rules of JsonFormat, or if an update lacks a column or its previous values. NOT NULL does not hold
     for deletes.
 
@@ -402,16 +402,17 @@ class OggFormat(TruncatingFormat, _JsonValues):
 
     The columns are those of the row in `after`, and of a delete in `before`.
 
-    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of GoldenGate, lacks the row, if the
+    Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a GoldenGate record, lacks the row, if
+        the
     row breaks the rules of JsonFormat, or if an update lacks a column or its previous values. NOT NULL does not hold
     for deletes.
 
     Args:
         schema: The columns, as DDL such as `ID BIGINT NOT NULL, NAME STRING`, or as a StructType.
         metadata: What lands of a change besides its row: `before` (the row before it, as a STRUCT), `source_table`,
-            `source_timestamp` (`op_ts`) and `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, since the
-            record does not tell their time zone, and `primary_key` (the names of its columns). Each is a column of
-            that name. Default: nothing.
+            `source_timestamp` (`op_ts`) and `ingestion_timestamp` (`current_ts`), both TIMESTAMP_NTZ, since the record
+            does not have their time zone, and `primary_key` (the names of its columns). Each is a column of that name.
+            Default: nothing.
         on_truncate: See DebeziumFormat.
         on_error: See Format.
         show_values: See MaxwellFormat.
@@ -475,10 +476,11 @@ class OggFormat(TruncatingFormat, _JsonValues):
 class CanalFormat(TruncatingFormat, JsonEnvelope):
     """Decodes the flat JSON of Canal, a connector of MySQL: the rows of a database, as they change.
 
-    The columns are those of the rows in `data`, of which a record may have several. Their values are texts, which are
-    read as CsvFormat reads those of its fields.
+    The columns are those of the rows in `data`, of which a record may have several. Their values are strings, which are
+    read like the fields of CsvFormat.
 
-    Strict: a record is rejected if it is not UTF-8 or no JSON object, is no record of Canal, lacks rows, if a row has
+    Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a Canal record, lacks rows, if a row
+        has
     a value that does not fit its column's type, or no value in a NOT NULL column (except of deletes), or if an update
     lacks a column or its previous values.
 
@@ -528,7 +530,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
 
     @classmethod
     def check_types(cls, schema: str | StructType) -> None:
-        """Refuses nested types, and BINARY: Canal writes bytes as texts of another encoding."""
+        """Refuses nested types, and BINARY: Canal writes bytes as strings in another encoding."""
         check_csv_types(schema)
         if isinstance(schema, str):
             check_ddl(schema, lambda field, name, _: _refuse_binary(field, name))
@@ -645,7 +647,7 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
 def _refuse_binary(field: str, name: str) -> None:
     if name == "BINARY":
         msg = (
-            f"schema: {field}: unsupported type BINARY in Canal's JSON, which has bytes as texts in ISO-8859-1; use "
+            f"schema: {field}: unsupported type BINARY in Canal's JSON, which has bytes as strings in ISO-8859-1; use "
             "STRING, and encode it in the transform"
         )
         raise ConfigurationError(msg)

@@ -77,7 +77,7 @@ def is_empty_object(text: Column, inside: Column) -> Column:
 
 
 def unparsed(text: Column, parsed: Column) -> Column:
-    """Why a record is no JSON object with the declared fields; a CASE WHEN that more conditions can be added to.
+    """Why a record is not a JSON object with the declared fields; a CASE WHEN to which conditions can be added.
 
     Args:
         text: The record's text.

@@ -49,7 +49,7 @@ def columns_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: s
         what: Name of the schema in an error.
 
     Raises:
-        ConfigurationError: It is no JSON Schema, or its values can't be turned into columns.
+        ConfigurationError: It is not a JSON Schema, or its values can't be turned into columns.
     """
     return _checked(lambda: ddl(_root(text, references)), what)
 
@@ -63,7 +63,7 @@ def members_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: s
         what: Name of the schema in an error.
 
     Raises:
-        ConfigurationError: It is no JSON Schema, or does not describe objects with properties.
+        ConfigurationError: It is not a JSON Schema, or does not describe objects with properties.
     """
     return _checked(lambda: _root(text, references), what)
 

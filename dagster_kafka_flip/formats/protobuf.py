@@ -44,7 +44,7 @@ class ProtobufFormat(RegisteredFormat):
     reader's message: that of the given descriptor set, or of the subject's latest schema. Fields are matched by number.
     Without a registry, all records have the given message, and no schema id.
 
-    Strict: a record is rejected if it can't be parsed, if a text is not UTF-8, if a required field is missing, if a
+    Strict: a record is rejected if it can't be parsed, if a string is not UTF-8, if a required field is missing, if a
     timestamp or duration is out of range, if the registry does not have its schema, if it is another message, or if
     a field of its message has another type than the reader's.
 
@@ -117,7 +117,7 @@ class ProtobufFormat(RegisteredFormat):
         """The format with a registered schema as its reader schema.
 
         Raises:
-            ConfigurationError: It is no Protobuf schema, or its message can't be turned into columns.
+            ConfigurationError: It is not a Protobuf schema, or its message can't be turned into columns.
         """
         what = f"schema {registered.schema_id}, the latest of the subject {registered.subject!r}"
         if registered.kind != "PROTOBUF":
@@ -224,7 +224,7 @@ class ProtobufFormat(RegisteredFormat):
         return f.udf(decode, result, useArrow=False).asNondeterministic()(data)
 
     def _schemas(self) -> dict[bytes, tuple[str, Messages | str]]:
-        """How to decode records, by frame; a text if they can't be decoded."""
+        """How to decode records, by frame; the reason, as a string, if they can't be decoded."""
         check_packages(with_compiler=True)
         declared, name = self.declared or b"", self.reader.full_name
         return {
@@ -269,7 +269,7 @@ def _without_length(data: Column) -> Column:
 
 @lru_cache(maxsize=1024)
 def _messages_of(digits: str, found: RegisteredSchema | None, declared: bytes, name: str) -> Messages | str:
-    """How to decode the records of a schema; a text if they can't be decoded."""
+    """How to decode the records of a schema; the reason, as a string, if they can't be decoded."""
     what = f"schema {schema_id(digits)}"
     if found is None:
         return f"the registry has no {what}"
@@ -286,7 +286,7 @@ def _messages_of(digits: str, found: RegisteredSchema | None, declared: bytes, n
 
 
 def _readable(schema: ProtobufSchema, name: str | None, reader: Descriptor) -> Any:
-    """The name of a written message and how to read it; a text if it can't be read."""
+    """The name of a written message and how to read it; the reason, as a string, if it can't be read."""
     if name is None:
         return (
             "has ambiguous message indexes here: Confluent's clients count messages after a map or a group differently"

@@ -194,10 +194,10 @@ def _decoded(kind: Any, convert: Callable[[Any], Any], data: bytes) -> Any:
         return convert(message)
     except DecodeError:
         name = kind.DESCRIPTOR.full_name
-        msg = f"it is not {name}, is truncated, is nested too deeply, or a text in it is not valid UTF-8"
+        msg = f"it is not {name}, is truncated, is nested too deeply, or a string in it is not valid UTF-8"
         raise _WrongRecord(msg) from None
     except UnicodeDecodeError:
-        msg = "a text in it is not valid UTF-8"
+        msg = "a string in it is not valid UTF-8"
         raise _WrongRecord(msg) from None
     except RecursionError:
         msg = "it is nested too deeply"
@@ -277,7 +277,7 @@ def _same(value: Any) -> Any:
 def _text(value: Any) -> str:
     # In proto2 texts are not checked: protobuf hands out bytes, or raises.
     if value.__class__ is not str:
-        msg = "a text in it is not valid UTF-8"
+        msg = "a string in it is not valid UTF-8"
         raise _WrongRecord(msg)
     return value
 

@@ -231,7 +231,7 @@ class IngestResult:
 
     @property
     def events_without_row(self) -> int | None:
-        """Number of records that are no change of a row, if values are changes of a database; None if unknown."""
+        """Number of records that change no row, if values are a database's changes; None if unknown."""
         return total(batch.observed.events_without_row for batch in self.batches)
 
     @property

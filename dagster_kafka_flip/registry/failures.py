@@ -249,7 +249,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the registry answered, with a status that is no success.
+    """Whether the registry answered with an error status.
 
     Args:
         error: The error of Confluent's client.

@@ -13,4 +13,4 @@ AVRO_LIMITS = (
     f"-D{AVRO_LIMITS_NAME}.bytes.maxLength=67108864 -D{AVRO_LIMITS_NAME}.string.maxLength=67108864 "
     f"-D{AVRO_LIMITS_NAME}.collectionItems.maxLength=10000000"
 )
-"""Java options: 64 MiB for a text or bytes, ten million elements for an array or a map."""
+"""Java options: 64 MiB for a string or bytes, ten million elements for an array or a map."""

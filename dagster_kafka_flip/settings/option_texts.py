@@ -1,4 +1,4 @@
-"""Options of a table of Flink's SQL: texts by name, as in `WITH (...)`."""
+"""Options of a table in Flink's SQL: strings by name, as in `WITH (...)`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXAMPLE = '{"connector": "kafka", "topic": "orders", "scan.startup.mode": "earl
 
 
 def check_texts(options: Mapping[Any, Any]) -> None:
-    """Checks that table options are a mapping of texts.
+    """Checks that table options are a mapping of strings.
 
     Args:
         options: The options. An error does not show their values: they may be secrets.
@@ -23,7 +23,7 @@ def check_texts(options: Mapping[Any, Any]) -> None:
     expect("options", options, Mapping, _EXAMPLE)
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            msg = f"table option {name!r}: expected a text, as in Flink's WITH (...), got {type(value).__name__}"
+            msg = f"table option {name!r}: expected a string, as in Flink's WITH (...), got {type(value).__name__}"
             raise ConfigurationError(msg)
 
 

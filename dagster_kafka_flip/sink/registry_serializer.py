@@ -38,7 +38,7 @@ class RegistrySerializer(Serializer):
         registry: The registry; in Dagster also the key of a SchemaRegistryResource.
         columns: The columns. Default: all columns of the table, for a value also `_change_type` if it has deleted rows
             or previous values.
-        declared: The text of the schema to register; None for one made of the columns.
+        declared: The schema to register, as text; None to derive it from the columns.
         use_latest: Whether to serialize with the latest schema of the subject, and to register nothing.
         subject: The subject to register the schema in, or to take the latest of. `{topic}` in it is the sink's topic.
             Default: `{topic}-value` or `{topic}-key`, Confluent's TopicNameStrategy.

@@ -64,7 +64,7 @@ class JsonSerializer(Serializer):
 
 
 class StringSerializer(Serializer):
-    """The text of one column, in UTF-8; whole numbers as digits. A null is a null key or value.
+    """The text of one column, in UTF-8; integers as digits. A null is a null key or value.
 
     Attributes:
         column: A string or integer column.

@@ -108,7 +108,7 @@ class KafkaSource(Settings):
         earliest. Without `scan.bounded.mode` each run stops at the latest offset.
 
         Args:
-            options: The options by name, as texts; those of the formats belong to `KafkaTableOptions.from_options`.
+            options: The options by name, as strings; those of the formats belong to `KafkaTableOptions.from_options`.
 
         Raises:
             ConfigurationError: An option is unknown, malformed or missing, contradicts another one, or has no meaning

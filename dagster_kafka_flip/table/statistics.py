@@ -39,7 +39,7 @@ def are_statistics_chosen(spark: SparkSession, target: DeltaTarget) -> bool:
 def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
     """Columns with statistics, as Delta's property names them; None if there are none.
 
-    Numbers and times, but not texts: those are the most expensive to compare, and in the order of arrival every file
+    Numbers and times, but not strings: those are the most expensive to compare, and in the order of arrival every file
     has nearly all of them. A column of clustering has statistics in any case.
 
     Args:

@@ -45,7 +45,7 @@ def with_advice(error: BaseException, otherwise: str = "") -> str:
 
     Args:
         error: Spark's error.
-        otherwise: What to do if it is no known error of an object store.
+        otherwise: What to do if it is not a known error of an object store.
     """
     return ". ".join(filter(None, (telling_line(error).rstrip("."), _advice(error) or otherwise)))
 

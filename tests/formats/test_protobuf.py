@@ -419,7 +419,7 @@ def test_proto2_and_editions(spark):
     ]
     assert [problem for _, problem in rows[3:]] == [
         "the required field id is missing",
-        "a text in it is not valid UTF-8",
+        "a string in it is not valid UTF-8",
     ]
     edition = (
         'edition="2023"; message A { int32 a = 1; int32 b = 2 [features.field_presence = IMPLICIT]; '
@@ -476,7 +476,7 @@ def test_records_of_several_schemas_are_read_as_one(spark):
         "schema 1: its message indexes are no numbers",
         "schema 1: it claims 2147483647 message indexes",
         "schema 1: it claims -1 message indexes",
-        "schema 1: it is not shop.Order, is truncated, is nested too deeply, or a text in it is not valid UTF-8",
+        "schema 1: it is not shop.Order, is truncated, is nested too deeply, or a string in it is not valid UTF-8",
     ]
 
 
@@ -668,7 +668,7 @@ def test_deep_and_huge_claims_are_rejected(spark):
     huge = [b"\x12\xff\xff\xff\xff\x07x", b"\x1a\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01"]
     rows = _landed(spark, _format(text), [deep, *huge, b"\x0a\x00", b"\x0a\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f"])
     assert [problem for _, problem in rows] == [
-        *["it is not A, is truncated, is nested too deeply, or a text in it is not valid UTF-8"] * 3,
+        *["it is not A, is truncated, is nested too deeply, or a string in it is not valid UTF-8"] * 3,
         "a google.protobuf.Value in it has no value",
         "a google.protobuf.Value in it is not a JSON number (NaN or infinite)",
     ]

@@ -206,8 +206,8 @@ def test_records_that_can_not_be_read_become_dead_letters(
         (
             3,
             (
-                f"schema {of_whole}: it is not shop.Order, is truncated, is nested too deeply, or a text in it is not "
-                "valid UTF-8"
+                f"schema {of_whole}: it is not shop.Order, is truncated, is nested too deeply, or a string in it is "
+                "not valid UTF-8"
             ),
         ),
         (4, f"schema {of_other} is a shop.Refund here, but the reader schema is shop.Order"),

@@ -156,7 +156,7 @@ _MILLIS = "scan.startup.timestamp-millis"
         ({**_TOPIC, "properties.enable.auto.commit": "true"}, "properties.enable.auto.commit", "the property"),
         ({**_TOPIC, "properties.fetch.min.byte": "1"}, "properties.fetch.min.byte", "the property fetch.min.byte is"),
         ({**_TOPIC, "properties.register.consumer.metrics": "1"}, "properties.register.consumer.metrics", "runs"),
-        ({**_TOPIC, _MODE: 5}, _MODE, "expected a text, as in Flink's WITH (...), got int"),
+        ({**_TOPIC, _MODE: 5}, _MODE, "expected a string, as in Flink's WITH (...), got int"),
     ],
 )
 def test_an_option_that_can_not_be_is_refused_with_its_name(options, option, message):
