@@ -332,6 +332,10 @@ def refusal(**files: str) -> str:
             "attributes.connection.bootstrap_server: unknown attribute; did you mean bootstrap_servers?",
         ),
         (
+            "limits: {max_batches: '{{ env.NOT_SET }}'}",
+            "attributes.limits.max_batches: the environment variable NOT_SET is not set; set it, or write a default",
+        ),
+        (
             "limits: {max_batches: '{{ \"a\" }}'}",
             "attributes.limits: invalid Limits: max_batches: expected a whole number",
         ),
@@ -547,6 +551,17 @@ def test_a_wrong_setting_of_a_table_is_told_with_its_file_and_line(table, messag
         ("  source: {topics: [a]}\n", 2, "attributes.table: missing"),
         ("  table: t\n", 2, "attributes.source: missing"),
         ("  source: null\n  table: t\n", 3, "attributes.source: empty; write a value, or remove"),
+        ("  source: {topics: }\n  table: t\n", 3, "attributes.source.topics: empty; write a value, or remove"),
+        (
+            "  source: {topics: [a]}\n  table: '{{ env.NOT_SET }}/orders'\n",
+            4,
+            "attributes.table: the environment variable NOT_SET is not set; set it, or write a default",
+        ),
+        (
+            "  source: {topics: [a], cluster: '{{env.NOT_SET}}'}\n  table: t\n",
+            3,
+            "attributes.source.cluster: the environment variable NOT_SET is not set; set it, or write a default",
+        ),
         ("  source: {topics: [a]}\n  table: null\n", 4, "attributes.table: empty; write a value, or remove"),
         ("  source: {topics: [a]}\n  table: ''\n", 4, "attributes.table: invalid DeltaTarget: table: empty"),
         ("  source: {topics: [a]}\n  table: [a]\n", 4, "attributes.table: expected a string or a mapping, got a list"),

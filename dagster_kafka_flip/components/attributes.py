@@ -51,7 +51,7 @@ from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.docstrings import entries
 from dagster_kafka_flip.components.format_attributes import FORMATS, format_of
 from dagster_kafka_flip.components.serializer_attributes import SERIALIZERS, serializer_of
-from dagster_kafka_flip.components.templates import Template, create, refused, rendered
+from dagster_kafka_flip.components.templates import EMPTY, Template, create, refused, rendered
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
@@ -95,6 +95,8 @@ def _text(context: ResolutionContext, value: Any) -> str | None:
 
 def _texts(context: ResolutionContext, value: Any) -> tuple[str, ...]:
     found = rendered(context, value)
+    if found is None:
+        raise refused(context, EMPTY)
     each = [found] if isinstance(found, str) else list(found)
     return tuple(_text(context.at_path(index), one) or "" for index, one in enumerate(each))
 

@@ -10,7 +10,7 @@ from dagster import Component, Model, Resolvable
 from pydantic import BaseModel, PrivateAttr, ValidationError, create_model, model_validator
 
 from dagster_kafka_flip.components.attributes import described
-from dagster_kafka_flip.components.templates import located
+from dagster_kafka_flip.components.templates import EMPTY, located
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import refuse_unnamed
 from dagster_kafka_flip.settings.base import describe, plain_problem
@@ -217,7 +217,7 @@ def _text(problems: Sequence[Any], value: object, place: Place, schema: type[Bas
     if "missing" in types:
         return "missing"
     if value is None:
-        return "empty; write a value, or remove the attribute"
+        return EMPTY
     if types & {"union_tag_invalid", "union_tag_not_found"}:
         choices = [problem["ctx"].get("expected_tags") for problem in problems if "ctx" in problem]
         return f"type: expected {choices[0]}" if choices and choices[0] else "type: missing"

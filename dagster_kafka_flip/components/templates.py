@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, cast
@@ -15,7 +16,10 @@ from dagster_kafka_flip.errors import KafkaFlipError
 
 T = TypeVar("T")
 
+EMPTY = "empty; write a value, or remove the attribute"
+
 _TEMPLATE = re.compile(r"\{\{|\{%")
+_ENV = re.compile(r"\{\{-? *env\.(\w+) *-?\}\}")
 # Validated by the schema, so `dg check yaml` finds values that are neither of a field's type nor a template.
 Template = Annotated[str, Field(pattern=_TEMPLATE.pattern)]
 
@@ -28,6 +32,7 @@ def rendered(context: ResolutionContext, value: Any) -> Any:
         value: The value in the file.
     """
     if isinstance(value, str):
+        _refuse_unset(context, value)
         return context.resolve_value(value) if _TEMPLATE.search(value) else value
     if isinstance(value, BaseModel):
         return {name: rendered(context.at_path(name), getattr(value, name)) for name in value.model_fields_set}
@@ -37,6 +42,14 @@ def rendered(context: ResolutionContext, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [rendered(context.at_path(index), each) for index, each in enumerate(cast("list[Any]", value))]
     return value
+
+
+def _refuse_unset(context: ResolutionContext, template: str) -> None:
+    # Dagster would write None: a table in the folder None, or the default in place of a setting.
+    for name in _ENV.findall(template):
+        if name not in os.environ:
+            default = f"{{{{ env('{name}', '...') }}}}"
+            raise refused(context, f"the environment variable {name} is not set; set it, or write a default: {default}")
 
 
 def refused(context: ResolutionContext, problem: object) -> ResolutionException:
