@@ -14,6 +14,7 @@ from dagster import (
     AssetsDefinition,
     ConfigurableResource,
     DagsterInstance,
+    RetryPolicy,
     TableSchema,
     materialize,
 )
@@ -212,6 +213,25 @@ def test_run_config_overrides_start_stop_and_limits_for_one_run(spark, instance,
     assert again is not None
     assert (again["delta/rows_written"], again["kafka/start_overridden"]) == (3, True)
     assert again["dagster/row_count"] == 6
+
+
+def test_a_retry_of_a_run_with_a_start_goes_on_where_it_stopped(spark, instance, resources, source, table):
+    failures = [RuntimeError("once")]
+
+    def fails_once(records):
+        if failures and landed.count(table) == 4:
+            raise failures.pop()
+        return records
+
+    options: dict[str, Any] = {"limits": Limits(max_records_per_batch=1), "retry_policy": RetryPolicy(max_retries=1)}
+    run(build_kafka_delta_asset(name="retried", source=source, table=table), instance, resources)
+    asset = kafka_delta_asset(name="retried", source=source, table=table, **options)(fails_once)
+    retried = run(asset, instance, resources, start="earliest")
+
+    assert not failures
+    assert retried is not None
+    assert "kafka/start_overridden" not in retried
+    assert retried["dagster/row_count"] == 6, "each record once more"
 
 
 def test_a_rejected_record_fails_the_step_and_leaves_no_materialization(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dagster import AssetMaterialization, MaterializeResult, TableSchemaMetadataValue
+from dagster import AssetMaterialization, MaterializeResult, RunsFilter, TableSchemaMetadataValue
 
 from dagster_kafka_flip.assets.column_descriptions import COLUMN_LINEAGE, column_lineage, described
 from dagster_kafka_flip.assets.metadata import COLUMN_SCHEMA, data_version, result_metadata
@@ -149,7 +149,8 @@ class Ingestion:
     def stream_spec(self, context: AssetExecutionContext, config: IngestRunConfig) -> RunSpec[KafkaSource]:
         """Like `spec`, for a stream with the run's start and stop."""
         spec = self.spec(context, config)
-        return replace(spec, source=config.overridden(spec.source))
+        tries = frozenset[str]() if config.starting_offsets is None else _tries(context)
+        return replace(spec, source=config.overridden(spec.source), tries=tries)
 
     def run(
         self, context: AssetExecutionContext, values: dict[str, Any]
@@ -337,3 +338,12 @@ def _findings(results: Sequence[WindowsResult]) -> Findings:
     return Findings(
         incidents(results), rejected_records(results), stragglers(results), unknown(results), fields(results)
     )
+
+
+def _tries(context: AssetExecutionContext) -> frozenset[str]:
+    """The ids of the run, which its retried steps share, and of the runs that it re-executes."""
+    root = context.run.root_run_id
+    if root is None:
+        return frozenset({context.run_id})
+    again = context.instance.get_run_records(RunsFilter(tags={"dagster/root_run_id": root}))
+    return frozenset({context.run_id, root, *(one.dagster_run.run_id for one in again)})

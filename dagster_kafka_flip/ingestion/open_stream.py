@@ -24,7 +24,7 @@ from dagster_kafka_flip.ingestion.unreported import find_unreported
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
-from dagster_kafka_flip.table.history import Anchor
+from dagster_kafka_flip.table.history import Anchor, documented
 from dagster_kafka_flip.table.local_log import standing_at
 from dagster_kafka_flip.table.schema import comments, names_and_types
 from dagster_kafka_flip.table.spark_error import telling_line
@@ -86,6 +86,7 @@ class OpenStream:
         self._planner = StreamPlanner(
             spec, session, context, self._table, self._landing.schema, self._letters, record, reads, incidents
         )
+        self._go_on_after_an_earlier_try()
         spec.log.info("looking up the position of the stream %r in %s", spec.target.stream, spec.target)
         self._planned = self._planner.plan(reads.first)
         self._unreported = None
@@ -96,6 +97,22 @@ class OpenStream:
         self._assigned: SplitAssignment | None = None
         self._batches: list[BatchResult] = []
         self._group_commit_failures = 0
+
+    def _go_on_after_an_earlier_try(self) -> None:
+        """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
+        if self._reads.overriding is None or not self._spec.tries:
+            return
+        for commit, document in documented(self._table.history() or (), self._spec.target.stream):
+            if document.overrides_start and document.run_id in self._spec.tries:
+                self._reads.go_on()
+                self._spec.log.warning(
+                    "an earlier try of this run (%s) already started at its `start`, and committed version %s of %s: "
+                    "continuing from the position. To start there once more, launch a new run",
+                    document.run_id,
+                    commit.version,
+                    self._spec.target,
+                )
+                return
 
     @property
     def position(self) -> Position:

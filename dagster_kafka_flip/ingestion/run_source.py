@@ -42,6 +42,10 @@ class RunSource:
         """The source of the first plan."""
         return self.overriding or self.source
 
+    def go_on(self) -> None:
+        """Continues from the position: an earlier try of this run has committed from the start that overrides it."""
+        self.overriding = None
+
     def stop_at(self, stop: Position) -> None:
         """Sets the stop offsets of later plans; topic partitions without one are not read.
 

@@ -40,6 +40,8 @@ class RunSpec(Generic[Source_co]):
         limits: Limits of batches and runs.
         tolerated: Errors that don't fail the run.
         run_id: Run id for the commits.
+        tries: Ids of all runs that are this one, tried again. If one of them committed rows from an overridden start,
+            this run continues from the position.
         log: Logger for each step.
         read: Reads records; replaced if several runs share a read.
     """
@@ -54,6 +56,7 @@ class RunSpec(Generic[Source_co]):
     dead_letters: DeadLetters | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
     run_id: str = ""
+    tries: frozenset[str] = frozenset()
     read: Callable[[Source, SparkSession, SplitAssignment], DataFrame] = read
 
     @property
