@@ -12,7 +12,7 @@ from dagster_kafka_flip.formats.diagnose import is_rejection, rejected_records, 
 from dagster_kafka_flip.formats.learning import knowing_schemas
 from dagster_kafka_flip.ingestion.change_rows import carried, change_columns, change_rows, with_tombstones
 from dagster_kafka_flip.ingestion.keyed_stream import check_still_told
-from dagster_kafka_flip.ingestion.observation import BatchObservation, Observed, WholeBatch, tell_unknown
+from dagster_kafka_flip.ingestion.observation import NOTHING_TOLD, BatchObservation, Observed, WholeBatch, tell_unknown
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.read_watch import read_watched
 from dagster_kafka_flip.ingestion.reader_failures import write_retries
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import Source, SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.history import Anchor
@@ -180,6 +181,8 @@ class Landing:
         if confirm is not None:
             confirm(document, committed)
         observed = self._observed(watch, patience=2.0 if committed.rows == 0 else 10.0)
+        if observed.unknown == NOTHING_TOLD and committed.rows == 0 and self._has_no_record(batch):
+            observed = Observed(records=0, bytes=0, rejected=0)
         log_facts(
             self._spec.log,
             "committed version %d of %s",
@@ -218,6 +221,16 @@ class Landing:
             return watch.get(patience)
         except Exception as error:  # noqa: BLE001 - whatever it is, it takes nothing away from the commit
             return Observed.nothing(f"Spark's count of them can't be read: {telling_line(error)}")
+
+    def _has_no_record(self, batch: ReadPlan) -> bool:
+        """Whether there is no record in a batch's offsets, as compaction leaves them.
+
+        Spark reports nothing then if rows are merged by key: it drops what observes them from its adaptive plan.
+        """
+        try:
+            return self._records(self._context.assignment(batch)).isEmpty()
+        except Exception:  # noqa: BLE001 - the batch is committed, and what can't be read stays unknown
+            return False
 
     def _commit(
         self,

@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.source.limits import Limits
 from dagster_kafka_flip.table.mode import Upsert
 from dagster_kafka_flip.table.written import MergedRows
@@ -48,6 +49,25 @@ def test_the_table_has_the_current_row_of_each_key_and_the_run_tells_what_it_cha
     assert third.known.table_rows == 3
     assert follow().is_idle, "the position moves where nothing else does"
     assert landed.operations(table) == ["CREATE TABLE", *["MERGE"] * 4]
+
+
+@pytest.fixture
+def adaptive(spark):
+    """Spark plans as it does for users: then it drops the observation of what is empty."""
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    yield
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+def test_a_batch_without_a_record_is_known_to_have_none(kafka, follow, topic, adaptive):
+    # As after compaction: offsets, and nothing in them.
+    kafka.create(topic)
+    kafka.open_transaction(topic, [change(1, "a")]).abort()
+    (batch,) = follow(
+        target={"mode": Upsert(key=("kafka_key",))}, key_format=StringFormat(), value_format=StringFormat()
+    ).batches
+    assert batch.plan.offset_span == 2
+    assert batch.observed == Observed(records=0, bytes=0, rejected=0)
 
 
 def test_a_batch_is_read_once_and_counted_and_rewrites_no_file(kafka, follow, topic, table, tmp_path):
