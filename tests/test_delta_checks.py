@@ -476,7 +476,7 @@ def test_rejected_records_of_the_last_runs_are_counted(kafka, instance, resource
     no_spark()
     _, failed = check(2)
     assert (failed.passed, failed.severity) == (False, AssetCheckSeverity.WARN)
-    assert failed.description == ("3 records were rejected in the last 1 day, 0:00:00, in 2 of 2 runs; the limit is 2.")
+    assert failed.description == "Rejected records in the last 24 hours: 3, in 2 of 2 runs; the limit is 2."
     assert values(failed) == {"rejected_records": 3, "max_rejected": 2, "runs": 2, "runs_with_any": 2, "runs_untold": 0}
     assert check(3)[1].passed
 

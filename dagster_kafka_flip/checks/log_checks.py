@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -24,7 +25,6 @@ from dagster_kafka_flip.source.stream_status import log_standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
-    from datetime import timedelta
 
     from dagster import AssetKey, DagsterInstance, EventLogRecord
 
@@ -239,8 +239,8 @@ class LogChecks:
         rejected, most = sum(by_run.values()), self.max_rejected or 0
         runs, untold = sum(1 for number in by_run.values() if number), len(ours - by_run.keys())
         description = (
-            f"{rejected} records were rejected in the last {self.rejected_within}, in {runs} of {len(by_run)} runs; "
-            f"the limit is {most}"
+            f"Rejected records in the last {self.rejected_within / timedelta(hours=1):g} hours: {rejected}, in {runs} "
+            f"of {len(by_run)} runs; the limit is {most}"
         )
         if untold:
             description += f". The number is unknown for {untold} more runs; see {UNKNOWN} in their metadata"
