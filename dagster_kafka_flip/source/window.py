@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from dataclasses import dataclass
 from datetime import timedelta
@@ -107,21 +108,24 @@ def check_keys(windows: Iterable[Window], landed: Collection[Window], table: str
     Raises:
         WindowsChangedError: A window has the key of another time, or its time is in a window with another key.
     """
+    windows = list(windows)
+    others = sorted(set(landed).difference(windows), key=lambda window: window.start_ms)
+    by_key = {window.key: window for window in others}
+    # Of the windows up to each, the one that ends last: it overlaps if any of them does.
+    last = list(itertools.accumulate(others, lambda one, two: max(one, two, key=lambda window: window.stop_ms)))
     for window in windows:
-        for other in landed:
-            if window == other:
-                continue
-            if window.key == other.key:
-                problem = f"has the key of the landed window {other}, whose rows it would replace"
-            elif window.start_ms < other.stop_ms and other.start_ms < window.stop_ms:
-                problem = f"overlaps the landed window {other}: records with a timestamp in both would be in it twice"
-            else:
-                continue
-            msg = (
-                f"the window {window} of the table {table} {problem}. Nothing was written. Give each span of time one "
-                "key, and land it as it was landed before; or use another table"
-            )
-            raise WindowsChangedError(msg)
+        before = bisect.bisect_left(others, window.stop_ms, key=lambda other: other.start_ms)
+        if (other := by_key.get(window.key)) is not None:
+            problem = f"has the key of the landed window {other}, whose rows it would replace"
+        elif before and (other := last[before - 1]).stop_ms > window.start_ms:
+            problem = f"overlaps the landed window {other}: records with a timestamp in both would be in it twice"
+        else:
+            continue
+        msg = (
+            f"the window {window} of the table {table} {problem}. Nothing was written. Give each span of time one "
+            "key, and land it as it was landed before; or use another table"
+        )
+        raise WindowsChangedError(msg)
 
 
 class Windows(Settings):

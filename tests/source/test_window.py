@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from datetime import datetime, timedelta, timezone
 
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.errors import ConfigurationError, WindowsChangedError
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.window import Window, Windows, contiguous_groups
+from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
 
 _DAY = 86_400_000
 
@@ -112,6 +113,26 @@ def test_windows_that_overlap_are_refused(first, second):
 def test_two_windows_of_one_name_are_refused(start):
     with pytest.raises(ConfigurationError, match="two windows have the key a"):
         contiguous_groups([_window(0, 10, "a"), _window(start, 20, "a")])
+
+
+_LANDED = st.lists(
+    st.builds(
+        lambda key, start, length: Window(key, start, start + length), st.sampled_from("abcd"), *[st.integers(1, 6)] * 2
+    ),
+    max_size=4,
+)
+
+
+@given(windows=_LANDED, landed=_LANDED)
+def test_a_window_has_the_key_and_the_time_that_it_had_before(windows, landed):
+    wrong = [
+        (window, other)
+        for window in windows
+        for other in set(landed).difference(windows)
+        if window.key == other.key or (window.start_ms < other.stop_ms and other.start_ms < window.stop_ms)
+    ]
+    with pytest.raises(WindowsChangedError) if wrong else contextlib.nullcontext():
+        check_keys(windows, landed, "t")
 
 
 def test_no_window_is_refused():
