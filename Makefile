@@ -1,7 +1,7 @@
 # make demo    real Kafka records land in Delta tables through Dagster, and are compared with the topic
 # make demo-registry    the same in Avro, with a schema registry and a schema that evolves
 # make dev     the same broker with Dagster's UI, until Ctrl-C
-# make test    from lint to browser, in 20 minutes
+# make test    from lint to browser, in half an hour on two cores
 # make test-nightly  what takes minutes each or needs servers of others: a Spark cluster, three brokers, S3, Debezium with its databases
 # make check   lint, types and unit tests, in under a minute
 # make format  formats the code
@@ -23,8 +23,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 UNIT := not kafka and not spark and not ui and not slow and not nightly
-# Each worker has a broker and a Spark session of its own, which keep a core busy.
-WORKERS ?= 2
+# Each worker has its own broker and Spark session, in 3 GB. Two of them leave a tenth of two cores idle.
+WORKERS ?= 3
 # Where it is set, each of the many Pythons that the tests start would compile all of this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -181,7 +181,9 @@ def test_a_column_that_is_added_registers_the_next_schema_and_an_incompatible_on
             value=AvroSerializer({"type": "record", "name": "record", "fields": [*fields, field]}, registry=registry)
         )
     refused = AvroSerializer({"type": "record", "name": "record", "fields": fields}, registry=registry)
-    with pytest.raises(IncompatibleSchemaError, match=rf"refuses a schema of the subject '{topic}-value': it is not compat"):
+    with pytest.raises(
+        IncompatibleSchemaError, match=rf"refuses a schema of the subject '{topic}-value': it is not compat"
+    ):
         published.run(value=refused)
     assert ids_of(published) == ids
     assert len(client.get_versions(f"{topic}-value")) == 2

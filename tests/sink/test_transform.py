@@ -109,7 +109,7 @@ _REFUSED = {
     "must return a Spark DataFrame": lambda rows: None,
 }
 _TAMPERING = {
-    r"changed _commit_version, .* of versions 0 to 1\.": lambda rows: rows.withColumn("_commit_version", f.lit(7)),
+    r"changed _commit_version, .* in versions 0 to 1\.": lambda rows: rows.withColumn("_commit_version", f.lit(7)),
     "changed _change_type": lambda rows: rows.withColumn("_change_type", f.lit("upsert")),
 }
 
@@ -136,7 +136,7 @@ def test_what_another_run_could_not_repeat_is_refused_and_nothing_is_published(p
         with pytest.raises(ConfigurationError, match=said):
             published.run(start=0, transform=transform)
     for transform in (*_TAMPERING.values(), lambda rows: rows.withColumn("_change_type", f.lit("delete"))):
-        with pytest.raises(ConfigurationError, match=r"of the snapshot of version 1\."):
+        with pytest.raises(ConfigurationError, match=r"in the snapshot of version 1\."):
             published.run(start="snapshot", transform=transform, transactional_id_prefix=f"{published.topic}-snapshot")
     assert published.records() == []
 
