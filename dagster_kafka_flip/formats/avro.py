@@ -57,8 +57,8 @@ class AvroFormat(RegisteredFormat):
     given one, or the subject's latest. Without a registry, all records have the given schema, and no schema id.
 
     Strict: a record is rejected if it is truncated, if bytes follow it, if the registry does not have its schema, if
-        that can't be read as the reader schema by Avro's schema resolution or has other logical types, if a string is
-        not UTF-8, or if a decimal has more digits than its type.
+    that can't be read as the reader schema by Avro's schema resolution or has other logical types, if a string is not
+    UTF-8, or if a decimal has more digits than its type.
 
     Args:
         schema: The reader schema, as JSON or as a Python object. Required without a registry. Default: the subject's

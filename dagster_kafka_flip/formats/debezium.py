@@ -227,9 +227,8 @@ class DebeziumFormat(DebeziumEvents, DeclaredFormat):
     those of the database's table, with types that the JSON has: `after`, and of a delete `before`.
 
     Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a Debezium event, lacks the row, or if
-        the
-    row breaks the rules of JsonFormat, or `metadata` do not fit. NOT NULL does not hold for deletes,
-    whose other columns may be null.
+    the row breaks the rules of JsonFormat, or `metadata` do not fit. NOT NULL does not hold for deletes, whose other
+    columns may be null.
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType.

@@ -42,7 +42,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
     is decoded with the schema that it was written with, as AvroFormat does.
 
     Strict: a record is rejected if AvroFormat would reject it, is not a Debezium event, or lacks the row. Heartbeats,
-        transaction markers and schema changes are recognized by the names of their schemas.
+    transaction markers and schema changes are recognized by the names of their schemas.
 
     Args:
         schema: The reader schema of the whole event, as JSON or as a Python object. Default: the subject's latest.

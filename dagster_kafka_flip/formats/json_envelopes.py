@@ -403,9 +403,8 @@ class OggFormat(TruncatingFormat, _JsonValues):
     The columns are those of the row in `after`, and of a delete in `before`.
 
     Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a GoldenGate record, lacks the row, if
-        the
-    row breaks the rules of JsonFormat, or if an update lacks a column or its previous values. NOT NULL does not hold
-    for deletes.
+    the row breaks the rules of JsonFormat, or if an update lacks a column or its previous values. NOT NULL does not
+    hold for deletes.
 
     Args:
         schema: The columns, as DDL such as `ID BIGINT NOT NULL, NAME STRING`, or as a StructType.
@@ -480,9 +479,8 @@ class CanalFormat(TruncatingFormat, JsonEnvelope):
     read like the fields of CsvFormat.
 
     Strict: a record is rejected if it is not UTF-8 or not a JSON object, is not a Canal record, lacks rows, if a row
-        has
-    a value that does not fit its column's type, or no value in a NOT NULL column (except of deletes), or if an update
-    lacks a column or its previous values.
+    has a value that does not fit its column's type, or no value in a NOT NULL column (except of deletes), or if an
+    update lacks a column or its previous values.
 
     Args:
         schema: The columns, as DDL such as `id BIGINT NOT NULL, name STRING`, or as a StructType. Nested types and
