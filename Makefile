@@ -2,8 +2,8 @@
 # make demo-registry    the same in Avro, with a schema registry and a schema that evolves
 # make dev     the same broker with Dagster's UI, until Ctrl-C
 # make test    from lint to browser, in half an hour on two cores
-# make test-nightly  what takes minutes each or needs servers of others: a Spark cluster, three brokers, S3, Debezium with its databases
-# make check   lint, types and unit tests, in under a minute
+# make test-nightly  what takes minutes or needs third-party servers: a Spark cluster, three brokers, S3, Debezium with its databases
+# make check   lint, types and unit tests, in about a minute
 # make format  formats the code
 # make docs    the documents as a site, in site/
 # make test-airflow  a whole Airflow runs the example's DAGs: scheduled, backfilled, killed, cleared; takes minutes

@@ -8,4 +8,4 @@ grep -vE '^(pyspark|delta-spark|py4j|importlib_metadata)==' constraints.txt > "$
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$venv/constraints.txt" \
   -c constraints-airflow.txt -e ".[dev]"
 "$venv/bin/python" -m pip list | grep -E '^(pyspark|delta.spark) '
-exec "$venv/bin/python" -m pytest -m "spark and not slow" "$@"
+exec "$venv/bin/python" -m pytest -m "spark and not slow and not nightly" "$@"
