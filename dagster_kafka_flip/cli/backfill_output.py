@@ -46,7 +46,7 @@ def show_plan(plan: Backfill, limit_rows: int) -> None:
             rest = sum(split.offset_span for split in splits[limit_rows:])
             out.print(f"... and {len(splits) - limit_rows:,} more, with {rest:,} offsets")
     else:
-        out.print("The topics have no records in the range; the table's rows in it will be removed.")
+        out.print("The topics have no records in the range; any rows of the table in it will be removed.")
     out.print()
     shown: dict[str, object] = {
         "records": f"{sum(split.offset_span for split in splits):,} at most",
