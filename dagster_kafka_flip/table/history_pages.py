@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_FIRST_PAGE = 10
+FIRST_PAGE = 10
+"""Number of commits that the first look at a history reads."""
 
 # Hadoop artifact with the file system of each scheme.
 _FILE_SYSTEMS = {
@@ -72,7 +73,7 @@ def commits_of(spark: SparkSession, target: DeltaTarget) -> Iterator[Commit]:
     return paged(read)
 
 
-def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = _FIRST_PAGE) -> Iterator[Commit]:
+def paged(page_of: Callable[[int], Sequence[Commit]], first_page: int = FIRST_PAGE) -> Iterator[Commit]:
     """Yields all commits of a history that only returns its newest ones, without duplicates, newest first.
 
     Args:

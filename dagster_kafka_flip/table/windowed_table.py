@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.unreadable import LATEST_MS
 from dagster_kafka_flip.table.delta_table import DeltaTable, ForeignConflictError
 from dagster_kafka_flip.table.history import Effect, commits_that_count, effect_of
-from dagster_kafka_flip.table.history_pages import TableNotThereError
+from dagster_kafka_flip.table.history_pages import FIRST_PAGE, TableNotThereError
 from dagster_kafka_flip.table.keyed_table import check_mode
 from dagster_kafka_flip.table.landed_logs import LandedLogs
 from dagster_kafka_flip.table.spark_error import is_fenced_out, is_outside_of_predicate, telling_line
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.written import Committed, Written
 
 _logger = logging.getLogger(__name__)
-
-# How many commits are looked at for the keys of windows that were landed before.
-_LOOKED_AT = 10
 
 
 @dataclass(frozen=True)
@@ -205,8 +202,8 @@ class WindowedTable:
             if document is not None:
                 walked.windows.update(document.windows)
             if is_known:
-                # A few more commits cost nothing, and may show a window with another key.
-                if walked.newest - commit.version >= _LOOKED_AT:
+                # What lies before a RESTORE is only known from the whole history.
+                if effect is Effect.RESTORES:
                     break
             elif document is not None:
                 walked.documents.append((commit.version, document))
@@ -216,6 +213,9 @@ class WindowedTable:
                 walked.restore = commit.version
             elif effect is Effect.APPENDS and not walked.documents:
                 walked.foreign.append(commit.version)
+            # The other commits of the page that was read may show a window with another key. More are not worth a read.
+            if walked.documents and not self._by_offset and walked.newest - commit.version >= FIRST_PAGE - 1:
+                break
         return walked
 
     def _restored_versions(self, restore: Commit, older: Sequence[Commit]) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,12 @@ from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.tiles import RecordedWindow
 from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.history import Commit
+from dagster_kafka_flip.table.history_pages import FIRST_PAGE
+from dagster_kafka_flip.table.target import DeltaTarget
+from dagster_kafka_flip.table.windowed_table import WindowedTable
 from dagster_kafka_flip.table.windows_document import WINDOWS_DOCUMENT_VERSION, WindowsDocument
 from tests.source.strategies import offsets, splits, states, topic_partitions, topics
 
@@ -188,3 +194,36 @@ def test_exact_windows_record_no_bounds():
 def test_a_damaged_document_is_told_as_one(text):
     with pytest.raises(DocumentVersionError, match="it is damaged"):
         WindowsDocument.from_text(text)
+
+
+def _walked(monkeypatch, commit):
+    """The numbers of the commits that a look at a table of 41 of them reads, newest first, and what it found."""
+    read: list[int] = []
+
+    def commits(_):
+        for version in range(40, -1, -1):
+            read.append(version)
+            yield commit(version)
+
+    monkeypatch.setattr(DeltaTable, "commits", commits)
+    table: Any = WindowedTable(cast("Any", None), DeltaTarget(table="/lake/t"), "hours", by_offset=False)
+    return read, table._walk()
+
+
+def _write(version):
+    document = replace(_DOCUMENT, windows=(Window(str(version), version, version + 1),))
+    return Commit(version, "WRITE", {"mode": "Overwrite"}, {}, document.to_text())
+
+
+def test_a_look_at_exact_windows_ends_with_the_first_page_of_the_history(monkeypatch):
+    read, walked = _walked(monkeypatch, _write)
+    assert len(read) == FIRST_PAGE
+    assert [version for version, _ in walked.documents] == [40]
+    assert {window.key for window in walked.windows} == set(map(str, read))
+
+
+def test_a_look_at_exact_windows_ends_at_a_restore_before_the_last_ones(monkeypatch):
+    restore = Commit(38, "RESTORE", {"version": None, "timestamp": "2026-01-01"}, {})
+    read, walked = _walked(monkeypatch, lambda version: restore if version == restore.version else _write(version))
+    assert read == [40, 39, 38]
+    assert {window.key for window in walked.windows} == {"40", "39"}
