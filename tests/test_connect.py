@@ -13,7 +13,7 @@ from tests.connect_server import ConnectServer
 from tests.processes import LIGHT_SPARK
 from tests.windows.conftest import START
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.nightly]
 
 _ROOT = Path(__file__).parent.parent
 

@@ -14,7 +14,7 @@ from dagster import AssetKey, DagsterInstance
 from tests import landed
 from tests.processes import all_processes, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 _ROOT = Path(__file__).parent.parent
 
@@ -22,11 +22,7 @@ _ROOT = Path(__file__).parent.parent
 # How many processes and how many Spark applications land the two tables.
 @pytest.mark.parametrize(
     ("job", "several"),
-    [
-        pytest.param("in_process", 1, marks=pytest.mark.nightly),
-        ("multiprocess", 2),
-        pytest.param("fresh_process", 2, marks=pytest.mark.nightly),
-    ],
+    [("in_process", 1), ("multiprocess", 2), ("fresh_process", 2)],
 )
 def test_a_job_of_two_assets_lands_the_same_rows_once_under_any_executor(
     kafka, broker, spark, topic, tmp_path, job, several

@@ -23,7 +23,7 @@ NOT_HERE = ("pip install", "dagster-kafka-flip broker", "export KAFKA_BOOTSTRAP_
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_steps_lead_to_rows_in_a_table(tmp_path):
     files = [block for block in blocks(PAGE) if block.language == "python"]
     assert [block.marker for block in files] == [f"{FILE}{name}.py" for name in ("produce", "definitions", "rows")]

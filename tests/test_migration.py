@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "migration.md"
 BLOCKS = blocks(PAGE)
 COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 
 def _snippet(name: str) -> str:

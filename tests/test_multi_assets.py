@@ -311,7 +311,7 @@ defs = Definitions(assets=[one, many], resources=resources)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["one", "two"])
+@pytest.mark.parametrize("key", ["one", pytest.param("two", marks=pytest.mark.nightly)])
 def test_two_assets_of_one_stream_of_one_table_are_refused_before_anything_runs(tmp_path, key):
     (tmp_path / "shop.py").write_text(_TWO_OF_ONE_STREAM)
     dagster = Path(sys.executable).with_name("dagster")

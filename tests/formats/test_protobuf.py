@@ -710,7 +710,7 @@ print(records.select(form.parse(records["v"]).alias("p")).collect())
 
 
 @spark_test
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("lacks", "says"), [("dagster_kafka_flip", "id=5"), ("google.protobuf", "lack the Python")])
 def test_executors_need_protobuf_and_not_this_package(tmp_path, lacks, says):
     (tmp_path / "set").write_bytes(compiled(V1))

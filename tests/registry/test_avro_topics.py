@@ -431,6 +431,7 @@ def test_an_asset_says_what_its_columns_are(kafka, topic, table, registry, broke
         materialize([orders], resources={**resources, "schemas": KafkaResource(bootstrap_servers=broker)})
 
 
+@pytest.mark.nightly
 def test_the_example(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "examples.registry"],

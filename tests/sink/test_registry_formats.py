@@ -276,25 +276,29 @@ GIVEN_ROWS = {
 @pytest.mark.parametrize(
     ("make", "form", "wrong"),
     [
-        (
+        pytest.param(
             lambda registry: AvroSerializer(GIVEN_AVRO, registry=registry),
             lambda registry: AvroFormat(registry=registry),
             {2: "e is none of the 2 symbols", 3: "x does not have the 2 bytes", 4: "t has microseconds"}
             | {5: "a[] is null", 6: "a is null"},
+            id="avro",
         ),
-        (
+        pytest.param(
             lambda registry: ProtobufSerializer(GIVEN_PROTO, message="shop.Order", registry=registry),
             lambda registry: ProtobufFormat(registry=registry, message="shop.Order"),
             {2: "e is not a name of its enum", 5: "a[] is null", 6: "a is null", 7: "e is null"}
             | {-8: "id is out of the range"},
+            id="protobuf",
+            marks=pytest.mark.nightly,
         ),
-        (
+        pytest.param(
             lambda registry: JsonSchemaSerializer(GIVEN_JSON, registry=registry),
             lambda registry: JsonFormat(registry=registry),
             {5: "a[] is null", 6: "a is null", 7: "e is null"},
+            id="json",
+            marks=pytest.mark.nightly,
         ),
     ],
-    ids=["avro", "protobuf", "json"],
 )
 def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
     published, landed, registry, kafka, topic, make, form, wrong

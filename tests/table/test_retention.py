@@ -218,7 +218,8 @@ def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "checkpoint", ["classic", "in parts", pytest.param("v2 json", marks=pytest.mark.nightly), "v2 parquet"]
+    "checkpoint",
+    ["classic", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("in parts", "v2 json", "v2 parquet"))],
 )
 def test_a_forgotten_position_is_taken_from_a_record_that_delta_confirms(land, spark, kafka, topic, table, checkpoint):
     land()

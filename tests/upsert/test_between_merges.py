@@ -129,13 +129,8 @@ def test_of_two_runs_at_once_one_applies_a_batch_and_the_other_finds_out(
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE"]
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param(Upsert(key=("id",), soft_delete=True), id="soft"),
-        pytest.param(Scd2(key=("id",)), id="history", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", [Upsert(key=("id",), soft_delete=True), Scd2(key=("id",))], ids=["soft", "history"])
 def test_what_dies_runs_twice_or_is_changed_by_others_leaves_the_other_modes_right(
     kafka, follow, spark, topic, table, around_the_merge, monkeypatch, mode
 ):
@@ -177,6 +172,7 @@ def test_after_a_restore_the_changes_are_applied_again(kafka, follow, spark, top
     assert result.known.table_rows == 1
 
 
+@pytest.mark.nightly
 def test_records_that_are_read_again_do_not_win_over_newer_ones(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "x"), change(1, "b"), change(2)])
@@ -188,6 +184,7 @@ def test_records_that_are_read_again_do_not_win_over_newer_ones(kafka, follow, t
     assert landed.rows(table, "id", "name", "kafka_offset") == [(1, "b", 2)]
 
 
+@pytest.mark.nightly
 def test_a_moved_position_ends_in_the_same_rows_and_a_replay_lands_the_changes_as_they_are(
     kafka, follow, connection, spark, topic, table
 ):
@@ -211,6 +208,7 @@ def test_a_moved_position_ends_in_the_same_rows_and_a_replay_lands_the_changes_a
     ]
 
 
+@pytest.mark.nightly
 def test_a_merge_reads_only_files_that_may_have_one_of_its_keys(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(3, "b")])

@@ -41,7 +41,7 @@ def _tells_something(parts):
 
 
 _AS_GIVEN = settings(
-    max_examples=2,
+    max_examples=1,
     derandomize=True,
     database=None,
     phases=[Phase.generate],
@@ -144,7 +144,7 @@ def _history_rows(table):
 
 
 @pytest.mark.nightly
-@settings(parent=_AS_GIVEN, max_examples=1)
+@_AS_GIVEN
 @given(
     parts=st.tuples(_changelog(20), _changelog(5), _changelog(5)).filter(_tells_something),
     order=st.randoms(use_true_random=False),

@@ -98,6 +98,7 @@ def test_a_delete_of_what_is_not_there_leaves_no_time_however_it_is_cut(kafka, f
         assert history(target["table"]) == [(1, "a", 1, 5, False), (1, "b", 7, None, True)], cut
 
 
+@pytest.mark.nightly
 def test_rows_of_others_and_keys_in_two_topic_partitions(kafka, follow, spark, topic, table):
     kafka.create(topic, partitions=2)
     produce(kafka, topic, [at(10, change(1, "a"))])

@@ -134,6 +134,7 @@ def test_without_a_column_that_tells_topics_apart_nothing_is_replaced(write, rew
     assert len(rows()) == 4
 
 
+@pytest.mark.nightly
 def test_two_assets_land_other_topics_in_one_table_and_never_the_same(write, rewrite, counts, table, topic):
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:
@@ -210,6 +211,7 @@ def test_windows_of_a_topic_that_was_made_again_are_not_replaced_unless_that_is_
     assert sorted(row[0] for row in rows()) == ["h001", "h001", "h002"]
 
 
+@pytest.mark.nightly
 def test_a_window_of_a_compacted_topic_is_landed_again_only_if_that_is_tolerated(kafka, write, rewrite, rows, topic):
     write(topic, cleanup_policy="compact")
     rewrite(hours(0, 1))
@@ -224,6 +226,7 @@ def test_a_window_of_a_compacted_topic_is_landed_again_only_if_that_is_tolerated
     assert [incident.error for incident in result.plan.incidents] == ["WindowBeyondRetentionError"]
 
 
+@pytest.mark.nightly
 def test_a_repair_leaves_rows_of_an_earlier_topic_alone(kafka, rewrite, connection, spark_of, counts, table, topic):
     name = f"{topic}-a"
 
