@@ -106,11 +106,23 @@ def kill_this_process() -> None:
 
 
 class Steps:
-    """Notes in a file which step a run has got to, and ends the process, or the run, at the one that was asked for."""
+    """Notes in a file which step a run has got to, and ends the process, or the run, at the one that was asked for.
 
-    def __init__(self, note: Path, end: Callable[[], None] = kill_this_process) -> None:
+    Args:
+        note: The file.
+        end: What ends the process or the run.
+        put: What puts a wrapped function in the place of a class's own.
+    """
+
+    def __init__(
+        self,
+        note: Path,
+        end: Callable[[], None] = kill_this_process,
+        put: Callable[[type, str, object], None] = setattr,
+    ) -> None:
         self._note = os.open(note, os.O_WRONLY | os.O_CREAT)
         self._end = end
+        self._put = put
         self.deadly: str | None = None
         self.arrive(STARTING)
 
@@ -132,7 +144,7 @@ class Steps:
                 self.arrive(after)
             return result
 
-        setattr(owner, name, wrapped)
+        self._put(owner, name, wrapped)
 
     def wrap_all(self) -> None:
         self.wrap(DeltaTable, "anchor", after=POSITION_READ)

@@ -36,6 +36,7 @@ from tests.faults.ingesting import (
     STEPS,
     TABLE_MADE,
     WRITING,
+    Steps,
     keyed,
 )
 from tests.processes import LIGHT_SPARK
@@ -128,6 +129,39 @@ def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_
         assert killed.answer() is None, "the run was told of"
         assert killed.wait_until_gone() == -signal.SIGKILL
 
+    _check_what_is_left_and_what_comes_next(step, before, end, land, landed, operations, table)
+
+
+class _Death(BaseException):
+    """Nothing in a run handles it."""
+
+
+def _die():
+    raise _Death
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step not in _AROUND_THE_COMMIT])
+def test_a_run_that_dies_while_its_spark_lives_on_leaves_all_or_nothing_too(
+    step, kafka, land, landed, operations, topic, table, tmp_path, monkeypatch
+):
+    kafka.create(topic, partitions=2)
+    end, before = _LATER, []
+    if step not in _FIRST_RUNS:
+        _produce(kafka, topic, 0, _EARLIER)
+        assert land().rows == 2 * _EARLIER
+        end, before = _EARLIER + _LATER, operations()
+    _produce(kafka, topic, end - _LATER, end)
+    with monkeypatch.context() as patch:
+        steps = Steps(tmp_path / "step", _die, patch.setattr)
+        steps.wrap_all()
+        steps.deadly = step
+        with pytest.raises(_Death):
+            land()
+
+    _check_what_is_left_and_what_comes_next(step, before, end, land, landed, operations, table)
+
+
+def _check_what_is_left_and_what_comes_next(step, before, end, land, landed, operations, table):
     if step == PLANNED:
         assert not Path(table).exists()
     else:
@@ -141,7 +175,7 @@ def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_
     assert result.is_idle == (step in _BEHIND_THE_COMMIT), "it goes on from the commit, which it takes for its own"
     assert landed() == _records(end)
     assert result.known.table_rows == len(_records(end))
-    assert result.state.position == {TopicPartition(topic, 0): end, TopicPartition(topic, 1): end}
+    assert {partition.partition: offset for partition, offset in result.state.position.items()} == {0: end, 1: end}
     assert land().is_idle
 
 
