@@ -66,7 +66,7 @@ check: $(VENV)/.ready-test
 unit: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n $(WORKERS) -m "$(UNIT)"
 
-# Lint and types are among the tests: tests/test_lint.py.
+# Lint and types are among the tests: tests/test_lint.py runs `make lint`.
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m "not nightly"
 

@@ -296,20 +296,23 @@ def test_an_address_of_the_web_is_not_repeated():
         ),
         (lambda: _target(partition_by=["day", 5]), "invalid DeltaTarget: partition_by.1: expected a string"),
         (lambda: _target(partition_by=5), 'invalid DeltaTarget: partition_by: expected a list, such as ["..."]'),
-        (lambda: _asset(table=_target(cluster_by=["customer", "customer"])), "cluster_by: duplicate column 'customer'"),
+        (
+            lambda: _asset(table=_target(cluster_by=["customer", "customer"])),
+            "invalid DeltaTarget: cluster_by: duplicate column 'customer'",
+        ),
         (
             lambda: _target(cluster_by=["a"], partition_by=["b"]),
             "invalid DeltaTarget: a Delta table can have partition columns or clustering columns, not both",
         ),
         (lambda: _asset(table=_target(cluster_by=["nope"])), "cluster_by: the rows of"),
         (lambda: _asset(table=_target(partition_by=["nope"])), "partition_by: the rows of"),
-        (lambda: _asset(table=_target(cluster_by=[""])), "cluster_by: empty column name"),
+        (lambda: _asset(table=_target(cluster_by=[""])), "invalid DeltaTarget: cluster_by: empty column name"),
         (
             lambda: _asset(
                 table=_target(cluster_by=["a", "b", "c", "d", "e"]),
                 value_format=JsonFormat("a INT,b INT,c INT,d INT,e INT"),
             ),
-            "cluster_by: 5 columns; Delta's limit is 4",
+            "invalid DeltaTarget: cluster_by: 5 columns; Delta's limit is 4",
         ),
         (
             lambda: _target(properties={"delta.appendOnly": True}),

@@ -1,4 +1,4 @@
-"""Suggests names for a misspelled one."""
+"""Checks lists of column names, and suggests names for a misspelled one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,27 @@ import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
+
+
+def check_column_names(option: str, names: Sequence[str]) -> None:
+    """Checks that no column name is empty or named twice. Spark and Delta compare them case-insensitively.
+
+    Args:
+        option: The option that has the names, for messages.
+        names: The names.
+
+    Raises:
+        ValueError: One is.
+    """
+    if not all(name.strip() for name in names):
+        msg = f"{option}: empty column name"
+        raise ValueError(msg)
+    folded = [name.lower() for name in names]
+    duplicates = sorted({name for name in names if folded.count(name.lower()) > 1})
+    if duplicates:
+        msg = f"{option}: duplicate column {duplicates[0]!r}"
+        raise ValueError(msg)
 
 
 def near_names(name: str, names: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Validates partition and clustering columns."""
+"""Checks partition and clustering columns against the table's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from dagster_kafka_flip.settings.names import meant_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-# Delta's limit.
-_MOST_CLUSTERING_COLUMNS = 4
 
 
 def check_layout(
@@ -28,8 +25,6 @@ def check_layout(
     Raises:
         ConfigurationError: A column is missing, or all columns are partition columns.
     """
-    check_layout_names("partition_by", partition_by)
-    check_layout_names("cluster_by", cluster_by)
     # Spark and Delta compare column names case-insensitively.
     there = {name.lower() for name in columns}
     for option, names in (("partition_by", partition_by), ("cluster_by", cluster_by)):
@@ -47,22 +42,4 @@ def check_layout(
             f"partition_by: the rows of {table} have only the columns {', '.join(columns)}, and Delta needs at least "
             "one column that is not a partition column"
         )
-        raise ConfigurationError(msg)
-
-
-def check_layout_names(option: str, names: Sequence[str]) -> None:
-    """Checks the options without the table's columns.
-
-    Raises:
-        ConfigurationError: A name is empty or duplicate, or there are too many.
-    """
-    if not all(name.strip() for name in names):
-        msg = f"{option}: empty column name"
-        raise ConfigurationError(msg)
-    twice = sorted({name for name in names if [each.lower() for each in names].count(name.lower()) > 1})
-    if twice:
-        msg = f"{option}: duplicate column {twice[0]!r}"
-        raise ConfigurationError(msg)
-    if option == "cluster_by" and len(names) > _MOST_CLUSTERING_COLUMNS:
-        msg = f"cluster_by: {len(names)} columns; Delta's limit is {_MOST_CLUSTERING_COLUMNS}"
         raise ConfigurationError(msg)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import field_validator, model_validator
 
 from dagster_kafka_flip.settings.base import Settings
+from dagster_kafka_flip.settings.names import check_column_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,14 +28,7 @@ class _Keyed(Settings):
         if not key:
             msg = "key: name at least one column"
             raise ValueError(msg)
-        if not all(name.strip() for name in key):
-            msg = "key: empty column name"
-            raise ValueError(msg)
-        folded = [name.lower() for name in key]
-        twice = sorted({name for name in key if folded.count(name.lower()) > 1})
-        if twice:
-            msg = f"key: duplicate column {twice[0]!r}"
-            raise ValueError(msg)
+        check_column_names("key", key)
         return key
 
 

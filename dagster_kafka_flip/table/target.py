@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.base import Settings
-from dagster_kafka_flip.table.layout import check_layout_names
+from dagster_kafka_flip.settings.names import check_column_names
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert, key_of
 from dagster_kafka_flip.table.sql import quoted
 
@@ -30,6 +30,8 @@ _PLAIN_NAME = re.compile(r"\w+")
 _WEB = frozenset({"ftp", "http", "https", "sftp"})
 # Three schemes of the same store.
 _S3 = frozenset({"s3", "s3a", "s3n"})
+# Delta's limit.
+_MOST_CLUSTERING_COLUMNS = 4
 _DEFAULT_CATALOG = "spark_catalog"
 _DEFAULT_SCHEMA = "default"
 TRANSACTION_PREFIX = "dagster-kafka-flip/"
@@ -139,7 +141,10 @@ class DeltaTarget(Settings):
             msg = "a Delta table can have partition columns or clustering columns, not both"
             raise ValueError(msg)
         for option in ("partition_by", "cluster_by"):
-            check_layout_names(option, getattr(self, option))
+            check_column_names(option, getattr(self, option))
+        if len(self.cluster_by) > _MOST_CLUSTERING_COLUMNS:
+            msg = f"cluster_by: {len(self.cluster_by)} columns; Delta's limit is {_MOST_CLUSTERING_COLUMNS}"
+            raise ValueError(msg)
         return self
 
     @property
