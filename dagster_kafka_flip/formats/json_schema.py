@@ -32,7 +32,10 @@ _WHOLE = {"int8": "TINYINT", "int16": "SMALLINT", "int32": "INT"}
 _BROKEN = {"float32": "FLOAT"}
 
 # Kafka Connect's name for decimals, and for the number of their digits.
-_DECIMAL, _PRECISION = "org.apache.kafka.connect.data.Decimal", "connect.decimal.precision"
+DECIMAL, PRECISION = "org.apache.kafka.connect.data.Decimal", "connect.decimal.precision"
+# Under the same schema, Kafka Connect's converter writes Base64 by default, and some Base64 is a number too. The sink
+# says that it writes numbers, in the words of the converter's own option.
+HOW_WRITTEN, AS_NUMBERS = "decimal.format", "NUMERIC"
 _MOST_DIGITS = 38
 
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
@@ -239,7 +242,7 @@ def _scalar(name: str, schema: Mapping[str, Any]) -> str:
     if schema.get("connect.type") == "bytes":
         if name == "string" and schema.get("contentEncoding") == "base64":
             return "BINARY"
-        if name == "number" and schema.get("title") == _DECIMAL:
+        if name == "number" and schema.get("title") == DECIMAL:
             return _decimal(schema.get("connect.parameters")) or "DOUBLE"
     found = schema.get("format" if name == "string" else "connect.type")
     found = found if isinstance(found, str) else ""
@@ -251,9 +254,11 @@ def _scalar(name: str, schema: Mapping[str, Any]) -> str:
 
 
 def _decimal(parameters: Any) -> str | None:
-    """The DECIMAL of Kafka Connect's parameters; None if they don't say it, or Spark has none with so many digits."""
+    """The DECIMAL of a sink's parameters; None for those of Kafka Connect, or if Spark has none with so many digits."""
     try:
-        precision, scale = int(parameters[_PRECISION]), int(parameters["scale"])
+        if parameters[HOW_WRITTEN] != AS_NUMBERS:
+            return None
+        precision, scale = int(parameters[PRECISION]), int(parameters["scale"])
     except (KeyError, TypeError, ValueError):
         return None
     return f"DECIMAL({precision}, {scale})" if 0 <= scale <= precision <= _MOST_DIGITS else None

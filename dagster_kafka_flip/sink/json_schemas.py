@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
 from dagster_kafka_flip.sink.nested import Step, of_array, of_map, of_struct
 from dagster_kafka_flip.sink.serializers import check_json
@@ -57,9 +58,13 @@ def _of(kind: DataType, *, is_null: bool) -> dict[str, Any]:
     elif isinstance(kind, t.DecimalType):
         found = {
             "type": "number",
-            "title": "org.apache.kafka.connect.data.Decimal",
+            "title": DECIMAL,
             "connect.type": "bytes",
-            "connect.parameters": {"scale": str(kind.scale), "connect.decimal.precision": str(kind.precision)},
+            "connect.parameters": {
+                "scale": str(kind.scale),
+                PRECISION: str(kind.precision),
+                HOW_WRITTEN: AS_NUMBERS,
+            },
         }
     elif isinstance(kind, t.StringType):
         found = {"type": "string"}

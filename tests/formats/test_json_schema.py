@@ -24,6 +24,13 @@ INT, TEXT, NULL = {"type": "integer"}, {"type": "string"}, {"type": "null"}
 POINT = _object("x", x={"type": "number"})
 
 
+def _decimal(**parameters):
+    """Kafka Connect's Decimal, whose values are Base64 unless a sink says otherwise."""
+    parameters |= {"scale": "2", "connect.decimal.precision": "10"}
+    title = "org.apache.kafka.connect.data.Decimal"
+    return {"type": "number", "title": title, "connect.type": "bytes", "connect.parameters": parameters}
+
+
 @pytest.mark.parametrize(
     ("schema", "column"),
     [
@@ -39,6 +46,9 @@ POINT = _object("x", x={"type": "number"})
         ({"type": "number", "connect.type": "float32"}, "FLOAT"),
         ({"type": "number", "connect.type": ["float32"]}, "DOUBLE"),
         ({"type": "number", "title": "org.apache.kafka.connect.data.Decimal", "connect.type": "bytes"}, "DOUBLE"),
+        (_decimal(), "DOUBLE"),
+        (_decimal(**{"decimal.format": "BASE64"}), "DOUBLE"),
+        (_decimal(**{"decimal.format": "NUMERIC"}), "DECIMAL(10, 2)"),
         (TEXT, "STRING"),
         ({"type": "string", "format": "date"}, "DATE"),
         ({"type": "string", "format": "date-time"}, "TIMESTAMP_LTZ"),
