@@ -138,7 +138,7 @@ def test_records_of_an_open_transaction_are_nothing_new_until_it_is_committed(ka
     assert project.requested() == 1
 
 
-def test_eager_asks_for_a_run_when_a_topic_was_made_again(kafka, instance, broker, topic):
+def test_eager_asks_for_a_run_when_a_topic_was_recreated(kafka, instance, broker, topic):
     kafka.create(topic)
     kafka.produce(topic, [(None, "record")])
     project = Project.of(instance, broker, (topic,), AutomationCondition.eager())

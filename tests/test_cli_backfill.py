@@ -230,7 +230,7 @@ def test_runs_follow_the_backfill_policy_and_the_first_that_fails_is_the_last(ka
 
 
 @pytest.mark.kafka
-def test_holes_and_overlaps_of_partitions_are_told_before_anything_runs(kafka, run, topic, tmp_path):
+def test_holes_and_overlaps_of_partitions_are_reported_before_anything_runs(kafka, run, topic, tmp_path):
     kafka.create(topic)
     around_the_change = ("--from", "2023-09-30T13:30:00Z", "--to", "2023-09-30T17:00:00Z", "--dry-run")
     hole = (

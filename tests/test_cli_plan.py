@@ -137,7 +137,7 @@ def test_the_three_subscriptions_and_both_ends(broker, kafka, records):
 
 
 @pytest.mark.kafka
-def test_a_sample_tells_sizes_and_times(broker, records):
+def test_a_sample_shows_sizes_and_times(broker, records):
     where = ("--bootstrap-servers", broker, "--topic", records, "--sample")
     document = planned(*where)
     assert [split["bytes_about"] for split in document["splits"]] == [10, 101]
@@ -222,7 +222,7 @@ def test_what_a_transaction_and_what_alignment_keep_back(broker, kafka, records)
 
 
 @pytest.mark.kafka
-def test_nothing_to_read_is_no_error(broker, records):
+def test_nothing_to_read_is_not_an_error(broker, records):
     where = ("--bootstrap-servers", broker, "--topic", records, "--start", "latest")
     assert "Nothing to read: 3 topic partitions are at their stop offset." in run(*where).stdout
     document = planned(*where, "--sample")
@@ -387,7 +387,7 @@ HERE = ("--bootstrap-servers", "127.0.0.1:1")
         (("--asset", "a", "-f", __file__), 1, "can't be loaded: DagsterInvariantViolationError: No Definitions"),
     ],
 )
-def test_misuse_is_told(arguments, code, message):
+def test_misuse_is_reported(arguments, code, message):
     finished = run(*arguments, code=code)
     assert message in finished.stderr
     assert (finished.stdout, "s3cret" in finished.stderr) == ("", False)
@@ -407,7 +407,7 @@ def test_an_asset_with_partitions_is_not_planned_as_a_stream(project, tmp_path):
     assert f"dagster-kafka-flip backfill --asset lake/landed -f {daily} --from <time> --to <time> --dry-run" in said
 
 
-def test_an_asset_that_can_not_be_planned_is_told(project, tmp_path, monkeypatch):
+def test_an_asset_that_can_not_be_planned_is_reported(project, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "there is no definitions.py in" in run("--asset", "a", code=1).stderr
     path = project()
@@ -432,7 +432,7 @@ def test_an_asset_that_can_not_be_planned_is_told(project, tmp_path, monkeypatch
     assert "Error: " in run("--asset", "lake/landed", "-f", str(without), code=1, DAGSTER_HOME=None).stderr
 
 
-def test_what_is_in_the_tables_place_is_told_without_spark(project, table):
+def test_what_is_in_the_tables_place_is_reported_without_spark(project, table):
     def said():
         env = {"TEST_BROKER": "127.0.0.1:1", "DAGSTER_HOME": None}
         return run("--asset", "lake/landed", "-f", project(", request_timeout=2"), code=1, **env).stderr

@@ -157,7 +157,7 @@ def test_one_streams_error_does_not_hide_the_others(kafka, broker, spark, land, 
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_a_restore_is_the_anchor_and_what_it_undid_is_told(spark, land, table):
+def test_a_restore_is_the_anchor_and_what_it_undid_is_reported(spark, land, table):
     land()
     topic = land()
     spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 1")
@@ -187,7 +187,7 @@ def test_a_table_that_no_stream_has_written_to(spark, table):
 
 
 @pytest.mark.spark
-def test_a_table_that_is_not_there_is_told(spark, table, tmp_path):
+def test_a_table_that_is_not_there_is_reported(spark, table, tmp_path):
     for missing in (table, "lake.not_there"):
         finished = run("--table", missing, code=1)
         assert f"Error: there is no Delta table {missing}; check the path or the name" in finished.stderr
@@ -228,7 +228,7 @@ def test_standard_output_holds_the_answer_alone(land, table, tmp_path):
         (("--asset", "a", "-f", __file__), 1, "can't be loaded"),
     ],
 )
-def test_misuse_is_told(arguments, code, message):
+def test_misuse_is_reported(arguments, code, message):
     finished = run(*arguments, code=code)
     assert message in finished.stderr
     assert finished.stdout == ""

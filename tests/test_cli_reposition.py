@@ -156,7 +156,7 @@ def test_a_wiped_table_is_gone_on_with_as_the_operator_says(spark, land, where, 
     assert len(_offsets(table)) == 8
 
 
-def test_a_topic_that_was_made_again_is_read_from_its_beginning(kafka, spark, land, where, topic, table):
+def test_a_recreated_topic_is_read_from_its_beginning(kafka, spark, land, where, topic, table):
     land()
     kafka.delete(topic)
     kafka.create(topic)
@@ -215,13 +215,13 @@ def test_moving_the_position_makes_dagsters_record_void(
         (("reset", "--reason", "r", "--table", "a/b", "--asset", "x"), "--table: already set by the asset"),
     ],
 )
-def test_what_is_missing_or_contradicts_itself_is_told(arguments, message):
+def test_what_is_missing_or_contradicts_itself_is_reported(arguments, message):
     finished = CliRunner().invoke(main, ["position", *arguments])
     assert finished.exit_code != 0
     assert message in finished.output
 
 
-def test_a_table_that_is_not_there_and_a_group_that_is_not_named_are_told(where, source, topic, land):
+def test_a_table_that_is_not_there_and_a_group_that_is_not_named_are_reported(where, source, topic, land):
     finished = run("set", "--to", "earliest", *where, "--topic", topic, "--yes", code=1)
     assert "does not exist yet, so no position can be set" in finished
     land()

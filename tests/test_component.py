@@ -501,7 +501,7 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
         ("  source: {topic_pattern: a.*}\n  table: lake/{topic}\n", 3, "no KafkaResourcesComponent of the project"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_and_field(attributes, line, message):
+def test_what_is_wrong_is_reported_with_file_line_and_field(attributes, line, message):
     said = refusal(attributes)
 
     assert f"landed/defs.yaml:{line}" in said

@@ -444,7 +444,7 @@ class _Even(Format):
         return f.when(f.length(data) % 2 == 1, f.lit("odd"))
 
 
-def test_a_debt_of_a_decoder_that_can_not_be_made_again_stops_the_stream(
+def test_a_debt_of_a_decoder_that_can_not_be_recreated_stops_the_stream(
     kafka, land, crash, topic, whole, versions, table
 ):
     kafka.create(topic)
@@ -529,7 +529,7 @@ def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
     )
 
 
-def test_what_can_not_be_is_told_at_once(table, topic):
+def test_what_can_not_be_is_reported_at_once(table, topic):
     def refused(**options):
         with pytest.raises(ConfigurationError) as error:
             ingest(
@@ -569,7 +569,7 @@ def test_what_can_not_be_is_told_at_once(table, topic):
 # --- assets, and dead letters landed after all --------------------------------------------------------------------
 
 
-def test_an_asset_tells_of_its_dead_letters_and_they_are_landed_after_all(
+def test_an_asset_reports_its_dead_letters_and_they_are_landed_after_all(
     kafka, broker, spark, topic, table, dead, monkeypatch
 ):
     resources = {
@@ -824,9 +824,7 @@ def test_a_dead_letter_table_that_is_made_anew_during_a_run_is_no_place_to_forge
 
 @pytest.mark.usefixtures("owing")
 @pytest.mark.parametrize("way", ["tolerated", "written off"])
-def test_a_debt_of_a_topic_that_was_made_again_does_not_stick(
-    way, kafka, connection, land, topic, spark, dead, offsets, table
-):
+def test_a_debt_of_a_recreated_topic_does_not_stick(way, kafka, connection, land, topic, spark, dead, offsets, table):
     kafka.delete(topic)
     kafka.create(topic)
     kafka.produce(topic, [(None, _BAD), (None, _GOOD)])

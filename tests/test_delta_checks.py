@@ -433,7 +433,7 @@ def test_a_watermark_that_is_too_old_fails_on_a_cluster_that_goes_by_a_name_too(
 
 
 @needs_both
-def test_a_topic_that_was_made_again_is_told_without_spark(kafka, landed, topic, no_spark):
+def test_a_recreated_topic_is_reported_without_spark(kafka, landed, topic, no_spark):
     checked = landed(max_lag=10, max_delay=timedelta(hours=1))
     no_spark()
     passed = checked.one("same_log")

@@ -411,7 +411,7 @@ def test_a_rejected_record_of_a_later_run_leaves_the_table_as_it_is(kafka, land,
 # --- what can not be ----------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_address_or_topic_is_told_before_spark_is_started_and_leaves_no_table(connection, broker, table):
+def test_a_wrong_address_or_topic_is_reported_before_spark_is_started_and_leaves_no_table(connection, broker, table):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"

@@ -194,7 +194,7 @@ def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
     "text", ["org.example:name", "org.example::1", "org.example:name:1:jar", "org.example: name:1", ""]
 )
-def test_what_is_no_coordinate_is_refused(text: str, tmp_path: Path):
+def test_a_text_that_is_not_a_coordinate_is_refused(text: str, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="group:artifact:version"):
         retrieve([text], cache_dir=tmp_path)
 
@@ -264,7 +264,7 @@ def test_two_that_ask_for_an_archive_at_the_same_time_get_the_same(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["org.example:server:1", "org.example:server:1:", "a:b:c:d:e"])
-def test_what_is_no_coordinate_of_an_archive_is_refused(text: str, tmp_path: Path):
+def test_a_text_that_is_not_an_archive_coordinate_is_refused(text: str, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="group:artifact:version:classifier"):
         retrieve_unpacked(text, cache_dir=tmp_path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 
 
-def test_a_line_tells_share_bytes_rate_and_time_left():
+def test_a_line_shows_share_bytes_rate_and_time_left():
     progress = ReadProgress(5_000_000, record_bytes=250.0)
     progress.line(240_000, 1.2)
     assert progress.line(1_240_000, 6.2) == (
@@ -57,7 +57,7 @@ def test_a_count_that_goes_back_begins_anew():
     assert progress.line(20, 30.0) == "read 20 of at most 100 records (20 %), 1 records/s, about 80 s left"
 
 
-def test_what_waits_behind_the_batch_is_told():
+def test_what_waits_behind_the_batch_is_reported():
     progress = ReadProgress(100, behind=1_200)
     progress.line(10, 1.0)
     line = progress.line(50, 5.0)

@@ -76,7 +76,7 @@ def numbered(what, numbers):
     return [f"{what} {number}" for number in numbers]
 
 
-def test_a_topic_that_is_made_again_while_a_run_reads_stops_it_and_the_printed_way_out_lands_each_record_once(
+def test_a_topic_recreated_while_a_run_reads_stops_it_and_the_printed_way_out_lands_each_record_once(
     kafka, broker, spark, land, topic, other, table
 ):
     with pytest.raises(LogChangedError) as stopped:
@@ -112,7 +112,7 @@ def test_a_topic_that_is_made_again_while_a_run_reads_stops_it_and_the_printed_w
     )
 
 
-def test_a_topic_that_was_made_again_between_runs_is_landed_by_the_printed_command_and_the_others_are_not_repeated(
+def test_a_topic_recreated_between_runs_is_landed_by_the_printed_command_and_the_others_are_not_repeated(
     kafka, broker, spark, land, topic, table
 ):
     land()
@@ -132,7 +132,7 @@ def test_a_topic_that_was_made_again_between_runs_is_landed_by_the_printed_comma
     )
 
 
-def test_a_topic_that_is_made_again_while_a_replay_reads_it_is_told(
+def test_a_topic_recreated_while_a_replay_reads_it_is_reported(
     kafka, broker, connection, spark, spark_of, topic, table
 ):
     kafka.create(topic)
@@ -215,7 +215,7 @@ def landed(table):
     return read_back.values(table, "kafka_value")
 
 
-def test_a_topic_that_is_made_again_while_a_window_is_read_is_told_and_the_printed_way_out_works(
+def test_a_topic_recreated_while_a_window_is_read_is_reported_and_the_printed_way_out_works(
     kafka, spark, topic, table, make_again, land_day
 ):
     kafka.create(topic)
@@ -236,7 +236,7 @@ def test_a_topic_that_is_made_again_while_a_window_is_read_is_told_and_the_print
     assert landed(table) == ["new"] * 3
 
 
-def test_a_window_of_no_records_is_not_believed_where_the_topic_was_made_again_meanwhile(
+def test_a_window_of_no_records_is_not_believed_where_the_topic_was_recreated_meanwhile(
     kafka, spark, topic, table, make_again, land_day
 ):
     kafka.create(topic)
@@ -255,7 +255,7 @@ def test_a_window_of_no_records_is_not_believed_where_the_topic_was_made_again_m
     assert landed(table) == []
 
 
-def test_a_topic_that_is_made_again_while_a_range_is_repaired_is_told(
+def test_a_topic_recreated_while_a_range_is_repaired_is_reported(
     kafka, connection, spark, spark_of, topic, table, make_again, land_day
 ):
     kafka.create(topic)
@@ -269,7 +269,7 @@ def test_a_topic_that_is_made_again_while_a_range_is_repaired_is_told(
     assert landed(table) == ["old"] * 3
 
 
-def test_a_topic_that_is_made_again_while_dead_letters_are_read_is_told_and_the_printed_way_out_works(
+def test_a_topic_recreated_while_dead_letters_are_read_is_reported_and_the_printed_way_out_works(
     kafka, broker, connection, spark, spark_of, topic, table, make_again, monkeypatch
 ):
     dead = f"{table}-dead"

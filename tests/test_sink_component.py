@@ -155,7 +155,7 @@ def test_a_subclass_has_a_function():
         ("  source: {table: lake/o}\n  lanes: 3\n  sink: {topic: o, transactional_id_prefix: o}\n", 4, "sink"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(attributes, line, told):
+def test_what_is_wrong_is_reported_with_its_line(attributes, line, told):
     said = whole_refusal(published=_SINK + attributes)
     assert f"published/defs.yaml:{line}" in said
     assert told in said

@@ -173,7 +173,7 @@ def test_retention_while_spark_reads(kafka, landed, connection, spark_of, topic,
     assert landed.values()[5:] == ["b6", "b7", "b8", "b9"]
 
 
-def test_a_topic_made_again(kafka, landed, topic):
+def test_a_recreated_topic(kafka, landed, topic):
     values = landed.values()
     # Fewer records than the position counts, as many, and more.
     for records in (3, 3, 8):

@@ -140,7 +140,7 @@ def test_an_observation_tells_all_that_the_cluster_tells(kafka, instance, kafka_
 
 
 @pytest.mark.kafka
-def test_a_topic_that_is_made_again_has_another_data_version_and_no_rate(kafka, instance, kafka_only, topic):
+def test_a_recreated_topic_has_another_data_version_and_no_rate(kafka, instance, kafka_only, topic):
     asset = kafka_topic_asset(KafkaSource(topics=(topic,)))
 
     def observed() -> tuple[str, dict[str, Any]]:

@@ -641,7 +641,7 @@ def test_a_wrong_command_ends_with_one_line_that_says_what_to_write(command, cod
     assert "hunter2" not in finished.output
 
 
-def test_where_definitions_fail_is_told_with_the_projects_own_line(tmp_path, monkeypatch):
+def test_where_definitions_fail_is_reported_with_the_projects_own_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("failing.py").write_text("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
     finished = CliRunner().invoke(main, ["plan", "--asset", "a", "-f", "failing.py"])

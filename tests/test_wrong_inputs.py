@@ -263,7 +263,7 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (OffsetsInitializer.parse, {"text": "yesterday"}, "yesterday"),
     ],
 )
-def test_a_wrong_input_is_told_where_it_is_defined(make, options, message):
+def test_a_wrong_input_is_reported_where_it_is_defined(make, options, message):
     with pytest.raises(ConfigurationError) as error:
         make(**options)
     assert message in str(error.value)

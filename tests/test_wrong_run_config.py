@@ -129,7 +129,7 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({"time_column": "at"}, "time_column: only for mode: replace; remove it, or set the mode"),
     ],
 )
-def test_a_wrong_value_for_a_stream_is_told_with_its_field(config, message, instance):
+def test_a_wrong_value_for_a_stream_is_reported_with_its_field(config, message, instance):
     with pytest.raises(ConfigurationError) as error:
         run(_STREAM, config, instance)
     assert message in str(error.value)
@@ -147,7 +147,7 @@ def test_a_wrong_value_for_a_stream_is_told_with_its_field(config, message, inst
         ({**_REPLACE, "time_column": ""}, "time_column: empty"),
     ],
 )
-def test_a_wrong_value_for_several_tables_is_told_with_its_field(config, message, instance):
+def test_a_wrong_value_for_several_tables_is_reported_with_its_field(config, message, instance):
     with pytest.raises(ConfigurationError) as error:
         run(_SEVERAL, config, instance)
     assert message in str(error.value)
@@ -167,7 +167,7 @@ def test_a_wrong_value_for_several_tables_is_told_with_its_field(config, message
         ({"tolerate": None}, "invalid WindowsRunConfig: tolerate: expected a list"),
     ],
 )
-def test_a_wrong_value_for_partitions_is_told_with_its_field(config, message, instance):
+def test_a_wrong_value_for_partitions_is_reported_with_its_field(config, message, instance):
     with pytest.raises(ConfigurationError) as error:
         run(_DAYS, config, instance)
     assert message in str(error.value)
@@ -226,7 +226,7 @@ def test_what_is_of_another_type_or_unknown_is_refused_by_dagster(assets, config
         (WindowsRunConfig, {"tolerate": "TopicNotFoundError"}, "invalid WindowsRunConfig: tolerate: expected a list"),
     ],
 )
-def test_a_wrong_run_config_in_python_is_told_where_it_is_made(kind, config, message):
+def test_a_wrong_run_config_in_python_is_reported_where_it_is_made(kind, config, message):
     with pytest.raises(ConfigurationError) as error:
         kind(**config)
     assert message in str(error.value)

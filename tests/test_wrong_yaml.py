@@ -341,7 +341,7 @@ def refusal(**files: str) -> str:
         ),
     ],
 )
-def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
+def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message):
     assert f"landed/defs.yaml:{3 if message.startswith('attributes.source') else 5}: {message}" in refusal(
         landed=f"{TABLE}{FLIGHTS}  {attribute}\n"
     )
@@ -372,7 +372,7 @@ def test_a_wrong_attribute_is_told_with_its_file_and_line(attribute, message):
         ("{table: t, single_writer: {}}", "attributes.table.single_writer: expected true or false, got a mapping"),
     ],
 )
-def test_a_wrong_setting_of_a_table_is_told_with_its_file_and_line(table, message):
+def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, message):
     said = refusal(landed=f"{TABLE}  source: {{topics: [flights]}}\n  table: {table}\n")
     assert f"landed/defs.yaml:4: {message}" in said
 
@@ -572,7 +572,7 @@ def test_a_wrong_setting_of_a_table_is_told_with_its_file_and_line(table, messag
         ),
     ],
 )
-def test_a_wrong_source_or_table_is_told_with_its_file_and_line(attributes, line, message):
+def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, line, message):
     assert f"landed/defs.yaml:{line}: {message}" in refusal(landed=TABLE + attributes)
 
 
@@ -714,7 +714,7 @@ def test_a_wrong_source_or_table_is_told_with_its_file_and_line(attributes, line
         ('bootstrap_servers: "a:1"', "app_name: [a]", "attributes.spark.app_name: expected a string, got a list"),
     ],
 )
-def test_a_wrong_resource_is_told_with_its_file_and_line_and_no_password(kafka, spark, message):
+def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kafka, spark, message):
     said = refusal(resources=f"{RESOURCES}  kafka: {{{kafka}}}\n  spark: {{{spark}}}\n")
     assert f"resources/defs.yaml:{4 if 'attributes.spark' in message else 3}: {message}" in said
     assert "hunter2" not in said
@@ -747,7 +747,7 @@ def test_a_file_that_is_wrong_as_a_whole_says_so(text, message):
     assert message in refusal(landed=text)
 
 
-def test_each_of_several_wrong_attributes_is_told():
+def test_each_of_several_wrong_attributes_is_reported():
     said = refusal(landed=f"{TABLE}  source: {{topic: [a]}}\n  tabel: x\n").splitlines()
     assert [line.partition("defs.yaml:")[2] for line in said] == [
         "3: attributes.source.topic: unknown attribute; did you mean topics?",

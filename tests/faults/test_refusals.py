@@ -135,7 +135,9 @@ def test_what_is_refused_changes_no_table(kafka, spark, spark_of, connection, to
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_a_table_that_goes_away_in_mid_run_and_a_file_in_its_place_are_told(kafka, spark_of, connection, topic, table):
+def test_a_table_that_goes_away_in_mid_run_and_a_file_in_its_place_are_reported(
+    kafka, spark_of, connection, topic, table
+):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a")] * 3)
     source = KafkaSource(topics=(topic,))

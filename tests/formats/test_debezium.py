@@ -209,7 +209,7 @@ def test_random_events_become_what_plain_python_makes_of_them(spark, values):
 
 
 @spark_test
-def test_what_is_no_event_of_a_row_is_rejected_with_a_reason(spark):
+def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(spark):
     whole = {"id": 1, "name": "a", "price": "1.50", "at": None}
     form = DebeziumFormat(
         "id INT NOT NULL, name STRING NOT NULL, price DECIMAL(3, 2), at TIMESTAMP",

@@ -51,7 +51,7 @@ def _described(decoder):
     ],
     ids=repr,
 )
-def test_a_built_in_decoder_is_made_again(value_format):
+def test_a_built_in_decoder_is_rebuilt_from_its_settings(value_format):
     decoder = _decoder(value_format, StringFormat())
     current = _decoder(JsonFormat("another INT"))
     assert decoder_of(_described(decoder), current) == decoder

@@ -56,7 +56,7 @@ def test_optional_fields_that_are_left_out_make_no_schema_wrong(seen, is_suspici
     assert check.passed is not is_suspicious
 
 
-def test_the_check_tells_the_names_and_does_not_pass_where_nobody_knows_them():
+def test_the_check_shows_the_names_and_does_not_pass_where_nobody_knows_them():
     seen = FieldsSeen(5, never=("a", "b"), undeclared=("A", "c"))
     (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0, fields=seen))
     assert check.description == "none of 5 records has a, b; undeclared fields: A, c."

@@ -216,7 +216,7 @@ def test_a_struct_type_says_the_same_as_ddl(records):
 
 
 @spark_test
-def test_ddl_that_spark_does_not_understand_is_told(spark):
+def test_ddl_that_spark_does_not_understand_is_reported(spark):
     with pytest.raises(ConfigurationError) as error:
         JsonFormat("carrier INT DEFAULT 3").struct()
     message = "Spark can't parse the JsonFormat's schema 'carrier INT DEFAULT 3': "
@@ -605,7 +605,7 @@ def _explaining():
         (JsonFormat("STRUCT<a: INT, b: STRUCT<c: INT>>"), KafkaColumns(fields=())),
     ],
 )
-def test_the_columns_that_are_told_without_spark_are_those_that_it_gives(spark, value_format, columns):
+def test_the_columns_that_are_reported_without_spark_are_those_that_it_gives(spark, value_format, columns):
     decoder = Decoder.of(StringFormat(on_error="null"), value_format, columns)
     records = spark.createDataFrame(
         [],

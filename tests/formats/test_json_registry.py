@@ -191,7 +191,7 @@ def test_the_schema_of_a_rejected_record_is_told_if_it_is_the_readers(spark):
 
 
 @pytest.mark.parametrize("where", ["payload", "headers"])
-def test_the_decoder_is_made_again_without_the_registry(where):
+def test_the_decoder_is_recreated_without_the_registry(where):
     decoder = Decoder.of(None, _framed(where=where), None)
     described = json.loads(json.dumps(describe_decoder(decoder)))
     made = decoder_of(described, Decoder.of(None, JsonFormat("other INT"), None))

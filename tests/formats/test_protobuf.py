@@ -205,12 +205,12 @@ def _plain(value: Any) -> Any:
         (lambda: _format('syntax="proto3"; enum E { A = 0; }'), "it has no message$"),
     ],
 )
-def test_what_can_be_no_columns_is_told_before_anything_runs(make, message):
+def test_a_format_that_can_not_become_columns_is_reported_before_anything_runs(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
 
 
-def test_a_set_without_its_imports_is_told():
+def test_a_set_without_its_imports_is_reported():
     imports = 'syntax="proto3"; import "b.proto"; message A { B b = 1; }'
     whole = FileDescriptorSet.FromString(
         compiled(imports, (("b.proto", 'syntax="proto3"; message B { int32 a = 1; }'),))

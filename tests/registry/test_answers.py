@@ -176,7 +176,7 @@ def test_a_status_becomes_an_error_of_its_own(
         {"schema": "x", "references": [{"name": "a", "version": 1}]},
     ],
 )
-def test_what_is_no_registry_s_answer_is_told(server: HttpServer, body: Any):
+def test_what_is_no_registry_s_answer_is_reported(server: HttpServer, body: Any):
     server.says(200, body)
     assert "not a schema registry" in str(refused(SchemaRegistryError, server.url))
     assert len(server.requests) == 1
@@ -273,7 +273,7 @@ def test_an_oauth_client_gets_a_token_first(server: HttpServer, caplog: pytest.L
     assert SECRET not in caplog.text
 
 
-def test_a_token_that_does_not_say_how_long_it_is_valid_is_told(server: HttpServer):
+def test_a_token_that_does_not_say_how_long_it_is_valid_is_reported(server: HttpServer):
     token = {"access_token": "short-lived", "token_type": "Bearer"}
     server.reply = lambda asked: (200, json.dumps(token if asked.path == "/token" else {"schema": '"long"'}))
     oauth: dict[str, Any] = {

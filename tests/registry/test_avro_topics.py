@@ -329,7 +329,7 @@ def test_an_id_that_the_registry_does_not_have(kafka, topic, table, spark, regis
     assert again.where("kafka_error IS NOT NULL").count() == 3
 
 
-def test_no_subject_is_told_before_spark_starts(kafka, topic, connection, registry, table):
+def test_a_missing_subject_is_reported_before_spark_starts(kafka, topic, connection, registry, table):
     kafka.create(topic)
 
     def no_spark():

@@ -217,7 +217,9 @@ def test_events_become_rows_and_changes(kafka, topic, table, produce, follow):
     assert [dict(each) for (each,) in properties] == [{"db": "shop", "ts_ms": "1", "lsn": "7"}]
 
 
-def test_what_is_no_event_of_a_row_is_rejected_with_a_reason(kafka, topic, table, client, registry, produce, follow):
+def test_a_record_that_is_not_a_row_event_is_rejected_with_its_reason(
+    kafka, topic, table, client, registry, produce, follow
+):
     kafka.create(topic)
     produce(event("x", row(1)), 1)
     produce(event("u", None, row(1)))

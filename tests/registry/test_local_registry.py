@@ -107,7 +107,7 @@ def test_without_a_network_the_download_says_so(tmp_path: Path, monkeypatch: pyt
         LocalRegistry(tmp_path / "data", cache_dir=tmp_path / "cache").start()
 
 
-def test_what_is_no_port_is_refused(tmp_path: Path):
+def test_a_value_that_is_not_a_port_is_refused(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="65536"):
         LocalRegistry(tmp_path, port=65536)
     with pytest.raises(ConfigurationError, match="data_dir"):

@@ -67,7 +67,9 @@ def test_the_latest_is_what_was_registered_last(client: SchemaRegistryClient, sc
         ("JSON", '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}'),
     ],
 )
-def test_the_kind_of_a_schema_is_told(client: SchemaRegistryClient, schemas: Schemas, topic: str, kind: str, text: str):
+def test_the_kind_of_a_schema_is_reported(
+    client: SchemaRegistryClient, schemas: Schemas, topic: str, kind: str, text: str
+):
     found = schemas.by_id(client.register_schema(topic, Schema(text, kind)))
     assert (found.kind, found.text) == (kind, text)
 
@@ -85,7 +87,7 @@ def test_what_a_schema_refers_to_comes_before_it_and_once(client: SchemaRegistry
     assert schemas.latest(topic).references == expected
 
 
-def test_an_unknown_id_and_an_unknown_subject_are_told(schemas: Schemas, registry: SchemaRegistry, topic: str):
+def test_an_unknown_id_and_an_unknown_subject_are_reported(schemas: Schemas, registry: SchemaRegistry, topic: str):
     with pytest.raises(SchemaNotFoundError) as of_id:
         schemas.by_id(_NOWHERE)
     with pytest.raises(SchemaNotFoundError) as of_subject:
@@ -98,7 +100,7 @@ def test_an_unknown_id_and_an_unknown_subject_are_told(schemas: Schemas, registr
 
 
 @pytest.mark.parametrize("path", ["", "/apis/ccompat", "/apis/registry/v2"])
-def test_another_path_of_the_server_is_no_registry(registry: SchemaRegistry, path: str):
+def test_another_path_of_the_server_is_not_a_registry(registry: SchemaRegistry, path: str):
     url = registry.url.replace("/apis/ccompat/v7", path)
     with (
         SchemaRegistry(url=url).schemas() as schemas,

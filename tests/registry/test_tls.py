@@ -89,7 +89,7 @@ def test_a_certificate_is_a_login(mutual: str, folder: Path, files: dict[str, st
         ("server", "127.0.0.1", True, {"ssl_ca_location": "ca.pem"}, "ssl_certificate_location"),
     ],
 )
-def test_a_failed_handshake_is_told_at_once_with_what_to_set(
+def test_a_failed_handshake_is_reported_at_once_with_what_to_set(
     folder: Path, certificate: str, host: str, is_mutual: bool, files: dict[str, str], next_step: str
 ):
     with served(folder, certificate, mutual=is_mutual) as server:
@@ -107,7 +107,7 @@ def test_a_server_without_tls_is_told_as_one(folder: Path):
 
 
 @pytest.mark.parametrize("password", [None, WRONG_PASSWORD])
-def test_a_key_that_can_not_be_opened_is_told_without_its_password(folder: Path, password: str | None):
+def test_a_key_that_can_not_be_opened_is_reported_without_its_password(folder: Path, password: str | None):
     files = {"ssl_certificate_location": "client.pem", "ssl_key_location": "client.encrypted.key"}
     if password is not None:
         files["ssl_key_password"] = password

@@ -44,7 +44,7 @@ def secured(tmp_path_factory):
         ("name", ClusterUnreachableError, "can't be resolved: Failed to resolve 'nowhere.invalid:9092'"),
     ],
 )
-def test_a_refusal_is_told_soon_and_once(secured, caplog, capfd, what, error, words):
+def test_a_refusal_is_reported_soon_and_once(secured, caplog, capfd, what, error, words):
     connection = KafkaConnection(**secured.refused()[what], request_timeout=_REQUEST_SECONDS)
     started = time.monotonic()
     with caplog.at_level(logging.INFO), pytest.raises(error) as raised:

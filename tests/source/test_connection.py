@@ -135,7 +135,7 @@ def test_certificates_and_keys_are_handed_to_spark_as_text_that_java_takes_and_t
     }
 
 
-def test_a_password_that_a_key_does_not_need_is_no_error(tmp_path):
+def test_a_password_that_a_key_does_not_need_is_not_an_error(tmp_path):
     assert _mutual(tmp_path, _key("PKCS#8"), ssl_key_password=KEY_SECRET).java_config()["ssl.keystore.key"]
 
 

@@ -184,7 +184,7 @@ def test_an_open_transaction_holds_the_end_back_and_an_aborted_one_does_not(kafk
     assert (_splits(after, topic), after.held_back) == ({0: (6, 16)}, {})
 
 
-def test_retention_that_has_overtaken_the_position_is_told_with_numbers(kafka, cluster, topic):
+def test_retention_that_has_overtaken_the_position_is_reported_with_numbers(kafka, cluster, topic):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 5)
     state = _plan(_builder(topic), cluster).state
@@ -201,7 +201,7 @@ def test_retention_that_has_overtaken_the_position_is_told_with_numbers(kafka, c
     )
 
 
-def test_a_topic_that_was_made_again_and_another_cluster_are_told(kafka, cluster, topic):
+def test_a_recreated_topic_and_another_cluster_are_reported(kafka, cluster, topic):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")] * 5)
     before = _plan(_builder(topic), cluster).state
@@ -234,7 +234,7 @@ def test_a_missing_topic_is_named(cluster, broker, history):
     )
 
 
-def test_an_address_where_nobody_listens_is_told():
+def test_an_address_where_nobody_listens_is_reported():
     with socket.socket() as held:
         # Bound and not listening, so that nobody else can take the port meanwhile.
         held.bind(("127.0.0.1", 0))

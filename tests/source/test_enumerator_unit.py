@@ -224,7 +224,7 @@ def test_a_partition_that_vanished_is_told_and_keeps_its_position():
 
 
 @pytest.mark.parametrize("told", ["now", "then", "never"])
-def test_without_ids_a_topic_that_has_fewer_partitions_was_made_again(told):
+def test_without_ids_a_topic_with_fewer_partitions_counts_as_recreated(told):
     cluster = ClusterModel({T0: _log(3), T1: _log(2)}, topic_id="topic-id" if told == "now" else None)
     state = EnumeratorState({T0: 3, T1: 2, T2: 9}, "cluster", {"t": "topic-id"} if told == "then" else {})
     with pytest.raises(
@@ -245,7 +245,7 @@ def test_without_ids_topic_partitions_that_are_not_asked_for_any_longer_keep_the
     assert (plan.removed, dict(plan.state.position)) == ((T1,), {T0: 3, T1: 2})
 
 
-def test_a_replay_of_a_topic_that_was_made_again_with_fewer_partitions_says_so():
+def test_a_replay_of_a_topic_recreated_with_fewer_partitions_says_so():
     cluster = ClusterModel({T0: _log(3)}, topic_id=None)
     splits = (KafkaPartitionSplit(T0, 0, 1), KafkaPartitionSplit(T1, 0, 1))
     for state, error in (
@@ -531,7 +531,7 @@ def test_what_arrives_while_a_plan_is_made_is_not_held_back_by_an_open_transacti
     assert all(plan.high_watermarks[tp] >= end for tp, end in plan.end_offsets.items())
 
 
-def test_what_an_open_transaction_holds_back_while_records_arrive_is_told():
+def test_what_an_open_transaction_holds_back_while_records_arrive_is_reported():
     log = _log(4)
     log.open_from = 2
     plan = _plan(_BusyCluster({T0: log, T1: _log(2)}))
@@ -555,7 +555,7 @@ def test_after_a_commit_the_ids_of_what_was_read_are_compared_in_two_requests(ma
     assert cluster.requests - before == 2
 
 
-def test_an_id_that_is_not_told_after_a_commit_is_not_compared_and_another_cluster_is_told():
+def test_an_id_that_is_not_told_after_a_commit_is_not_compared_and_another_cluster_is_reported():
     cluster = ClusterModel({T0: _log(4)})
     enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
     plan = enumerator.start()

@@ -99,7 +99,7 @@ def test_after_another_start_it_is_planned_with_what_has_arrived_since():
     assert _texts(again) == ["t-0 [6, 9)"], "a stream that begins at the end does not begin later the second time"
 
 
-def test_a_run_that_overrides_the_position_goes_on_from_its_own_start_when_planned_again():
+def test_a_run_that_overrides_the_position_continues_from_its_own_start_when_planned_again():
     cluster = ClusterModel({T0: _log(6)})
     source = KafkaSource(topics=("t",)).with_overrides(starting_offsets=OffsetsInitializer.specific_offsets({T0: 2}))
     state = EnumeratorState({T0: 5}, "cluster", {"t": "topic-id"})

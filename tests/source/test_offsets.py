@@ -291,7 +291,7 @@ def test_a_topic_partition_prints_as_the_text_that_makes_it_again(topic, partiti
 
 
 @pytest.mark.parametrize("text", ["", "flights", "-0", "flights-", "flights-x", "flights-²"])
-def test_a_text_that_is_no_topic_partition_is_refused(text):
+def test_a_text_that_is_not_a_topic_partition_is_refused(text):
     with pytest.raises(ConfigurationError) as error:
         TopicPartition.parse(text)
     assert str(error.value) == f"invalid topic partition {text!r}; write topic-number, such as flights-0"

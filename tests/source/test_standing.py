@@ -34,7 +34,7 @@ def test_lag_is_what_lies_between_position_and_end_and_all_of_a_topic_partition_
     assert cluster.requests == 5, "whatever the number of topic partitions"
 
 
-def test_what_an_open_transaction_holds_back_is_no_lag_and_nothing_beyond_the_end_and_is_told():
+def test_what_an_open_transaction_holds_back_is_no_lag_and_nothing_beyond_the_end_and_is_reported():
     found = log_standing(SOURCE, ClusterModel({T0: log(10, open_from=6)}), state(8))
     assert (found.lag, found.beyond, found.held_back) == ({T0: 0}, {}, {T0: 2})
 
@@ -51,7 +51,7 @@ def test_what_retention_has_taken_unread_is_lost_and_no_lag():
     assert (found.lag, found.lost) == ({T0: 3}, {T0: 3})
 
 
-def test_a_log_that_ends_before_the_position_is_told():
+def test_a_log_that_ends_before_the_position_is_reported():
     found = log_standing(SOURCE, ClusterModel({T0: log(3)}), state(5))
     assert (found.lag, found.beyond) == ({T0: 0}, {T0: 2})
 

@@ -56,7 +56,7 @@ def test_retention_costs_what_is_gone_and_nothing_more():
     assert incident.lost_offsets == 3
 
 
-def test_a_truncated_topic_is_gone_on_with_at_its_end_and_an_unknown_one_at_its_beginning():
+def test_a_truncated_topic_continues_at_its_end_and_an_unknown_one_at_its_beginning():
     logs = {T0: _log(4), T1: _log(1)}
     known = _enumerator(logs, _STATE, EndBeforePositionError).start()
     assert (_splits(known), dict(known.state.position)) == ([], {T0: 4, T1: 1})
@@ -70,7 +70,7 @@ def test_a_truncated_topic_is_gone_on_with_at_its_end_and_an_unknown_one_at_its_
         )
 
 
-def test_a_log_that_was_cut_off_and_written_again_is_gone_on_with_at_the_position():
+def test_a_log_that_was_cut_off_and_rewritten_continues_at_the_position():
     logs = {T0: replace(_log(6), epochs={0: 0, 5: 3}), T1: replace(_log(4), epochs={0: 0, 2: 2})}
     state = replace(_STATE, leader_epochs={T0: 4, T1: 1})
     plan = _enumerator(logs, state, EndBeforePositionError).start()
@@ -85,7 +85,7 @@ def test_a_log_that_was_cut_off_and_written_again_is_gone_on_with_at_the_positio
 
 
 @pytest.mark.parametrize("records", [1, 4, 9], ids=["fewer", "equal", "more"])
-def test_a_topic_that_was_made_again_is_read_from_its_beginning(records):
+def test_a_recreated_topic_is_read_from_its_beginning(records):
     state = replace(_STATE, position={T0: 4, T1: 2, U0: 5}, topic_ids={"t": "old-id", "u": "u-id"})
     plan = _enumerator({T0: _log(records)}, state, TopicRecreatedError).start()
     assert _splits(plan) == [f"t-0 [0, {records})"]
@@ -119,7 +119,7 @@ def test_a_missing_topic_is_left_out_and_its_position_kept():
     )
 
 
-def test_a_source_without_any_topic_is_an_error_all_the_same():
+def test_a_source_without_any_topic_is_still_an_error():
     with pytest.raises(TopicNotFoundError):
         _enumerator({T0: _log(1)}, None, TopicNotFoundError, topics=("u",)).start()
 
@@ -131,7 +131,7 @@ def test_what_is_not_named_ends_the_run():
         _enumerator(logs, _STATE, *others).start()
 
 
-def test_a_second_plan_of_the_run_goes_on_from_there():
+def test_a_second_plan_of_the_run_continues_from_there():
     enumerator = _enumerator({T0: _log(9, beginning=7), T1: _log(2)}, _STATE, RetentionOvertookPositionError)
     first = enumerator.start()
     enumerator.add_splits_back(())
@@ -140,7 +140,7 @@ def test_a_second_plan_of_the_run_goes_on_from_there():
 
 
 @pytest.mark.parametrize("error", [WriteFailedError, KafkaFlipError, ValueError])
-def test_what_can_not_be_tolerated_is_told_before_anything_runs(error):
+def test_what_can_not_be_tolerated_is_reported_before_anything_runs(error):
     source = KafkaSource.builder().set_topics("t").set_bootstrap_servers("nowhere:1").build()
     with pytest.raises(ConfigurationError) as refused:
         ingest(source, "t", spark=pytest.fail, tolerate=[error])

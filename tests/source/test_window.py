@@ -54,7 +54,7 @@ def test_a_time_without_an_offset_from_utc_is_refused(time):
 
 
 @pytest.mark.parametrize("time", ["yesterday", "", "2026-13-01T00:00:00Z"])
-def test_a_text_that_is_no_time_is_refused(time):
+def test_a_text_that_is_not_a_time_is_refused(time):
     with pytest.raises(ConfigurationError, match="write ISO 8601"):
         Window.between(time, 5)
 

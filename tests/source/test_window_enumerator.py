@@ -310,7 +310,7 @@ def test_an_open_transaction_at_the_end_of_the_log_may_hold_anything():
 
 
 @pytest.mark.parametrize("mode", ["exact", "offset"])
-def test_windows_before_an_open_transaction_are_complete_and_the_others_are_told(mode):
+def test_windows_before_an_open_transaction_are_complete_and_the_others_are_reported(mode):
     log = _log(0.5, 1.5, 2.5, 3.5, 4.5, open_from=3)
     plan = _plan(log, 1, 3, mode=mode, lateness=0, tolerated=[WindowNotCompleteError])
     # The record at offset 3 ends no window: if it is aborted, a record behind it may be of the window before.

@@ -262,7 +262,7 @@ def test_a_table_by_name_in_a_bucket_is_not_even_created_by_two_writers(kafka, f
     assert _offsets("s3a://lake/schema/flights") == _records(2)
 
 
-def test_a_table_by_name_that_was_dropped_is_another_one_when_it_is_made_again(kafka, first, topic):
+def test_a_table_by_name_that_was_dropped_is_another_one_when_it_is_recreated(kafka, first, topic):
     kafka.create(topic, partitions=2)
     _produce(kafka, topic, 0, 2)
     first.do("sql", statements=["CREATE SCHEMA dropped"])

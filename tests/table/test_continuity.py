@@ -64,14 +64,14 @@ def test_a_commit_that_only_keeps_the_position_joins_and_one_that_moves_it_does_
     assert (found.skipped, found.reason) == (7, None)
 
 
-def test_a_topic_partition_that_came_later_starts_where_it_likes_and_one_that_is_forgotten_is_told():
+def test_a_topic_partition_that_came_later_starts_where_it_likes_and_one_that_is_forgotten_is_reported():
     both = EnumeratorState({TP: 10, OTHER: 500})
     assert breaks(lands(1, 0, 10), lands(2, 400, 500, tp=OTHER, state=both)) == ()
     (found,) = breaks(lands(1, 0, 10, state=both), lands(2, 10, 12))
     assert found.what == "no longer has a position of t-1"
 
 
-def test_who_moved_the_position_by_hand_or_told_a_run_where_to_start_is_told():
+def test_who_moved_the_position_by_hand_or_told_a_run_where_to_start_is_reported():
     (set_by_hand,) = breaks(lands(1, 0, 10), lands(2, 20, 20, overrides_start=True, reason="bad batch"))
     assert (set_by_hand.skipped, set_by_hand.reason) == (10, "position moved manually: bad batch")
     (started,) = breaks(lands(1, 0, 10), lands(2, 0, 20, overrides_start=True))

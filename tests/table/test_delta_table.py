@@ -235,7 +235,7 @@ def test_a_table_that_another_process_makes_between_the_look_and_the_check_is_no
     _stream(spark, table).check_place_is_free()
 
 
-def test_what_can_not_be_made_is_told(spark, tmp_path):
+def test_what_can_not_be_made_is_reported(spark, tmp_path):
     target = DeltaTarget(table=str(tmp_path / "a"), properties={"delta.appendOnly": "perhaps"})
     with pytest.raises(TableError) as error:
         DeltaTable(spark, target).create(_struct(_SCHEMA))
@@ -486,7 +486,7 @@ def test_a_table_that_others_have_filled_is_no_beginning(spark, table, tmp_path,
         _stream(spark, parquet if "CONVERT" in fill else table, create=False).anchor()
 
 
-def test_a_write_that_is_skipped_without_a_reason_is_told(spark, table):
+def test_a_write_that_is_skipped_without_a_reason_is_reported(spark, table):
     stream = _stream(spark, table)
     anchor = stream.anchor()
     assert anchor is not None
@@ -630,7 +630,7 @@ def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
     assert _ids(path) == [1]
 
 
-def test_the_log_tells_without_spark_whether_a_stream_still_stands_where_it_stood(spark, table, tmp_path):
+def test_the_log_shows_without_spark_whether_a_stream_still_stands_where_it_stood(spark, table, tmp_path):
     stream = _stream(spark, table)
     stream.commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
     state = EnumeratorState({_T0: 1})
@@ -728,7 +728,7 @@ def nested(spark, tmp_path_factory):
         ),
     ],
 )
-def test_a_batch_that_does_not_fit_is_told_before_it_is_written(spark, nested, batch, message):
+def test_a_batch_that_does_not_fit_is_reported_before_it_is_written(spark, nested, batch, message):
     stream = DeltaTable(spark, DeltaTarget(table=nested))
     with pytest.raises(SchemaMismatchError) as error:
         stream.check_schema(_struct(batch))
@@ -740,7 +740,7 @@ _NARROW = "id INT, s STRUCT<f: FLOAT, d: DECIMAL(10, 2)>, l ARRAY<SMALLINT>, m M
 _WIDE = "id BIGINT, s STRUCT<f: DOUBLE, d: DECIMAL(12, 4)>, l ARRAY<INT>, m MAP<STRING, BIGINT>, name STRING, n INT"
 
 
-def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_told(spark, table):
+def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reported(spark, table):
     spark.sql(
         f"CREATE TABLE delta.`{table}` ({_NARROW}) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
     )
@@ -780,7 +780,7 @@ def test_a_required_field_that_the_batch_lacks_is_told_at_any_depth(spark, table
 
 
 @pytest.mark.parametrize(("evolves", "allowed"), [(False, "true"), (True, "false")])
-def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_told(spark, table, evolves, allowed):
+def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_reported(spark, table, evolves, allowed):
     spark.sql(
         f"CREATE TABLE delta.`{table}` (id INT, name STRING) USING delta "
         f"TBLPROPERTIES ('delta.enableTypeWidening' = '{allowed}')"

@@ -505,7 +505,7 @@ def test_of_two_streams_whose_first_batches_hold_the_same_the_later_one_finds_ou
     check_alone([append(1)], second, 2, "lake.t")
 
 
-def test_a_table_that_became_one_of_windows_during_a_batch_is_told():
+def test_a_table_that_became_one_of_windows_during_a_batch_is_reported():
     marked = foreign(1, "SET TBLPROPERTIES", properties='{"dagster-kafka-flip.windows":"daily"}')
     with pytest.raises(TableChangedError, match=r"version 1 wrote windows to lake\.t"):
         check_alone([marked], document_of(2, base=0), 2, "lake.t")

@@ -59,7 +59,7 @@ def test_ids_that_are_not_told_once_are_not_forgotten():
 
 
 @pytest.mark.parametrize("now", [EnumeratorState({}, "c1", {"a": "id-2"}), EnumeratorState({}, "c2", {"a": "id-a"})])
-def test_windows_from_before_a_topic_was_made_again_stay_under_suspicion(now):
+def test_windows_from_before_a_topic_was_recreated_stay_under_suspicion(now):
     logs = landed("a0", "b0").landing(now, partitions("a0"), "main", 500)
     assert "the window day" in str(logs.made_again([WINDOW], ["a"]))
     assert logs.made_again([Window("later", 500, 900)], ["a"]) is None
@@ -69,7 +69,7 @@ def test_windows_from_before_a_topic_was_made_again_stay_under_suspicion(now):
     assert (again.made_again([WINDOW], ["b"]) is None) == (now.cluster_id == "c1")
 
 
-def test_a_topic_that_was_made_again_without_ids_stays_under_suspicion_too():
+def test_a_topic_recreated_without_ids_stays_under_suspicion_too():
     now = EnumeratorState({}, "c1", {})
     logs = LandedLogs().landing(now, partitions("a0", "a1"), "main", 0)
     assert logs.landing(now, partitions("a0"), "main", 500).made_again([WINDOW], ["a"]) is None

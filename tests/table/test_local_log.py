@@ -109,7 +109,7 @@ def test_where_paths_lead_to_another_file_system_spark_is_asked(spark, changed, 
 
 
 @pytest.mark.spark
-def test_what_is_not_there_is_told_without_a_job(spark, tmp_path):
+def test_what_is_not_there_is_reported_without_a_job(spark, tmp_path):
     with pytest.raises(TableNotThereError):
         next(commits_of(spark, DeltaTarget(table=str(tmp_path / "none"))))
 

@@ -105,7 +105,7 @@ def test_a_clone_of_a_landed_table_has_rows_and_no_position(spark, table, tmp_pa
     assert (_anchor(cloned).state, _anchor(stream).state) == (_at(2), _at(1))
 
 
-def test_a_table_that_was_dropped_and_made_again_is_another_table(spark):
+def test_a_table_that_was_dropped_and_recreated_is_another_table(spark):
     name = "position_truth.t"
     spark.sql("CREATE DATABASE IF NOT EXISTS position_truth")
     try:
@@ -126,7 +126,7 @@ def test_a_table_that_was_dropped_and_made_again_is_another_table(spark):
         spark.sql("DROP DATABASE position_truth CASCADE")
 
 
-def test_where_delta_forgets_transaction_versions_the_position_stands_and_a_double_is_told(spark, table):
+def test_where_delta_forgets_transaction_versions_the_position_stands_and_a_double_is_reported(spark, table):
     forgetful = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
     stream = _stream(spark, table, properties=forgetful)
     anchor = stream.anchor()

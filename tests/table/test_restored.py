@@ -53,7 +53,7 @@ def _tables(steps: list[tuple[str, int]]) -> Iterator[_Table]:
 
 
 @given(_STEPS, st.integers(0, 2**16))
-def test_of_a_whole_log_exactly_the_versions_with_the_same_files_are_told(steps, number):
+def test_of_a_whole_log_exactly_the_versions_with_the_same_files_are_reported(steps, number):
     *_, table = _tables(steps)
     restore = len(table.versions)
     target = number % restore

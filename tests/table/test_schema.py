@@ -67,7 +67,7 @@ def test_what_delta_stores_is_taken():
     _check(_columns(**{"a b": IntegerType()}), properties={"delta.columnMapping.mode": "name"})
 
 
-def test_a_history_that_can_not_be_read_is_told_with_the_line_that_says_why():
+def test_a_history_that_can_not_be_read_is_reported_with_the_line_that_says_why():
     class Spark:
         def sql(self, text):
             msg = "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, not a.b\n\tat x"

@@ -86,7 +86,7 @@ def test_no_topics_at_all_are_not_the_same_as_all_topics():
 @pytest.mark.parametrize(
     "text", [None, "", "{}", "no JSON", f'{{"{_MARK}": 1', f'["{_MARK}"]', f'"{_MARK}"', f'{{"other": "{_MARK}"}}']
 )
-def test_somebody_elses_text_is_no_document(text):
+def test_somebody_elses_text_is_not_a_document(text):
     assert WindowsDocument.from_text(text) is None
 
 

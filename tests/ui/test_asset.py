@@ -12,7 +12,7 @@ from tests.ui.screen import MARKS, Screen
 pytestmark = MARKS
 
 
-def test_the_asset_page_tells_storage_columns_rows_and_freshness(screen: Screen, landed: str):
+def test_the_asset_page_shows_storage_columns_rows_and_freshness(screen: Screen, landed: str):
     page = screen.open("/assets/flights")
     expect(page.get_by_text("166,158", exact=True).first).to_be_visible()
     for text in ("Row count", "departure", "cancelled", "timestamp", "layer: silver", "Each flight with its"):
@@ -33,7 +33,7 @@ def test_the_asset_page_tells_storage_columns_rows_and_freshness(screen: Screen,
     screen.shoot("asset")
 
 
-def test_the_split_table_tells_what_was_read_of_each_topic_partition(screen: Screen, landed: str):
+def test_the_split_table_shows_what_was_read_of_each_topic_partition(screen: Screen, landed: str):
     page = screen.open("/assets/flights?view=events")
     expect(page.get_by_text("kafka/splits")).to_be_visible()
     cells = page.locator("table table tbody tr")

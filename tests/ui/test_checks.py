@@ -12,7 +12,7 @@ from tests.ui.screen import MARKS, Screen
 pytestmark = [*MARKS, pytest.mark.nightly]
 
 
-def test_each_check_tells_what_it_found_with_its_numbers(screen: Screen, checked: str):
+def test_each_check_shows_what_it_found_with_its_numbers(screen: Screen, checked: str):
     page = screen.open("/assets/flights?view=checks")
     for name in ("no_gap", "no_duplicate", "lag_below", "same_log", "column_schema_change"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()

@@ -33,7 +33,7 @@ def test_a_range_that_is_backfilled_through_the_api_shows_at_its_partitions(scre
     screen.shoot("partitions")
 
 
-def test_the_checks_page_tells_what_a_run_found(screen: Screen, backfilled: str):
+def test_the_checks_page_shows_what_a_run_found(screen: Screen, backfilled: str):
     page = screen.open("/assets/flights_daily?view=checks")
     page.get_by_text("no_stragglers", exact=True).first.click()
     expect(page.get_by_text("Every record that the run read arrived in time for its window")).to_be_visible()

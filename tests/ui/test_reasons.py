@@ -16,7 +16,7 @@ def _open(page: Page, result: str) -> None:
     row.get_by_role("button").first.click()
 
 
-def test_the_automation_page_tells_why_a_run_started_and_why_not(screen: Screen, failed: str):
+def test_the_automation_page_shows_why_a_run_started_and_why_not(screen: Screen, failed: str):
     page = screen.open("/assets/flights?view=automation")
     _open(page, "Requested")
     dialog = page.get_by_role("dialog")

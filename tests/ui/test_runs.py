@@ -18,7 +18,7 @@ _REJECTED = re.compile(
 )
 
 
-def test_a_runs_log_tells_what_it_planned(screen: Screen, landed: str):
+def test_a_runs_log_shows_what_it_planned(screen: Screen, landed: str):
     page = screen.open(f"/runs/{landed}?logs=step%3Aflights")
     expect(page.get_by_text("Success", exact=True).first).to_be_visible()
     expect(page.get_by_text("planned 4 splits of flights: offsets=166158")).to_be_visible()

@@ -9,7 +9,7 @@ from tests.ui.screen import MARKS, Screen
 pytestmark = MARKS
 
 
-def test_a_topics_observations_tell_its_offsets(screen: Screen, observed: str):
+def test_a_topics_observations_show_its_offsets(screen: Screen, observed: str):
     page = screen.open("/assets/kafka/flights?view=events")
     expect(page.get_by_text("Observed in run")).to_be_visible()
     for key in ("kafka/topics", "kafka/partitions", "kafka/offset_span", "kafka/topic_id", "kafka/end_offsets"):

@@ -105,9 +105,7 @@ def test_what_others_do_to_the_table_leaves_it_right(kafka, follow, spark, topic
     assert landed.rows(table, "id", "name") == [(2, "d"), (5, "f")]
 
 
-def test_of_two_runs_at_once_one_applies_a_batch_and_the_other_finds_out(
-    kafka, follow, topic, table, around_the_merge, monkeypatch
-):
+def test_two_concurrent_runs_apply_a_batch_once(kafka, follow, topic, table, around_the_merge, monkeypatch):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b")])
     follow()

@@ -156,7 +156,7 @@ def test_rows_of_one_record_follow_their_keys(kafka, follow, topic, table):
     assert follow(target={"table": f"{table}-changes", "mode": Append()}, **form).rows == 7
 
 
-def test_an_asset_tells_of_events_without_a_row_and_describes_the_columns(kafka, topic, table, resources, instance):
+def test_an_asset_reports_events_without_a_row_and_describes_the_columns(kafka, topic, table, resources, instance):
     kafka.create(topic)
     kafka.produce(topic, [change("c", 1, "a"), (None, text({"ts_ms": 5})), (text({"id": 1}), None)])
     asset = build_kafka_delta_asset(

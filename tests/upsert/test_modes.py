@@ -108,7 +108,7 @@ def test_windows_of_a_table_with_a_key_are_refused_before_spark_is_asked_for():
         )
 
 
-def test_an_asset_tells_its_key_and_a_placeholder_in_its_table_keeps_it():
+def test_an_asset_shows_its_key_and_a_placeholder_in_its_table_keeps_it():
     asset = build_kafka_delta_asset(source=SOURCE, table=TARGET, name="orders", value_format=VALUE, key_format=KEY)
     assert asset.metadata_by_key[asset.key]["delta/key"] == "id"
     target = DeltaTarget(table="lake/{topic}", mode=Upsert(key=("id",)), properties={"a": "b"})

@@ -59,7 +59,7 @@ def _wrong(records):
     return records.withColumn("name", f.upper("name"))
 
 
-def test_the_table_is_built_again_by_one_command_and_goes_on_from_there(
+def test_the_table_is_built_again_by_one_command_and_continues_from_there(
     kafka, broker, follow, spark, topic, table, tmp_path
 ):
     kafka.create(topic)

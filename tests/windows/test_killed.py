@@ -41,7 +41,7 @@ for result in rewrite_windows(
 """
 
 
-def test_a_backfill_that_is_killed_leaves_whole_windows_and_goes_on(kafka, broker, rewrite, rows, topic, table):
+def test_a_backfill_that_is_killed_leaves_whole_windows_and_continues(kafka, broker, rewrite, rows, topic, table):
     kafka.create(topic)
     for minute in range(0, 240, 30):
         kafka.produce(topic, [(None, str(minute))], timestamp=START + minute * 60_000)

@@ -186,7 +186,7 @@ def test_what_is_done_stays_done_and_is_told_when_the_run_fails_later(kafka, run
     ],
     ids=["column mapping", "clustered", "partitioned otherwise", "no statistics"],
 )
-def test_rows_of_each_partition_are_told_however_the_table_is_laid_out(
+def test_rows_of_each_partition_are_reported_however_the_table_is_laid_out(
     kafka, run, instance, spark, topic, table, options
 ):
     produce(kafka, topic, [*range(0, 24, 6), 30, 31])

@@ -186,9 +186,7 @@ def test_what_the_transform_makes_of_the_columns_that_rows_are_found_by(write, r
     assert sum(counts(other).values()) == 8
 
 
-def test_windows_of_a_topic_that_was_made_again_are_not_replaced_unless_that_is_tolerated(
-    kafka, write, rewrite, rows, topic
-):
+def test_windows_of_a_recreated_topic_are_not_replaced_unless_that_is_tolerated(kafka, write, rewrite, rows, topic):
     write(topic)
     rewrite(hours(0, 2))
     kafka.delete(topic)

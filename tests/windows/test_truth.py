@@ -269,7 +269,7 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     assert (history(table), values(rows())) == (before, ["x"])
 
 
-def test_a_table_of_a_stream_is_no_table_of_windows(kafka, rewrite, spark, spark_of, connection, table, topic):
+def test_a_stream_table_is_not_a_window_table(kafka, rewrite, spark, spark_of, connection, table, topic):
     kafka.create(topic)
     kafka.produce(topic, [(None, "x")], timestamp=START + 1)
     ingest(KafkaSource(topics=(topic,)), table, spark=spark_of, connection=connection, value_format=StringFormat())
@@ -305,7 +305,9 @@ def test_a_failed_rewrite_leaves_the_old_rows(kafka, rewrite, rows, spark, table
     ],
     ids=["by window", "with other names in the log", "clustered"],
 )
-def test_the_rows_of_each_window_are_told_however_the_table_is_laid_out(kafka, rewrite, spark, topic, table, layout):
+def test_the_rows_of_each_window_are_reported_however_the_table_is_laid_out(
+    kafka, rewrite, spark, topic, table, layout
+):
     kafka.create(topic)
     for hour, records in ((0, 3), (2, 1)):
         kafka.produce(topic, [(None, "x")] * records, timestamp=START + hour * HOUR)

@@ -107,7 +107,7 @@ def test_a_task_may_get_nothing_but_holes(spark, source_of, enumerator_of, compa
     assert offsets_read(spark, source_of(builder), divided) == {0: [*LEFT, ROLL], 1: [*LEFT, ROLL]}
 
 
-def test_a_position_in_a_hole_is_gone_on_from_batch_by_batch(spark, source_of, enumerator_of, compacted):
+def test_a_stream_continues_batch_by_batch_from_a_position_in_a_hole(spark, source_of, enumerator_of, compacted):
     builder = KafkaSource.builder().set_partitions([(compacted, 0)])
     state, read = None, []
     for _ in range(END):

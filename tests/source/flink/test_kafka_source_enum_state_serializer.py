@@ -18,7 +18,7 @@ def _through_text(state):
     return from_document(STATE_SERIALIZER, json.loads(json.dumps(to_document(STATE_SERIALIZER, state))))
 
 
-def test_a_stream_goes_on_from_the_text_of_its_state(enumerator_of, flink_topics):
+def test_a_stream_continues_from_the_text_of_its_state(enumerator_of, flink_topics):
     builder = KafkaSource.builder().set_topics(flink_topics.one, flink_topics.empty, flink_topics.plain)
     enumerator = enumerator_of(builder)
     planned = enumerator.start()
@@ -36,7 +36,7 @@ def test_a_stream_goes_on_from_the_text_of_its_state(enumerator_of, flink_topics
     assert len({(split.topic_partition, split.starting_offset) for split in read}) == len(read)
 
 
-def test_a_state_written_by_version_1_is_gone_on_from(cluster, enumerator_of, flink_topics):
+def test_a_stream_continues_from_a_state_written_by_version_1(cluster, enumerator_of, flink_topics):
     # As the first version wrote it: without a watermark, and with null for what it never saw.
     document = {
         "version": 1,

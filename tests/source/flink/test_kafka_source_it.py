@@ -85,7 +85,7 @@ def test_values_alone_are_decoded(spark, source_of, assigned, flink_topics):
     assert total == 2 * sum(value for p in range(PARTITIONS) for value in range(p, RECORDS))
 
 
-def test_more_cores_than_topic_partitions_is_no_problem(spark, source_of, assigned, flink_topics):
+def test_more_cores_than_topic_partitions_work(spark, source_of, assigned, flink_topics):
     builder = _bounded(flink_topics.one)
     assignment = assigned(builder, parallelism=PARTITIONS + 1)
     assert len(assignment.task_plan.tasks) == PARTITIONS

@@ -91,7 +91,7 @@ def test_a_replay_of_what_the_log_no_longer_or_not_yet_holds_is_refused(kafka, e
         enumerator.replay([KafkaPartitionSplit(TopicPartition(topic, 0), 0, 7)])
 
 
-def test_a_replay_out_of_a_topic_that_was_made_again_is_refused(kafka, enumerator_of, builder, topic):
+def test_a_replay_out_of_a_recreated_topic_is_refused(kafka, enumerator_of, builder, topic):
     enumerator = enumerator_of(builder)
     plan = enumerator.start()
     kafka.delete(topic)
