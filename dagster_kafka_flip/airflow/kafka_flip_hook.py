@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
+from dagster_kafka_flip.airflow.connection_extra import extra_of
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -150,7 +151,7 @@ def kafka_connection(connection: Connection) -> KafkaConnection:
 
 def _of_fields(connection: Connection) -> dict[str, Any]:
     """The settings of a connection of our own type: its form has a field for each."""
-    extra = {name: value for name, value in connection.extra_dejson.items() if value is not None and value != ""}
+    extra = {name: value for name, value in extra_of(connection).items() if value is not None and value != ""}
     for name in _JSON_FIELDS:
         # The form's fields hold text, an API's or a secrets backend's extra may hold an object.
         if isinstance(extra.get(name), str):
@@ -173,12 +174,19 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
     shared: dict[str, str] = {}
     own: dict[str, str] = {}
     left: list[str] = []
-    for name, value in connection.extra_dejson.items():
+    for name, value in extra_of(connection).items():
+        if value is None:
+            # As for librdkafka's Python client: the default.
+            continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if name in _FIELDS:
             values[_FIELDS[name]] = text.upper() if name == "security.protocol" else text
         elif name == "socket.timeout.ms":
-            values["request_timeout"] = int(value) / 1000
+            try:
+                values["request_timeout"] = int(text) / 1000
+            except ValueError:
+                msg = f"the connection {connection.conn_id!r}: {name} is not a number of milliseconds"
+                raise ConfigurationError(msg) from None
         elif name in _OF_OTHER_CLIENTS:
             left.append(name)
         elif _is_shared(name):

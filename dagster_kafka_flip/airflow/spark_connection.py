@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from airflow.sdk.log import mask_secret
 
+from dagster_kafka_flip.airflow.connection_extra import extra_of
 from dagster_kafka_flip.airflow.spark_settings import SparkSettings
 from dagster_kafka_flip.errors import ConfigurationError
 
@@ -52,7 +53,7 @@ def spark_settings_of(connection: Connection) -> SparkSettings:
 
 def _of_master(connection: Connection, host: str) -> SparkSettings:
     config: dict[str, str] = {}
-    for name, value in connection.extra_dejson.items():
+    for name, value in extra_of(connection).items():
         if name == "deploy-mode" and value == "cluster":
             msg = (
                 f"the connection {connection.conn_id!r}: deploy-mode is cluster, but Spark's driver runs in the task's "
@@ -74,7 +75,7 @@ def _of_master(connection: Connection, host: str) -> SparkSettings:
 
 def _of_server(connection: Connection, host: str) -> SparkSettings:
     given = {"user_id": connection.login, "token": connection.password}
-    if connection.extra_dejson.get("use_ssl"):
+    if extra_of(connection).get("use_ssl"):
         given["use_ssl"] = "true"
     if connection.password:
         mask_secret(connection.password)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Asset, Context
 
+_BY_HAND = frozenset({"manual", "asset_materialization"})
+
 
 def part(context: Context, name: Literal["dag_run", "outlet_events", "ti"]) -> Any:
     """Returns a part of the context that each task has; its type says that it may be missing.
@@ -31,12 +33,12 @@ def run_name(context: Context) -> str:
 
 
 def is_by_hand(context: Context) -> bool:
-    """Whether somebody started the run, or the task runs again: after a failure, or cleared.
+    """Whether somebody started the run, also from an asset's page, or the task runs again: failed, or cleared.
 
     Args:
         context: The run's context.
     """
-    return (part(context, "ti").try_number or 1) > 1 or part(context, "dag_run").run_type == "manual"
+    return (part(context, "ti").try_number or 1) > 1 or part(context, "dag_run").run_type in _BY_HAND
 
 
 def tell(context: Context, assets: Iterable[Asset], extra: Mapping[str, Any]) -> None:

@@ -93,6 +93,16 @@ def test_the_fields_of_our_own_form_are_taken():
         (of_provider(), "set bootstrap.servers in its extra"),
         (of_form(), "set its bootstrap servers"),
         (of_provider(bootstrap_servers="no port"), "'orders_kafka'.+expected comma-separated host:port pairs"),
+        (
+            of_provider(bootstrap_servers="a:1", socket_timeout_ms="soon"),
+            "'orders_kafka'.+not a number of milliseconds",
+        ),
+        (
+            Connection(conn_id="k", conn_type="kafka", extra='{"sasl.password": "x'),
+            "'k': its extra is not JSON: .+char 18",
+        ),
+        (Connection(conn_id="k", conn_type="kafka", extra='["a:1"]'), "'k': its extra is not a JSON object"),
+        (Connection(conn_id="k", conn_type="kafka_flip", host="a:1", extra="{"), "'k': its extra is not JSON"),
         (of_provider(bootstrap_servers="a:1", sasl_oauthbearer_config="x"), "only reaches the client that plans"),
         (of_provider(bootstrap_servers="a:1", ssl_ca_pem="x"), "only reaches the client that plans"),
         (of_provider(bootstrap_servers="a:1", no_such_setting="x"), "no.such.setting is unknown to librdkafka"),
@@ -103,6 +113,11 @@ def test_the_fields_of_our_own_form_are_taken():
 def test_a_connection_that_does_not_fit_is_refused(connection: Connection, message: str):
     with pytest.raises(ConfigurationError, match=message):
         kafka_connection(connection)
+
+
+def test_null_is_a_settings_default():
+    given = of_provider(bootstrap_servers="a:1", sasl_password=None, socket_timeout_ms=None)
+    assert kafka_connection(given) == KafkaConnection(bootstrap_servers="a:1")
 
 
 def test_an_error_shows_no_secret():
@@ -131,6 +146,8 @@ def test_a_connection_says_where_spark_is():
         ("spark", {"host": "yarn", "extra": {"deploy-mode": "cluster"}}, "deploy-mode is cluster"),
         ("spark", {"host": "yarn", "extra": {"executor": 3}}, "executor is unknown; .+ deploy-mode, keytab"),
     ]
+    # Airflow itself goes on without settings if it can't read them.
+    refused += [(kind, {"host": "a", "extra": ["night"]}, "not a JSON object") for kind in ("spark", "spark_connect")]
     for kind, fields, message in refused:
         with pytest.raises(ConfigurationError, match=message):
             of_spark(kind, **fields)
