@@ -88,17 +88,8 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
 
 def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windows) -> RunWindow:
     """The window that begins at a cron's time, and ends at its next one."""
-    from airflow.timetables.base import TimeRestriction
-    from airflow.timetables.interval import CronDataIntervalTimetable
-
-    # Airflow's own arithmetic, with time zones and changes of the clock.
-    ticks = CronDataIntervalTimetable(schedule.expression, schedule.timezone)  # pyright: ignore[reportAbstractUsage]
-    found = ticks.next_dagrun_info(
-        last_automated_data_interval=None,
-        restriction=TimeRestriction(earliest=_pendulum(start), latest=None, catchup=True),
-    )
-    interval = None if found is None else found.data_interval
-    if interval is None or interval.start != start or (stop is not None and interval.end != stop):
+    interval = _interval_from(start, schedule)
+    if interval is None or (stop is not None and interval.end != stop):
         told = start.isoformat() if stop is None else f"{start.isoformat()} to {stop.isoformat()}"
         msg = (
             f"{told} is not a window of the cron {schedule.expression!r} in {schedule.timezone}, whose windows begin "
@@ -108,6 +99,28 @@ def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windo
         raise ConfigurationError(msg)
     defined = {"cron": schedule.expression, "timezone": str(schedule.timezone)}
     return RunWindow(Window.between(interval.start, interval.end), _definition(defined, rules))
+
+
+def _interval_from(start: datetime, schedule: Any) -> Any:
+    """From a cron's time to its next one; None if it is not one of its times."""
+    from airflow.timetables.base import TimeRestriction
+    from airflow.timetables.interval import CronDataIntervalTimetable
+
+    # Not in local time, where an hour that comes twice equals itself.
+    moment = _pendulum(start).in_timezone("UTC")
+    # Airflow's own arithmetic, with time zones and changes of the clock.
+    ticks = CronDataIntervalTimetable(schedule.expression, schedule.timezone)  # pyright: ignore[reportAbstractUsage]
+    # Whether a time is one of the cron's, Airflow finds out from the next one backwards. It gets lost if the clock
+    # skips that, as the midnight of a day in Santiago: then the moment before finds it.
+    for earliest in (moment, moment.subtract(microseconds=1000)):
+        found = ticks.next_dagrun_info(
+            last_automated_data_interval=None,
+            restriction=TimeRestriction(earliest=earliest, latest=None, catchup=True),
+        )
+        interval: Any = None if found is None else found.data_interval
+        if interval is not None and interval.start == moment:
+            return interval
+    return None
 
 
 def _of_delta(window: Window, delta: timedelta, rules: Windows) -> RunWindow:
@@ -136,7 +149,18 @@ def _time_of(key: str, keys: CronPartitionTimetable) -> datetime:
         raise ConfigurationError(msg) from None
     if told.tzinfo is not None:
         return told
-    return _pendulum(told, keys.timezone)
+    # Two, where the clock is set back, or where it is set forward past this time.
+    times = [_pendulum(told.replace(fold=fold), keys.timezone) for fold in (0, 1)]
+    found = {time.timestamp(): time for time in times if _interval_from(time, keys) is not None}
+    if len(found) > 1:
+        either = " or ".join(time.in_timezone("UTC").isoformat() for time in found.values())
+        msg = (
+            f"the partition key {key!r} may stand for {either}, because the clock changes in {keys.timezone}. One of "
+            "the two windows would be lost. Nothing was read. Give the timetable of the keys a key_format with %z, or "
+            "the time zone UTC"
+        )
+        raise ConfigurationError(msg)
+    return next(iter(found.values()), times[0])
 
 
 def _pendulum(moment: datetime, timezone: Any = None) -> Any:

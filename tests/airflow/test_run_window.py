@@ -15,6 +15,8 @@ from airflow.sdk import (
     DeltaDataIntervalTimetable,
     DeltaTriggerTimetable,
 )
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable as PlannedIntervals
 
 from dagster_kafka_flip import Windows
 from dagster_kafka_flip.airflow.run_window import RunWindow, run_window
@@ -72,11 +74,60 @@ def test_a_run_has_the_window_of_its_schedule(schedule: Any, context: dict[str, 
     assert times == [at(start.replace("Z", "+00:00")), at(stop.replace("Z", "+00:00"))]
 
 
+@pytest.mark.parametrize(
+    ("cron", "timezone", "begin"),
+    [
+        # The clock skips a midnight, or goes through it twice.
+        ("@daily", "America/Santiago", "2026-09-03T04:00+00:00"),
+        ("@daily", "America/Santiago", "2026-04-02T03:00+00:00"),
+        ("@daily", "America/Havana", "2026-03-06T05:00+00:00"),
+        ("@daily", "America/Havana", "2026-10-30T04:00+00:00"),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-27T01:30+00:00"),
+        ("30 2 * * *", "Europe/Berlin", "2026-10-23T00:30+00:00"),
+        ("0 * * * *", "Europe/Berlin", "2026-03-28T23:00+00:00"),
+        ("0 * * * *", "Europe/Berlin", "2026-10-24T23:00+00:00"),
+        # A clock that changes by half an hour.
+        ("*/30 * * * *", "Australia/Lord_Howe", "2026-10-03T14:00+00:00"),
+        ("*/30 * * * *", "Australia/Lord_Howe", "2026-04-04T13:30+00:00"),
+    ],
+)
+def test_each_run_that_airflow_plans_around_a_change_of_the_clock_has_its_window(cron: str, timezone: str, begin: str):
+    schedule = CronDataIntervalTimetable(cron, timezone=timezone)
+    planner: Any = PlannedIntervals(cron, timezone)  # pyright: ignore[reportAbstractUsage]
+    restriction = TimeRestriction(earliest=at(begin), latest=None, catchup=True)
+    last = None
+    for _ in range(6):
+        planned = planner.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+        assert planned is not None
+        assert last is None or planned.data_interval.start == last.end
+        last = planned.data_interval
+        found = of(schedule, data_interval_start=last.start, data_interval_end=last.end).window
+        assert (found.start_ms, found.stop_ms) == (last.start.timestamp() * 1000, last.end.timestamp() * 1000)
+
+
 def test_a_key_of_another_schedule_needs_the_timetable_that_it_comes_from():
     # As in a run by an asset's event.
     assert of(None, keys=BERLIN, partition_key="2026-03-29") == of(BERLIN, partition_key="2026-03-29")
     with pytest.raises(ConfigurationError, match="partition_keys=CronPartitionTimetable"):
         of(None, partition_key="2026-03-29")
+
+
+def test_a_key_that_may_stand_for_two_windows_is_refused():
+    # An hour that comes twice. Which is meant, a key that comes with an asset's event does not tell.
+    with pytest.raises(ConfigurationError, match=r"2026-10-25T00:00:00.+ or 2026-10-25T01:00:00.+%z"):
+        of(None, keys=HOURS, partition_key="2026-10-25T02:00:00")
+    with_offset = CronPartitionTimetable("0 * * * *", timezone="Europe/Berlin", key_format="%Y-%m-%dT%H%z")
+    first, second = (of(None, keys=with_offset, partition_key=f"2026-10-25T02{each}") for each in ("+0200", "+0100"))
+    assert first.window.stop_ms == second.window.start_ms
+    assert (
+        of(None, keys=HOURS, partition_key="2026-10-25T04:00:00").window.start_ms == second.window.start_ms + 7_200_000
+    )
+    # A midnight that comes twice, and begins one day.
+    days = CronPartitionTimetable("@daily", timezone="America/Havana", key_format="%Y-%m-%d")
+    assert (
+        of(None, keys=days, partition_key="2026-11-01").window.start_ms
+        == at("2026-11-01T05:00+00:00").timestamp() * 1000
+    )
 
 
 def test_windows_that_could_overlap_have_other_definitions():
