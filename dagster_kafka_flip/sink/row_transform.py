@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("delete", "update_preimage", "update_postimage", "insert")
 _KINDS_OF_A_SNAPSHOT = ("insert",)
+_UNCHANGED = (CHANGE_TYPE, COMMIT_VERSION)
 
 # Around the message of a query that met a wrong change.
 MARK = re.compile(r"<<(the transform .*?)>>", flags=re.DOTALL)
@@ -58,11 +59,18 @@ _STEPS = {
     "Union": "a union",
 }
 _STEP = re.compile(r"[ :|]*[+:]- (\w+)")
-# Another run would get another value, and publish the rows in another order.
+# The steps that run Python, which makes each of its columns anew.
+_PYTHON = frozenset({"MapInPandas", "MapInArrow", "PythonMapInArrow"})
+# Another run would get another value, and publish the rows in another order, or in other lanes. A plan shows some names
+# in capitals.
 _UNREPEATABLE = re.compile(
-    r"\b(rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
-    r"|input_file_block_start|input_file_block_length|current_timestamp|localtimestamp|current_date|now)\("
+    r"\b(rand|random|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
+    r"|input_file_block_start|input_file_block_length|current_timestamp|localtimestamp|current_date|now|aes_encrypt"
+    r"|reflect|try_reflect|java_method)\(",
+    flags=re.IGNORECASE,
 )
+# Spark keeps what a column's metadata says as long as the column is the same, under whatever name.
+_SAME = "dagster_kafka_flip.same"
 
 
 class RowTransform:
@@ -88,7 +96,7 @@ class RowTransform:
 
         Raises:
             ConfigurationError: A row of the result does not depend on one row alone, or the result lacks a column that
-                identifies the change.
+                identifies the change, or computes it.
         """
         from pyspark.sql import functions as f
 
@@ -114,9 +122,14 @@ class RowTransform:
 
     def _check_rows(self, schema: StructType) -> None:
         """Looks at the plan of the transform, of no rows at all."""
-        result = transformed(self._spark.createDataFrame([], schema), self._function)
+        from pyspark.sql import functions as f
+
+        nothing = self._spark.createDataFrame([], schema).withColumns(
+            {name: f.col(name).alias(name, metadata={_SAME: name}) for name in _UNCHANGED}
+        )
+        result = transformed(nothing, self._function)
         names = [name.lower() for name in result.columns]
-        lacking = [name for name in (CHANGE_TYPE, COMMIT_VERSION) if name not in result.columns]
+        lacking = [name for name in _UNCHANGED if name not in result.columns]
         if lacking:
             msg = (
                 f"the transform returns no column {' and no column '.join(lacking)}, so it is unknown what happened to "
@@ -133,12 +146,12 @@ class RowTransform:
             raise ConfigurationError(msg)
         with self._all_fields_shown():
             plan = analyzed_plan(result)
-        for line in plan.splitlines()[1:]:
-            step = _STEP.match(line)
-            if step is None or step[1] in _BY_ROW:
+        steps = [step[1] for line in plan.splitlines()[1:] if (step := _STEP.match(line)) is not None]
+        for step in steps:
+            if step in _BY_ROW:
                 continue
             msg = (
-                f"the transform has {_STEPS.get(step[1], f'a step {step[1]}')}, so its rows depend on other rows: on "
+                f"the transform has {_STEPS.get(step, f'a step {step}')}, so its rows depend on other rows: on "
                 "the versions that a run reads together, or on other data at that time. A run after a failure would "
                 "publish different rows. Nothing was published. Write the result to a table, and publish that table"
             )
@@ -147,7 +160,16 @@ class RowTransform:
             msg = (
                 f"the transform calls {call[1]}(), whose value differs in each run: a run after a failure would not "
                 "know which rows are already published. Nothing was published. Leave it out; the record's timestamp "
-                f"is the time of its publication, and {COMMIT_TIMESTAMP} that of the commit"
+                f"is the time of its publication, and {COMMIT_TIMESTAMP} that of the commit. Or write the result to a "
+                "table, and publish that table"
+            )
+            raise ConfigurationError(msg)
+        computed = [name for name in _UNCHANGED if result.schema[name].metadata.get(_SAME) != name]
+        if computed and _PYTHON.isdisjoint(steps):
+            msg = (
+                f"the transform computes the column {computed[0]}, which says what happened to a row. Nothing was "
+                f"published. Leave {CHANGE_TYPE} and {COMMIT_VERSION} unchanged. To delete a key from the topic, "
+                "delete its row from the table, or filter it out"
             )
             raise ConfigurationError(msg)
 
