@@ -15,7 +15,7 @@ from dagster_kafka_flip.sink.outlook import outlook
 from dagster_kafka_flip.sink.progress import Progress, are_even
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.read_failures import reading
-from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
+from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer, frame_of
 from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.segments import Segment
 from dagster_kafka_flip.sink.serializers import JsonSerializer
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.progress import SchemaIds
     from dagster_kafka_flip.source.connection import KafkaConnection
+    from dagster_kafka_flip.source.sample import LoggedRecord
 
 # So many keys of each kind of difference are shown.
 _SHOWN = 5
@@ -89,14 +91,9 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
         ConfigurationError: They can't.
     """
     why = None
-    of_registry = [each for each in (sink.key, sink.value) if isinstance(each, RegistrySerializer)]
     named = {name for each in (sink.key, sink.value) if each is not None for name in _names(each.model_dump())}
     if sink.topic_column is not None:
         why = "topic_column: the records are in several topics"
-    elif of_registry:
-        why = (
-            f"a record of {type(of_registry[0]).__name__} depends on the schema that was registered when it was written"
-        )
     elif source.content == "all_images" or (source.content == "changes" and sink.deletes == "row"):
         why = 'its records are changes; only deletes="tombstone" and content="appended_rows" publish rows'
     elif changed := sorted(named & set(FEED_COLUMNS)):
@@ -123,6 +120,89 @@ class _State:
     progress: tuple[Progress, ...]
     ends: Mapping[TopicPartition, int]
     is_open: bool
+
+
+class _Log:
+    """What a topic has.
+
+    Args:
+        frames: What keys and values of the last run's schemas begin with.
+        has_keys: Whether the last record of each key counts, and not how often each record is there.
+
+    Attributes:
+        keys: By key the digest of the last value, and where it is.
+        values: By key the last value.
+        rows: How often each key and digest is there.
+    """
+
+    def __init__(self, frames: tuple[bytes, bytes], *, has_keys: bool) -> None:
+        self._of_key, self._of_value = frames
+        self._has_keys = has_keys
+        self.keys: dict[bytes | None, tuple[str | None, TopicPartition]] = {}
+        self.values: dict[bytes | None, bytes | None] = {}
+        self.rows: dict[tuple[bytes | None, str | None], int] = {}
+        self._moved: set[bytes | None] = set()
+        # Keys whose last value has another schema than the last run's.
+        self._earlier: set[bytes | None] = set()
+        self._foreign_keys = self._foreign_values = 0
+
+    def add(self, record: LoggedRecord) -> None:
+        """Takes the next record."""
+        key, value = record.key, record.value
+        is_earlier = value is not None and not value.startswith(self._of_value)
+        self._foreign_keys += key is not None and not key.startswith(self._of_key)
+        digest = None if value is None else hashlib.md5(value, usedforsecurity=False).hexdigest()
+        if not self._has_keys:
+            self._foreign_values += is_earlier
+            self.rows[key, digest] = self.rows.get((key, digest), 0) + 1
+            return
+        last = self.keys.get(key)
+        if last is not None and last[1] != record.topic_partition:
+            self._moved.add(key)
+        self.keys[key], self.values[key] = (digest, record.topic_partition), value
+        (self._earlier.add if is_earlier else self._earlier.discard)(key)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether there are records that no row can be compared with, so that rows may seem to be missing."""
+        return bool(self._foreign_keys or self._foreign_values)
+
+    def is_unclear(self, key: bytes | None) -> bool:
+        """Whether the last record of a key can't be compared.
+
+        Args:
+            key: The key.
+        """
+        return key in self._moved or key in self._earlier
+
+    def unknown(self, schema_ids: SchemaIds) -> list[str]:
+        """What can't be compared, and why.
+
+        Args:
+            schema_ids: The last run's schemas of key and value.
+        """
+        of_key, of_value = schema_ids
+        told: list[str] = []
+        for count, what, number in (
+            (self._foreign_keys, "a key", of_key),
+            (self._foreign_values, "a value", of_value),
+        ):
+            if count:
+                told.append(
+                    f"{count} records have {what} that is not of the last run's schema, {number}, so they can't be "
+                    "compared with rows"
+                )
+        if self._earlier:
+            told.append(
+                f"the last records of {len(self._earlier)} keys are not of the last run's schema, {of_value}, so only "
+                "the other keys were compared"
+            )
+        if self._moved:
+            told.append(
+                f"{len(self._moved)} keys have records in several topic partitions, so it is unknown which one is the "
+                "last"
+            )
+        return told
 
 
 class TopicComparison:
@@ -203,36 +283,25 @@ class TopicComparison:
         ranges = [
             KafkaPartitionSplit(tp, starts[tp], end) for tp, end in sorted(state.ends.items()) if starts[tp] < end
         ]
-        log: dict[bytes | None, tuple[str | None, TopicPartition]] = {}
-        moved: set[bytes | None] = set()
-        rows: dict[tuple[bytes | None, str | None], int] = {}
-        values: dict[bytes | None, bytes | None] = {}
+        last = state.progress[0]
+        log = _Log(self._frames(last, found), has_keys=self._has_keys)
+        if found.unknown:
+            return
         for record in cluster.records(ranges, READ_COMMITTED) if ranges else ():
             found.records += 1
-            digest = None if record.value is None else hashlib.md5(record.value, usedforsecurity=False).hexdigest()
-            if not self._has_keys:
-                pair = (record.key, digest)
-                rows[pair] = rows.get(pair, 0) + 1
-                continue
-            last = log.get(record.key)
-            if last is not None and last[1] != record.topic_partition:
-                moved.add(record.key)
-            log[record.key] = (digest, record.topic_partition)
-            values[record.key] = record.value
-        if moved:
-            found.unknown.append(
-                f"{len(moved)} keys have records in several topic partitions, so it is unknown which one is the last"
-            )
-        version = state.progress[0].version
-        segment = Segment(version, version, is_snapshot=True)
+            log.add(record)
+        found.unknown += log.unknown(last.schema_ids)
+        if log.is_foreign:
+            return
+        # With the schemas of the last run: a check registers none.
+        segment = Segment(last.version, last.version, is_snapshot=True, schema_ids=last.schema_ids)
         try:
             with reading(TableVersions(self._spark, self._source), segment):
                 expected = self._expected(segment)
                 if self._has_keys:
-                    last = {key: digest for key, (digest, _) in log.items()}
-                    self._compare_keys(expected, last, values, moved, found)
+                    self._compare_keys(expected, log, found)
                 else:
-                    self._compare_rows(expected, rows, found)
+                    self._compare_rows(expected, log.rows, found)
         except VersionsGoneError as error:
             found.unknown.append(str(error))
             return
@@ -242,6 +311,17 @@ class TopicComparison:
                 "retention deleted their records, or they were never published"
             )
             found.missing = 0
+
+    def _frames(self, last: Progress, found: Comparison) -> tuple[bytes, bytes]:
+        """What the last run's keys and values begin with."""
+        frames: list[bytes] = []
+        for each, number in zip((self._sink.key, self._sink.value), last.schema_ids, strict=True):
+            is_registered = isinstance(each, RegistrySerializer)
+            if is_registered and number is None:
+                found.unknown.append(f"no run has published with the {type(each).__name__} yet")
+            frames.append(frame_of(number) if is_registered and number is not None else b"")
+        of_key, of_value = frames
+        return of_key, of_value
 
     def _starts(
         self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -259,21 +339,22 @@ class TopicComparison:
         """The table's rows at the published version, as records."""
         from pyspark.sql import functions as f
 
-        rows = SegmentRows(self._spark, self._source, self._sink, segment, self._transform).rows
-        return rows.select("key", "value", f.md5("value").alias("digest"))
+        read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
+        key, value = (
+            f.concat(f.lit(bytearray(frame)), name) for name, frame in zip(("key", "value"), read.frames, strict=True)
+        )
+        return read.rows.select(
+            key.alias("key"),
+            value.alias("value"),
+            f.md5(value).alias("digest"),
+            f.col("problem").isNotNull().alias("has_problem"),
+        )
 
-    def _compare_keys(
-        self,
-        expected: DataFrame,
-        log: Mapping[bytes | None, str | None],
-        values: Mapping[bytes | None, bytes | None],
-        moved: set[bytes | None],
-        found: Comparison,
-    ) -> None:
+    def _compare_keys(self, expected: DataFrame, log: _Log, found: Comparison) -> None:
         from pyspark.sql import functions as f
 
         told = self._spark.createDataFrame(
-            [(key, digest, key not in moved) for key, digest in log.items()],
+            [(key, digest, not log.is_unclear(key)) for key, (digest, _) in log.keys.items()],
             "log_key binary, log_digest string, is_known boolean",
         )
         same = f.col("key").eqNullSafe(f.col("log_key"))
@@ -281,17 +362,22 @@ class TopicComparison:
             # Few keys, so that Spark does not sort the table by all its keys.
             expected = expected.join(f.broadcast(told), same, "left_semi")
         of_table = expected.groupBy("key").agg(
-            f.count("*").alias("rows"), f.first("value").alias("value"), f.first("digest").alias("digest")
+            f.count("*").alias("rows"),
+            f.first("value").alias("value"),
+            f.first("digest").alias("digest"),
+            f.first("has_problem").alias("has_problem"),
         )
         both = of_table.join(told, same, "full" if found.is_whole else "right")
         has_row, has_record = f.col("rows").isNotNull(), f.col("is_known").isNotNull()
+        # A row that can't be serialized has no value either, but nothing is equal to it.
+        can_be = ~f.coalesce("has_problem", f.lit(False))
         kind = (
-            f.when(~f.coalesce("is_known", f.lit(True)), "moved")
+            f.when(~f.coalesce("is_known", f.lit(True)), "unclear")
             .when(f.col("rows") > 1, "twice")
-            .when(has_row & ~has_record & f.col("value").isNull(), "equal")
+            .when(has_row & ~has_record & f.col("value").isNull() & can_be, "equal")
             .when(has_row & ~has_record, "missing")
             .when(~has_row & f.col("log_digest").isNotNull(), "surplus")
-            .when(f.col("digest").eqNullSafe(f.col("log_digest")), "equal")
+            .when(f.col("digest").eqNullSafe(f.col("log_digest")) & can_be, "equal")
             .otherwise("differing")
         )
         judged = both.select(f.coalesce("key", "log_key").alias("key"), "value", kind.alias("kind"))
@@ -299,7 +385,7 @@ class TopicComparison:
         counts = {row["kind"]: row["count"] for row in kept.groupBy("kind").count().collect()}
         elsewhere = kept.where(f.col("kind").isin("missing", "surplus")).select("kind", "key").limit(_SHOWN).collect()
         differing = kept.where("kind = 'differing'").select("key", "value").limit(_MOST_EXPLAINED + 1).collect()
-        found.keys = sum(count for kind, count in counts.items() if kind != "moved")
+        found.keys = sum(count for kind, count in counts.items() if kind != "unclear")
         found.missing, found.surplus = counts.get("missing", 0), counts.get("surplus", 0)
         found.differing = counts.get("differing", 0)
         if counts.get("twice"):
@@ -307,7 +393,7 @@ class TopicComparison:
                 f"{counts['twice']} keys have several rows in the table, so it is unknown which one is the last"
             )
         of_log = [(None if key is None else bytes(key), value) for key, value in differing]
-        others = [key for key, value in of_log if not self._is_earlier(values.get(key), value)]
+        others = [key for key, value in of_log if not self._is_earlier(log.values.get(key), value)]
         found.earlier_columns = len(differing) - len(others)
         if len(differing) <= _MOST_EXPLAINED:
             found.differing = len(others)

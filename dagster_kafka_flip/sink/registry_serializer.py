@@ -28,6 +28,15 @@ _MAGIC = b"\x00"
 _CONTEXT = ":"
 
 
+def frame_of(schema_id: int) -> bytes:
+    """What each record of a schema begins with, in Confluent's wire format.
+
+    Args:
+        schema_id: The schema's id.
+    """
+    return _MAGIC + schema_id.to_bytes(4, "big")
+
+
 class RegistrySerializer(Serializer):
     """Makes records in Confluent's wire format: a magic byte, the id of their schema, and the content.
 
@@ -149,7 +158,7 @@ class RegistrySerializer(Serializer):
                     msg = f"{what} has the type {found.kind}; {type(self).__name__} writes only {self.kind}"
                     raise ConfigurationError(msg)
                 whole, between = self.whole(columns, found, what)
-        return Encoded(whole, _MAGIC + number.to_bytes(4, "big") + between, number)
+        return Encoded(whole, frame_of(number) + between, number)
 
     def _latest(self, schemas: Schemas, subject: str) -> RegisteredSchema | None:
         """The latest schema of the subject, if the one that is made depends on it."""

@@ -13,6 +13,7 @@ from dagster import materialize
 
 from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset
 from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
+from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.errors import (
     ConfigurationError,
     IncompatibleSchemaError,
@@ -25,6 +26,7 @@ from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer
+from dagster_kafka_flip.sink.comparison import TopicComparison
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
 from dagster_kafka_flip.sink.protobuf_serializer import ProtobufSerializer
 from dagster_kafka_flip.sink.serializer import struct_of
@@ -323,6 +325,42 @@ def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
     assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
 
 
+def test_a_topic_is_compared_with_its_table_in_the_schema_of_the_last_run(published, registry, client, kafka, topic):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, null)")
+    key, value = AvroSerializer(registry=registry, columns=["id"]), AvroSerializer(registry=registry)
+
+    def compared():
+        found = TopicComparison(published.source, published.sink, None, published.connection, published.spark, 1000)
+        result = found.compare()
+        return result.unknown, (result.keys, result.missing, result.surplus, result.differing)
+
+    published.run(key=key, value=value)
+    published.sql("UPDATE {t} SET v = 'c' WHERE id = 2")
+    published.sql("DELETE FROM {t} WHERE id = 1")
+    published.run()
+    assert compared() == ([], (3, 0, 0, 0))
+
+    # Records of an earlier schema can't be made from the rows, so they are not said to be equal, nor to differ.
+    published.sql("ALTER TABLE {t} ADD COLUMN (w int)")
+    published.sql("INSERT INTO {t} VALUES (4, 'd', 1)")
+    published.run()
+    unknown, numbers = compared()
+    assert unknown[0].startswith("the last records of 2 keys are not of the last run's schema, ")
+    assert numbers == (2, 0, 0, 0)
+    published.sql("UPDATE {t} SET w = 2")
+    published.run()
+    assert compared() == ([], (4, 0, 0, 0))
+
+    last = next(record for record in published.records() if record.key.endswith(b"\x04"))
+    kafka.produce(topic, [(last.key[:-1] + b"\x7e", last.value[:5] + b"?"), (b"key", b"value")])
+    (unknown,), numbers = compared()
+    assert unknown.startswith("1 records have a key that is not of the last run's schema, ")
+    assert numbers == (0, 0, 0, 0)
+    # The check registers nothing: two schemas of the value are from the runs.
+    assert client.get_versions(f"{topic}-value") == [1, 2]
+
+
 def test_an_asset_has_its_registry_from_a_resource_and_says_what_it_left_out(published, registry, resources):
     published.create("id INT NOT NULL, d DOUBLE")
     published.sql("INSERT INTO {t} VALUES (1, 0.5), (2, CAST('NaN' AS DOUBLE))")
@@ -331,7 +369,8 @@ def test_an_asset_has_its_registry_from_a_resource_and_says_what_it_left_out(pub
     sink = published.sink.model_copy(update=changes)
     asset = build_delta_kafka_asset(source=published.source, sink=sink)
     schemas = SchemaRegistryResource(url=registry.url)
-    (found,) = materialize([asset], resources=resources | {"schemas": schemas}).get_asset_materialization_events()
+    done = materialize([asset, *delta_kafka_checks(asset)], resources=resources | {"schemas": schemas})
+    (found,) = done.get_asset_materialization_events()
     metadata = {name: each.value for name, each in found.materialization.metadata.items()}
     assert (metadata["kafka/records_written"], metadata["kafka/rows_left_out"]) == (1, 1)
     assert metadata["kafka/rows_left_out_by_error"] == {"RowNotSerializableError": 1}
@@ -339,3 +378,7 @@ def test_an_asset_has_its_registry_from_a_resource_and_says_what_it_left_out(pub
     (record,) = published.records()
     assert record.value[5:] == b'{"id":1,"d":0.5}'
     assert (record.key[:1], record.key[5:]) == (b"\x00", b"\x02")
+    # The check has the registry from the resource, too, and the row without a record is not taken for a tombstone.
+    checks = {each.check_name: each for each in done.get_asset_check_evaluations()}
+    assert checks["published_equals_table"].metadata["missing"].value == 1
+    assert "may be rows that the sink left out" in (checks["published_equals_table"].description or "")
