@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from dagster_kafka_flip.errors import ClusterAccessError, KafkaFlipError, TopicNotFoundError, WindowBeyondRetentionError
+from dagster_kafka_flip.errors import (
+    ClusterAccessError,
+    KafkaFlipError,
+    RowTooLargeError,
+    TopicNotFoundError,
+    WindowBeyondRetentionError,
+)
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -252,6 +258,43 @@ def test_a_sink_needs_its_rights_and_names_each_that_is_missing(secured, spark, 
             assert run("sink", _OF_A_SINK).records == 1
             spark.sql(f"INSERT INTO delta.`{table}` VALUES (2)")
     assert kafka.end_offset("published") == 2
+    kafka.close()
+
+
+@pytest.mark.spark
+def test_a_sink_that_may_not_know_how_large_a_record_may_be_publishes_and_names_the_right(
+    secured, spark, spark_of, table, caplog
+):
+    kafka = Kafka(secured.bootstrap_servers)
+    kafka.create("small", max_message_bytes="2000")
+    prefix = "small-sink"
+    rights: tuple[Right, ...] = tuple(
+        (operation, kind, name.replace("published", "small").replace(_SINK, prefix))
+        for operation, kind, name in _OF_A_SINK
+    )
+    connection = _connect(secured, "small", rights)
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE delta.`{table}` USING delta {feed} AS SELECT 1 AS id, 'a' AS v")
+    sink = KafkaSink(
+        topic="small",
+        transactional_id_prefix=prefix,
+        key=JsonSerializer(columns=("id",)),
+        tolerate=[RowTooLargeError],
+    )
+
+    def run(connection: KafkaConnection) -> PublishResult:
+        return publish(DeltaSource(table=table), sink, spark=spark_of, connection=connection)
+
+    with caplog.at_level("INFO"):
+        assert run(connection).records == 1
+    assert "the topic small: this client may not read its settings (DESCRIBE_CONFIGS)" in caplog.text
+
+    # The broker decides, whatever is tolerated; with the right, the row is left out.
+    spark.sql(f"INSERT INTO delta.`{table}` SELECT 7, repeat('x', 5000)")
+    with pytest.raises(RowTooLargeError, match=r'key .*"id":7.* grant the user small DESCRIBE_CONFIGS on the topic'):
+        run(connection)
+    able = _connect(secured, "small-able", (*rights, ("DESCRIBE_CONFIGS", "TOPIC", "small")))
+    assert run(able).left_out == {"RowTooLargeError": 1}
     kafka.close()
 
 
