@@ -54,6 +54,7 @@ class Progress:
         columns: The table's columns that the last rows were serialized with.
         settings: The sink's settings that decide lane and order of a row.
         schema_ids: Ids of the registered schemas that the last rows were serialized with.
+        topic_partitions: The number of the topic's topic partitions; None if unknown.
     """
 
     lane: int
@@ -69,6 +70,7 @@ class Progress:
     settings: str
     digest: int = 0
     schema_ids: SchemaIds = (None, None)
+    topic_partitions: int | None = None
 
     def to_bytes(self) -> bytes:
         """Serializes the progress for the progress topic."""
@@ -88,6 +90,7 @@ class Progress:
                 "columns": self.columns,
                 "settings": self.settings,
                 "schema_ids": self.schema_ids,
+                "topic_partitions": self.topic_partitions,
             },
             ensure_ascii=False,
         ).encode()
@@ -127,6 +130,8 @@ class Progress:
                 settings=str(document["settings"]),
                 digest=int(document["digest"]),
                 schema_ids=(of_key, of_value),
+                # Earlier progress has none.
+                topic_partitions=document.get("topic_partitions"),
             )
         except (ValueError, KeyError, TypeError) as error:
             msg = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import (
@@ -105,6 +106,7 @@ class Publication:
         self._first: int | None = None
         self._undelivered = 0
         self._warnings = 0
+        self._partitions_added = 0
 
     def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
         """Publishes all rows up to a version, or up to the limits of the run.
@@ -122,6 +124,7 @@ class Publication:
             self._open_lanes(places)
             self._committed = self._owned_progress()
             self._settle()
+            self._look_for_growth(places)
             origin = self._committed[0].origin
             segments = plan_segments(self._committed, origin, last)
             self._check(segments)
@@ -161,9 +164,28 @@ class Publication:
             left_out=dict(sorted(self._done.left_out.items())),
             dead_letters=self._done.dead_letters,
             undelivered=self._undelivered,
+            partitions_added=self._partitions_added,
             spark_seconds=spark_seconds,
             seconds=seconds,
             progress=tuple(self._committed),
+        )
+
+    def _look_for_growth(self, places: RecordPlaces) -> None:
+        """Warns if the topic has more topic partitions than when the sink last published."""
+        now = places.keyed_partitions
+        before = max((lane.topic_partitions or 0 for lane in self._committed), default=0)
+        if now is None or not 0 < before < now or self._partitions_added:
+            return
+        self._partitions_added = now - before
+        self._log.warning(
+            "the topic %s had %d topic partitions when the sink %s last published, and has %d now: keys move to other "
+            "topic partitions, so readers may see a key's new records before its old ones. No record is lost or "
+            "doubled. If readers need the order, publish all rows to a new topic under another "
+            "transactional_id_prefix",
+            self._sink.topic,
+            before,
+            self._sink.transactional_id_prefix,
+            now,
         )
 
     def _open_lanes(self, places: RecordPlaces) -> None:
@@ -368,7 +390,10 @@ class Publication:
 
     def _commit(self, step: _Step) -> bool:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
-        now = step.batches.progress(step.read.columns, self._settings, step.read.schema_ids)
+        now = [
+            replace(progress, topic_partitions=step.places.keyed_partitions)
+            for progress in step.batches.progress(step.read.columns, self._settings, step.read.schema_ids)
+        ]
         moved = False
         for lane, progress in zip(self._lanes, now, strict=True):
             before = self._committed[lane.number]

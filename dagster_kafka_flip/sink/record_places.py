@@ -70,6 +70,14 @@ class RecordPlaces:
         self._topic(sink.topic)
 
     @property
+    def keyed_partitions(self) -> int | None:
+        """The number of topic partitions that decides where a key goes; None if a row or nothing decides."""
+        sink = self._sink
+        found = self._topics[sink.topic]
+        is_by_key = sink.key is not None and sink.partition_column is None and sink.topic_column is None
+        return found.partitions if found is not None and is_by_key and sink.partitioner != "round_robin" else None
+
+    @property
     def batch_bytes(self) -> int | None:
         """The smallest `max.message.bytes` of the topics that were looked at; None if unknown."""
         known = [found.max_bytes for found in self._topics.values() if found is not None]

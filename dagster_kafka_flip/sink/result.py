@@ -33,6 +33,7 @@ class PublishResult:
         left_out: Rows that the sink tolerates and left out, by the name of their error.
         dead_letters: How many of them are in the dead-letter topic.
         undelivered: Records that no broker took, under the guarantee `"none"`.
+        partitions_added: Topic partitions that were added since the sink last published, so that keys moved.
         spark_seconds: Seconds until Spark was there; None if it was not needed.
         seconds: Seconds of the whole run.
         progress: Progress of each lane at the end of the run.
@@ -52,6 +53,7 @@ class PublishResult:
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     dead_letters: int = 0
     undelivered: int = 0
+    partitions_added: int = 0
     spark_seconds: float | None = None
     seconds: float = 0.0
     progress: tuple[Progress, ...] = ()
@@ -71,6 +73,7 @@ class PublishResult:
             "kafka/tombstones_written": self.tombstones,
             "kafka/transactions": self.batches,
             "kafka/undelivered_records": self.undelivered or None,
+            "kafka/partitions_added": self.partitions_added or None,
             LEFT_OUT: sum(self.left_out.values()) or None,
             LEFT_OUT_BY_ERROR: dict(self.left_out) or None,
             "kafka/dead_letters_written": self.dead_letters if self.left_out else None,

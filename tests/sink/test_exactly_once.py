@@ -170,13 +170,19 @@ def test_a_fence_that_shows_while_a_run_waits_for_rows_is_told(published):
         new.close()
 
 
-def test_a_topic_that_grows_gets_each_record_once_but_keys_change_their_topic_partition(published, kafka, topic):
+def test_a_topic_that_grows_gets_each_record_once_but_keys_change_their_topic_partition(
+    published, kafka, topic, caplog
+):
     published.create()
     published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(20)")
     published.run(start=0)
     kafka.grow(topic, 5)
     published.sql("UPDATE {t} SET v = 'b'")
-    assert published.run().records == 20
+    result = published.run()
+    assert (result.records, result.facts["kafka/partitions_added"]) == (20, 3)
+    assert (
+        f"the topic {topic} had 2 topic partitions when the sink {topic} last published, and has 5 now" in caplog.text
+    )
     assert {key: sorted(values) for key, values in published.texts().items()} == {key: ["a", "b"] for key in range(20)}
     places = {}
     for record in published.records():
@@ -184,6 +190,9 @@ def test_a_topic_that_grows_gets_each_record_once_but_keys_change_their_topic_pa
     assert any(len(each) == 2 for each in places.values())
     # Without its key's first record in the same topic partition, the order is no longer the log's.
     assert {place.partition for each in places.values() for place in each} > {0, 1}
+    # It is told once.
+    published.sql("DELETE FROM {t} WHERE id = 3")
+    assert "kafka/partitions_added" not in published.run().facts
 
 
 def test_a_transaction_that_brokers_aborted_by_its_timeout_says_so(published, kafka):
