@@ -192,7 +192,8 @@ class _Log:
                     f"{count} records have {what} that is not of the last run's schema, {number}, so they can't be "
                     "compared with rows"
                 )
-        if self._earlier:
+        # With foreign records nothing is compared at all.
+        if self._earlier and not self.is_foreign:
             told.append(
                 f"the last records of {len(self._earlier)} keys are not of the last run's schema, {of_value}, so only "
                 "the other keys were compared"
