@@ -44,7 +44,7 @@ _UNREACHABLE = frozenset(
 )
 _RIGHTS = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "WRITE and DESCRIBE on the transactional id {id}",
-    "TOPIC_AUTHORIZATION_FAILED": "WRITE on the topics {topic} and {progress}",
+    "TOPIC_AUTHORIZATION_FAILED": "WRITE on the topics {topics}",
     "CLUSTER_AUTHORIZATION_FAILED": "IDEMPOTENT_WRITE on the cluster",
 }
 
@@ -103,7 +103,7 @@ class LaneFailures:
                 "out who else uses this transactional_id_prefix"
             )
         if name in _RIGHTS:
-            right = _RIGHTS[name].format(id=self._id, topic=self._sink.topic, progress=self._sink.progress_name)
+            right = _RIGHTS[name].format(id=self._id, topics=self._topics())
             return ClusterAccessError(
                 f"{where} refuses {self._connection.user} {what} ({name}). {self._invisible}. Grant {right}, then run "
                 "again"
@@ -166,6 +166,16 @@ class LaneFailures:
         """Creates the error about settings that librdkafka does not take; it does not show values."""
         text = re.sub(r'value "[^"]*"', 'value "..."', error.str())
         return ConfigurationError(f"librdkafka rejects the settings of the sink's producer: {text}")
+
+    def _topics(self) -> str:
+        """All topics that the sink writes to: brokers do not say which one they refuse."""
+        sink = self._sink
+        found = [sink.topic]
+        if sink.topic_column is not None:
+            found.append(f"those that the column {sink.topic_column} names")
+        if sink.dead_letter_topic is not None:
+            found.append(sink.dead_letter_topic)
+        return f"{', '.join(found)} and {sink.progress_name}"
 
     def _timed_out(self, age: float) -> TransactionTimedOutError:
         limit = self._sink.transaction_timeout.total_seconds()

@@ -124,10 +124,12 @@ class Publication:
             self._open_lanes(places)
             self._committed = self._owned_progress()
             self._settle()
-            self._look_for_growth(places)
             origin = self._committed[0].origin
             segments = plan_segments(self._committed, origin, last)
             self._check(segments)
+            if segments:
+                # A commit remembers the number, so that the warning comes once.
+                self._look_for_growth(places)
             for segment in segments:
                 self._log.info("publishing %s of %s", segment, self._source)
                 if not self._publish(segment, places, tag):

@@ -158,7 +158,7 @@ class RowTransform:
             raise ConfigurationError(msg)
         if call := _UNREPEATABLE.search(plan):
             msg = (
-                f"the transform calls {call[1]}(), whose value differs in each run: a run after a failure would not "
+                f"the transform calls {call[1]}(), whose value may differ in each run: a run after a failure would not "
                 "know which rows are already published. Nothing was published. Leave it out; the record's timestamp "
                 f"is the time of its publication, and {COMMIT_TIMESTAMP} that of the commit. Or write the result to a "
                 "table, and publish that table"

@@ -141,6 +141,22 @@ def test_a_column_that_does_not_fit_a_given_schema_is_named(check, given, said):
         check(struct, *given)
 
 
+def test_keywords_of_a_json_schema_that_limit_values_are_not_looked_at():
+    limits = {"enum": ["A"], "pattern": "^A$", "maxLength": 1, "format": "email"}
+    given = {
+        "type": "object",
+        "minProperties": 9,
+        "properties": {
+            "v": {"type": ["string", "null"], **limits},
+            "n": {"type": ["integer", "null"], "minimum": 0, "maximum": 1, "multipleOf": 2, "const": 0},
+            "a": {"type": ["array", "null"], "items": {"type": ["string", "null"], **limits}, "uniqueItems": True},
+        },
+    }
+    members = members_of(json.dumps(given), what="it")
+    struct = columns(v=STRING, n=INT, a=t.ArrayType(STRING))
+    assert json_schemas.step_of(struct, members, "value: schema 7", leaves_out=False).wrong is None
+
+
 def test_required_and_closed_json_schemas_are_held():
     with pytest.raises(ConfigurationError, match="w is required, but the table has no such column"):
         _json(columns(v=INT), {"w": {"type": "integer"}}, required=["w"])
