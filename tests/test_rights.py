@@ -279,7 +279,7 @@ def test_a_sink_that_may_not_know_how_large_a_record_may_be_publishes_and_names_
         topic="small",
         transactional_id_prefix=prefix,
         key=JsonSerializer(columns=("id",)),
-        tolerate=[RowTooLargeError],
+        tolerate=(RowTooLargeError,),
     )
 
     def run(connection: KafkaConnection) -> PublishResult:
