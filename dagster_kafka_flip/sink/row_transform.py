@@ -122,11 +122,10 @@ class RowTransform:
 
     def _check_rows(self, schema: StructType) -> None:
         """Looks at the plan of the transform, of no rows at all."""
-        from pyspark.sql import functions as f
-
-        nothing = self._spark.createDataFrame([], schema).withColumns(
-            {name: f.col(name).alias(name, metadata={_SAME: name}) for name in _UNCHANGED}
-        )
+        nothing = self._spark.createDataFrame([], schema)
+        for name in _UNCHANGED:
+            # Not as an alias's metadata: withColumns() of Spark Connect forgets it.
+            nothing = nothing.withMetadata(name, {_SAME: name})
         result = transformed(nothing, self._function)
         names = [name.lower() for name in result.columns]
         lacking = [name for name in _UNCHANGED if name not in result.columns]
