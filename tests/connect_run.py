@@ -20,12 +20,16 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.runtime.session import build_session
+from dagster_kafka_flip.sink.delta_source import DeltaSource
+from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+from dagster_kafka_flip.sink.publish import publish
+from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Windows
 from dagster_kafka_flip.table.mode import Scd2, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
-from tests.kafka_topic import Kafka
+from tests.kafka_topic import Kafka, committed_records
 from tests.windows.conftest import START, hours
 
 if TYPE_CHECKING:
@@ -96,8 +100,28 @@ def main(remote: str, bootstrap_servers: str, registry: str, topic: str, table: 
         seen[name] = land(kafka, f"{topic}-{name}", f"{table}-{name}", session, connection, registry)
     seen["upsert"] = _follow(kafka, f"{topic}-upsert", f"{table}-upsert", session, connection)
     seen["history"] = _keep(kafka, f"{topic}-history", f"{table}-history", session, connection)
+    seen["published"] = _publish(kafka, f"{topic}-published", f"{table}-published", session, connection)
     kafka.close()
     print(json.dumps(seen))
+
+
+def _publish(kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection) -> list[object]:
+    """Publishes a table's rows by way of a function."""
+    from pyspark.sql import functions as f
+
+    kafka.create(topic)
+    feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    session.sql(f"CREATE TABLE delta.`{table}` USING delta {feed} AS SELECT 1 AS id, 'a' AS name")
+    session.sql(f"INSERT INTO delta.`{table}` VALUES (2, 'b')")
+    keyed = KafkaSink(topic=topic, transactional_id_prefix=topic, key=JsonSerializer(columns=("id",)))
+    publish(
+        DeltaSource(table=table),
+        keyed,
+        spark=lambda: session,
+        connection=connection,
+        transform=lambda rows: rows.withColumn("name", f.upper("name")),
+    )
+    return [(record.value or b"").decode() for record in committed_records(connection, topic)]
 
 
 def _follow(kafka: Kafka, topic: str, table: str, session: SparkSession, connection: KafkaConnection) -> list[object]:
