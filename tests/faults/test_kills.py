@@ -102,6 +102,30 @@ def _records(end):
     return [(partition, offset, f"{partition}-{offset}") for partition in (0, 1) for offset in range(end)]
 
 
+@pytest.fixture
+def check_the_rest(land, landed, operations, topic, table):
+    """Checks what a run that died at a step has left, and what the next one lands."""
+
+    def check(step, before, end):
+        if step == PLANNED:
+            assert not Path(table).exists()
+        else:
+            made = [] if before else ["CREATE TABLE"]
+            assert operations() == [*before, *made, *(["WRITE"] if step in _BEHIND_THE_COMMIT else [])]
+            assert landed() == _records(end if step in _BEHIND_THE_COMMIT else end - _LATER)
+
+        result = land()
+
+        assert result.rows == (0 if step in _BEHIND_THE_COMMIT else 2 * _LATER)
+        assert result.is_idle == (step in _BEHIND_THE_COMMIT), "it goes on from the commit, which it takes for its own"
+        assert landed() == _records(end)
+        assert result.known.table_rows == len(_records(end))
+        assert result.state.position == {TopicPartition(topic, 0): end, TopicPartition(topic, 1): end}
+        assert land().is_idle
+
+    return check
+
+
 def test_every_step_is_killed_at():
     assert {*_BEFORE_THE_COMMIT, *_BEHIND_THE_COMMIT} == set(STEPS)
 
@@ -110,7 +134,7 @@ def test_every_step_is_killed_at():
     "step", [pytest.param(step, marks=() if step in _AROUND_THE_COMMIT else pytest.mark.nightly) for step in STEPS]
 )
 def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_record_once(
-    step, kafka, request, land, landed, operations, topic, table
+    step, kafka, request, land, operations, topic, table, check_the_rest
 ):
     kafka.create(topic, partitions=2)
     end = _LATER
@@ -129,7 +153,7 @@ def test_a_run_that_is_killed_leaves_all_or_nothing_and_the_next_one_lands_each_
         assert killed.answer() is None, "the run was told of"
         assert killed.wait_until_gone() == -signal.SIGKILL
 
-    _check_what_is_left_and_what_comes_next(step, before, end, land, landed, operations, table)
+    check_the_rest(step, before, end)
 
 
 class _Death(BaseException):
@@ -142,7 +166,7 @@ def _die():
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step not in _AROUND_THE_COMMIT])
 def test_a_run_that_dies_while_its_spark_lives_on_leaves_all_or_nothing_too(
-    step, kafka, land, landed, operations, topic, table, tmp_path, monkeypatch
+    step, kafka, land, operations, topic, tmp_path, monkeypatch, check_the_rest
 ):
     kafka.create(topic, partitions=2)
     end, before = _LATER, []
@@ -158,25 +182,7 @@ def test_a_run_that_dies_while_its_spark_lives_on_leaves_all_or_nothing_too(
         with pytest.raises(_Death):
             land()
 
-    _check_what_is_left_and_what_comes_next(step, before, end, land, landed, operations, table)
-
-
-def _check_what_is_left_and_what_comes_next(step, before, end, land, landed, operations, table):
-    if step == PLANNED:
-        assert not Path(table).exists()
-    else:
-        made = [] if before else ["CREATE TABLE"]
-        assert operations() == [*before, *made, *(["WRITE"] if step in _BEHIND_THE_COMMIT else [])]
-        assert landed() == _records(end if step in _BEHIND_THE_COMMIT else end - _LATER)
-
-    result = land()
-
-    assert result.rows == (0 if step in _BEHIND_THE_COMMIT else 2 * _LATER)
-    assert result.is_idle == (step in _BEHIND_THE_COMMIT), "it goes on from the commit, which it takes for its own"
-    assert landed() == _records(end)
-    assert result.known.table_rows == len(_records(end))
-    assert {partition.partition: offset for partition, offset in result.state.position.items()} == {0: end, 1: end}
-    assert land().is_idle
+    check_the_rest(step, before, end)
 
 
 def test_a_run_whose_jvm_is_killed_fails_and_the_next_one_lands_each_record_once(
