@@ -104,6 +104,14 @@ class Publishing:
         """
         return None if self.transform is None else bound(self.transform, ROWS, context)
 
+    def bound_sink(self, context: Any) -> KafkaSink:
+        """Binds the schema registries that are resources to the sink.
+
+        Args:
+            context: Context with these resources.
+        """
+        return self.sink.with_registries(registries_of(context, self.sink.registry_keys))
+
 
 # By op: Dagster's copies of a definition share it.
 _PUBLISHINGS: WeakKeyDictionary[OpDefinition, Publishing] = WeakKeyDictionary()
@@ -270,7 +278,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         check_prefix(publishing, context.repository_def.assets_defs_by_key)
     config = PublishRunConfig(**context.op_execution_context.op_config)
     source = publishing.source
-    sink = publishing.sink.with_registries(registries_of(context, publishing.sink.registry_keys))
+    sink = publishing.bound_sink(context)
     again = None if config.again is None else _versions(context, publishing, *config.again)
     if again is not None:
         first, last = again

@@ -15,7 +15,6 @@ from dagster import (
 
 from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
 from dagster_kafka_flip.assets.position_record import newest_materializations
-from dagster_kafka_flip.assets.registries import registries_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments, expect
@@ -152,7 +151,7 @@ def _topic_check(publishing: Publishing, max_records: int, *, blocking: bool) ->
     def check_topic(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
         found = TopicComparison(
             publishing.source,
-            publishing.sink.with_registries(registries_of(context, publishing.sink.registry_keys)),
+            publishing.bound_sink(context),
             publishing.bound_transform(context),
             kafka_of(context, publishing.kafka, publishing.cluster),
             spark_of(context, publishing.spark)(),
